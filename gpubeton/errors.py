@@ -1,0 +1,228 @@
+"""Every error that gpubeton raises on purpose.
+
+::
+
+    GpubetonError
+    |- FormatError              ValueError     a file is not what a .beton file has to be
+    |  |- VersionError                         another version, or another kind of file
+    |  |- TruncatedError        EOFError       the file ends too early
+    |  |- HeaderError                          numbers in the header that cannot be
+    |  |- NoSamplesError                       a file without samples
+    |  |- FieldTypeError                       an unknown type of field, or a custom one without its class
+    |  |- FieldArgumentsError                  shape and dtype of an array field cannot be read
+    |  |- FieldNameError                       a name that the format cannot hold, or held twice
+    |  |- AllocationError                      the allocation table is damaged
+    |  |- ImageSizeError                       an image without width or height
+    |  `- RegionError                          a region outside the data pages
+    |     |- RegionOverlapError                two regions share bytes
+    |     `- RegionSizeError                   a region's size contradicts the field
+    |- WriteError                              a .beton file could not be written
+    |  |- PageSizeError         ValueError     a page size that the format does not know
+    |  |- SampleError           ValueError     a sample could not be encoded (.sample)
+    |  |  `- RegionTooLargeError               a sample is larger than a page
+    |  `- WorkerDiedError       RuntimeError   a writing process ended (.sample)
+    |- NoSuchFieldError         KeyError       no field of that name
+    |- PipelineError            TypeError      a pipeline that cannot be planned
+    |- OptionError              ValueError     an argument out of its range
+    |- BadImageError            ValueError     images that could not be decoded (.samples, .reasons)
+    |- StateError               ValueError     the state of another loader
+    |- DeviceError              RuntimeError   a device that cannot be used
+    |- StorageError             OSError        bytes could not be read or written
+    `- LoaderClosedError        RuntimeError   the loader was closed meanwhile
+
+Each class is a built-in error too, so that an ``except ValueError`` written
+for FFCV keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "AllocationError",
+    "BadImageError",
+    "DeviceError",
+    "FieldArgumentsError",
+    "FieldNameError",
+    "FieldTypeError",
+    "FormatError",
+    "GpubetonError",
+    "HeaderError",
+    "ImageSizeError",
+    "LoaderClosedError",
+    "NoSamplesError",
+    "NoSuchFieldError",
+    "OptionError",
+    "PageSizeError",
+    "PipelineError",
+    "RegionError",
+    "RegionOverlapError",
+    "RegionSizeError",
+    "RegionTooLargeError",
+    "SampleError",
+    "StateError",
+    "StorageError",
+    "TruncatedError",
+    "VersionError",
+    "WorkerDiedError",
+    "WriteError",
+]
+
+
+class GpubetonError(Exception):
+    """Base of every error that gpubeton raises on purpose."""
+
+
+class FormatError(GpubetonError, ValueError):
+    """A file is not what a ``.beton`` file of version 2 has to be."""
+
+
+class VersionError(FormatError):
+    """The file names another format version, or is another kind of file."""
+
+
+class TruncatedError(FormatError, EOFError):
+    """The file ends before what its header promises."""
+
+
+class HeaderError(FormatError):
+    """The numbers in the header contradict each other or the file."""
+
+
+class NoSamplesError(FormatError):
+    """The file holds no sample."""
+
+
+class FieldTypeError(FormatError):
+    """A field's type is unknown, or custom and its class was not given."""
+
+
+class FieldArgumentsError(FormatError):
+    """The arguments of an array field do not give a shape and a dtype."""
+
+
+class FieldNameError(FormatError):
+    """A field name that the format cannot hold, or two that are equal."""
+
+
+class AllocationError(FormatError):
+    """The allocation table is damaged, or lacks a region that a sample points to."""
+
+
+class ImageSizeError(FormatError):
+    """An image of no width or no height."""
+
+
+class RegionError(FormatError):
+    """A region lies outside the data pages, or crosses from one page into the next."""
+
+
+class RegionOverlapError(RegionError):
+    """Two regions share bytes."""
+
+
+class RegionSizeError(RegionError):
+    """A region is longer or shorter than its field says."""
+
+
+class WriteError(GpubetonError):
+    """A ``.beton`` file could not be written. Nothing stands under its name."""
+
+
+class PageSizeError(WriteError, ValueError):
+    """A page size that the format does not know."""
+
+
+class SampleError(WriteError, ValueError):
+    """A sample could not be read from the dataset or encoded.
+
+    Parameters
+    ----------
+    message : str
+        What happened to which field.
+    sample : int
+        Index of the sample in the dataset.
+    """
+
+    def __init__(self, message: str, sample: int) -> None:
+        super().__init__(message)
+        self.sample = sample
+
+    def __reduce__(self) -> tuple[type[SampleError], tuple[str, int]]:
+        return type(self), (str(self), self.sample)
+
+
+class RegionTooLargeError(SampleError):
+    """The regions of one sample do not fit in a page."""
+
+
+class WorkerDiedError(WriteError, RuntimeError):
+    """A writing process ended without a word (killed, out of memory, a crash in C).
+
+    Parameters
+    ----------
+    message : str
+        Which process, how it ended, and what to try.
+    sample : int or None
+        Index in the dataset of the sample at hand, if there was one.
+    """
+
+    def __init__(self, message: str, sample: int | None) -> None:
+        super().__init__(message)
+        self.sample = sample
+
+    def __reduce__(self) -> tuple[type[WorkerDiedError], tuple[str, int | None]]:
+        return type(self), (str(self), self.sample)
+
+
+class NoSuchFieldError(GpubetonError, KeyError):
+    """The file has no field of that name."""
+
+    # KeyError shows the repr of its argument, which would put a sentence in quotes.
+    __str__ = Exception.__str__
+
+
+class PipelineError(GpubetonError, TypeError):
+    """A pipeline that cannot be planned."""
+
+
+class OptionError(GpubetonError, ValueError):
+    """An argument out of its range."""
+
+
+class BadImageError(GpubetonError, ValueError):
+    """Images that could not be decoded.
+
+    Parameters
+    ----------
+    message : str
+        Where they are and what to try.
+    samples : iterable of int
+        Their sample ids.
+    reasons : iterable of str
+        For each of them, what the decoder found.
+    """
+
+    def __init__(self, message: str, samples: Iterable[int] = (), reasons: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.samples: tuple[int, ...] = tuple(samples)
+        self.reasons: tuple[str, ...] = tuple(reasons)
+
+    def __reduce__(self) -> tuple[type[BadImageError], tuple[str, tuple[int, ...], tuple[str, ...]]]:
+        return type(self), (str(self), self.samples, self.reasons)
+
+
+class StateError(GpubetonError, ValueError):
+    """The state given to ``load_state_dict`` belongs to another loader."""
+
+
+class DeviceError(GpubetonError, RuntimeError):
+    """A device that cannot be used."""
+
+
+class StorageError(GpubetonError, OSError):
+    """Bytes of a file could not be read or written."""
+
+
+class LoaderClosedError(GpubetonError, RuntimeError):
+    """The loader was closed while a batch was awaited."""

@@ -1,0 +1,243 @@
+"""The first bytes of a ``.beton`` file: its header and what fields it has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from gpubeton.errors import FieldNameError, FormatError, HeaderError, NoSamplesError, TruncatedError, VersionError
+from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, NAME_SIZE, VERSION
+
+__all__ = ["Descriptor", "Header", "decode_descriptors", "decode_header", "read_descriptors", "read_header"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a ``.beton`` file.
+
+    Parameters
+    ----------
+    version : int
+        Format version, always 2.
+    num_fields : int
+        Number of fields of a sample.
+    page_size : int
+        Bytes of a page, a power of two.
+    num_samples : int
+        Number of samples.
+    alloc_table_ptr : int
+        Where the allocation table begins; it reaches to the end of the file.
+    """
+
+    version: int
+    num_fields: int
+    page_size: int
+    num_samples: int
+    alloc_table_ptr: int
+
+    @property
+    def metadata_offset(self) -> int:
+        """Where the metadata begins, behind the descriptors."""
+        return HEADER_DTYPE.itemsize + self.num_fields * DESCRIPTOR_DTYPE.itemsize
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a ``.beton`` file says about one field.
+
+    Parameters
+    ----------
+    name : str
+        Name of the field, ASCII, at most 16 characters.
+    type_id : int
+        A `FieldType`, if the file is right.
+    arguments : bytes
+        1024 bytes whose meaning depends on the type.
+    """
+
+    name: str
+    type_id: int
+    arguments: bytes = bytes(ARGUMENTS_SIZE)
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read the header of a ``.beton`` file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    Header
+        Its numbers, checked on their own but not against the rest of the file.
+
+    Raises
+    ------
+    FormatError
+        `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
+    OSError
+        If the file cannot be opened.
+    """
+    with open_regular(path) as file:
+        return decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))
+
+
+def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
+    """Read the names, types and arguments of the fields of a ``.beton`` file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    tuple of Descriptor
+        In the order of the file.
+
+    Raises
+    ------
+    FormatError
+        As `read_header`, and `FieldNameError`.
+    OSError
+        If the file cannot be opened.
+    """
+    with open_regular(path) as file:
+        header = decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))
+        content = file.read(header.metadata_offset - HEADER_DTYPE.itemsize)
+    return decode_descriptors(os.fspath(path), header, content)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading, but nothing that could block, such as a pipe.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    binary file
+        At its start.
+
+    Raises
+    ------
+    FormatError
+        If something else than a file or a folder stands there.
+    OSError
+        If there is nothing, or a folder, or no right to read.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise FormatError(f"{os.fspath(path)}: not a regular file. A .beton file has to be readable at any offset.")
+    return open(path, "rb")
+
+
+def decode_header(path: str, content: bytes) -> Header:
+    """Understand the first 24 bytes of a file.
+
+    Parameters
+    ----------
+    path : str
+        Named in errors.
+    content : bytes
+        The first 24 bytes, or fewer if the file has no more.
+
+    Returns
+    -------
+    Header
+        Its numbers, checked on their own.
+
+    Raises
+    ------
+    FormatError
+        `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
+    """
+    if len(content) < HEADER_DTYPE.itemsize:
+        raise TruncatedError(
+            f"{path}: {len(content)} bytes, but the header of a .beton file alone has {HEADER_DTYPE.itemsize}. "
+            "The file was probably never written, or cut short while copying."
+        )
+    header = Header(*np.frombuffer(content, HEADER_DTYPE)[0].item())
+    if header.version != VERSION:
+        raise VersionError(
+            f"{path}: format version {header.version}, but this library reads version {VERSION} "
+            f"(first bytes: {content[:8].hex(' ')}). It is probably not a .beton file."
+        )
+    if header.alloc_table_ptr == 0:
+        raise TruncatedError(
+            f"{path}: the header has no place for the allocation table. FFCV writes it last, "
+            "so the conversion was interrupted; write the file again."
+        )
+    if header.num_fields == 0:
+        raise HeaderError(f"{path}: the header promises 0 fields, at least 1 is needed. Write the file again.")
+    if header.num_samples == 0:
+        raise NoSamplesError(f"{path}: the file holds 0 samples. Check the dataset that it was written from.")
+    if header.page_size == 0 or header.page_size & (header.page_size - 1):
+        raise HeaderError(
+            f"{path}: page size {header.page_size}, which is not a power of two. "
+            "The header is damaged; compare the file with the original."
+        )
+    return header
+
+
+def decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
+    """Understand the descriptors of the fields.
+
+    Parameters
+    ----------
+    path : str
+        Named in errors.
+    header : Header
+        Says how many there are.
+    content : bytes
+        What follows the header in the file.
+
+    Returns
+    -------
+    tuple of Descriptor
+        In the order of the file.
+
+    Raises
+    ------
+    TruncatedError
+        If `content` is too short.
+    FieldNameError
+        If a name is not ASCII, has bytes behind its end, or occurs twice.
+    """
+    expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
+    if len(content) < expected:
+        raise TruncatedError(
+            f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
+            f"only {len(content)} bytes follow it. Either the header is damaged or the file was cut short while copying."
+        )
+    rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
+    descriptors = tuple(
+        Descriptor(_decode_name(path, number, row["name"].tobytes()), int(row["type_id"]), row["arguments"].tobytes())
+        for number, row in enumerate(rows)
+    )
+    for name, count in Counter(descriptor.name for descriptor in descriptors).items():
+        if count > 1:
+            raise FieldNameError(
+                f"{path}: {count} fields are called {name!r}. FFCV cuts names to {NAME_SIZE} characters when writing; "
+                f"write the file again with names that differ in their first {NAME_SIZE}."
+            )
+    return descriptors
+
+
+def _decode_name(path: str, number: int, stored: bytes) -> str:
+    name = stored.rstrip(b"\0")
+    if b"\0" in name or not name.isascii():
+        raise FieldNameError(
+            f"{path}: the name of field {number} is stored as {stored.hex(' ')}, expected up to {NAME_SIZE} ASCII "
+            "characters and then zeros. The descriptor is damaged; compare the file with the original."
+        )
+    return name.decode("ascii")

@@ -1,0 +1,303 @@
+"""All that a ``.beton`` file says about its samples, read and checked once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import AllocationError, FieldTypeError, HeaderError, NoSuchFieldError, TruncatedError
+from gpubeton.format.allocations import Allocations
+from gpubeton.format.header import Descriptor, Header, decode_descriptors, decode_header, open_regular
+from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
+from gpubeton.format.regions import Regions, locate
+
+__all__ = ["Index"]
+
+_METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
+    FieldType.FLOAT: np.dtype("<f8"),
+    FieldType.INT: np.dtype("<i8"),
+    FieldType.RGB_IMAGE: IMAGE_DTYPE,
+    FieldType.BYTES: BYTES_DTYPE,
+    FieldType.NDARRAY: np.dtype("<u8"),
+    FieldType.JSON: BYTES_DTYPE,
+    FieldType.TORCH_TENSOR: np.dtype("<u8"),
+}
+
+
+class Index:
+    """The header, fields, metadata and regions of a ``.beton`` file.
+
+    Made by `Index.open`. Everything in it was checked: each region lies inside
+    the data pages, belongs to its sample and has the size that its field says.
+    The arrays are read-only and the file is closed again.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    file_size : int
+        Its bytes.
+    header : Header
+        Its header.
+    descriptors : tuple of Descriptor
+        One per field, in the order of the file.
+    names : tuple of str
+        Names of the fields, in the order of the file.
+    num_samples : int
+        Number of samples.
+    metadata : ndarray, shape (num_samples,)
+        Structured rows with columns ``f0``, ``f1``, ...
+    allocations : ndarray of ALLOCATION_DTYPE, shape (R,)
+        The allocation table, sorted by pointer.
+
+    Examples
+    --------
+    >>> index = Index.open("train.beton")                     # doctest: +SKIP
+    >>> index.names, index.num_samples                        # doctest: +SKIP
+    (('image', 'label'), 1281167)
+    >>> index.regions("image").size[:2]                       # doctest: +SKIP
+    array([112004,  98313], dtype=uint64)
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        file_size: int,
+        header: Header,
+        descriptors: tuple[Descriptor, ...],
+        metadata: NDArray[np.void],
+        allocations: Allocations,
+    ) -> None:
+        self.path = path
+        self.file_size = file_size
+        self.header = header
+        self.descriptors = descriptors
+        self.names = tuple(descriptor.name for descriptor in descriptors)
+        self.num_samples = header.num_samples
+        self.metadata = metadata
+        self.allocations = allocations.rows
+        self._regions = {
+            descriptor.name: locate(os.fspath(path), descriptor, metadata[f"f{number}"], allocations)
+            for number, descriptor in enumerate(descriptors)
+        }
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], custom_types: Mapping[str, np.dtype[np.generic]] | None = None
+    ) -> Index:
+        """Read and check everything but the data pages.
+
+        Parameters
+        ----------
+        path : str or path
+            A ``.beton`` file of version 2, written by FFCV or gpubeton.
+        custom_types : mapping of str to dtype, optional
+            Metadata dtype of each custom field (type 255), by its name.
+
+        Returns
+        -------
+        Index
+            Holds no file open.
+
+        Raises
+        ------
+        FormatError
+            One of its subclasses for each defect, see `gpubeton.errors`.
+        OSError
+            If the file cannot be opened or read.
+        """
+        name = os.fspath(path)
+        with open_regular(path) as file:
+            file_size = os.fstat(file.fileno()).st_size
+            header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
+            descriptors = decode_descriptors(name, header, file.read(header.metadata_offset - HEADER_DTYPE.itemsize))
+            row_type = metadata_dtype([_metadata_type(name, field, custom_types or {}) for field in descriptors])
+            metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
+            _check_extents(name, file_size, header, metadata_end)
+            _check_table_size(name, file_size, header, descriptors)
+            stored = file.read(metadata_end - header.metadata_offset)
+            file.seek(header.alloc_table_ptr)
+            table = file.read(file_size - header.alloc_table_ptr)
+        if len(stored) + len(table) < metadata_end - header.metadata_offset + file_size - header.alloc_table_ptr:
+            raise TruncatedError(f"{name}: the file became shorter while it was read. Is it still being written?")
+        allocations = Allocations.check(name, header, metadata_end, table)
+        return cls(Path(path), file_size, header, descriptors, np.frombuffer(stored, row_type), allocations)
+
+    def __repr__(self) -> str:
+        return f"<Index of {self.path}: {self.num_samples} samples of {', '.join(self.names)}>"
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Give the metadata of one field.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+
+        Returns
+        -------
+        ndarray, shape (num_samples,)
+            A read-only view; its dtype is the field's metadata dtype.
+
+        Raises
+        ------
+        NoSuchFieldError
+            If the file has no field of that name.
+        """
+        return self.metadata[f"f{self._number(name)}"]
+
+    def regions(self, name: str) -> Regions:
+        """Give where the bytes of one field are.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+
+        Returns
+        -------
+        Regions
+            Offset and size for every sample. All lie inside the data pages.
+
+        Raises
+        ------
+        NoSuchFieldError
+            If the file has no field of that name.
+        FieldTypeError
+            If its values stand in the metadata, as those of integers do.
+        """
+        descriptor = self.descriptors[self._number(name)]
+        regions = self._regions[name]
+        if regions is None:
+            raise FieldTypeError(
+                f"{self.path}: field {name!r} (type {descriptor.type_id}) has no regions: its values stand in the "
+                "metadata. Use column()."
+            )
+        return regions
+
+    def has_regions(self, name: str) -> bool:
+        """Tell whether the values of a field are regions rather than metadata.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+
+        Returns
+        -------
+        bool
+            Whether `regions` has an answer.
+
+        Raises
+        ------
+        NoSuchFieldError
+            If the file has no field of that name.
+        """
+        self._number(name)
+        return self._regions[name] is not None
+
+    def max_region(self, name: str) -> int:
+        """Give the size of the longest region of a field.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+
+        Returns
+        -------
+        int
+            Bytes.
+
+        Raises
+        ------
+        NoSuchFieldError
+            If the file has no field of that name.
+        FieldTypeError
+            If its values stand in the metadata.
+        """
+        return int(self.regions(name).size.max())
+
+    def sample_pages(self) -> NDArray[np.int64]:
+        """Give the page of each sample's first region.
+
+        FFCV's quasi-random order keeps few pages open by it.
+
+        Returns
+        -------
+        ndarray of int64, shape (num_samples,)
+            Page number, counted from the start of the file; -1 for a sample
+            whose values are all empty.
+
+        Raises
+        ------
+        AllocationError
+            If the file has no region at all.
+        """
+        solid = self.allocations[self.allocations["size"] > 0]
+        if len(solid) == 0:
+            raise AllocationError(
+                f"{self.path}: no field has data pages, which a quasi-random order is about. Use a random order."
+            )
+        pages = np.full(self.num_samples, -1, np.int64)
+        # Of several assignments to one sample the last one stays, so the first region has to come last.
+        pages[solid["sample_id"][::-1]] = (solid["ptr"] // np.uint64(self.header.page_size)).astype(np.int64)[::-1]
+        return pages
+
+    def _number(self, name: str) -> int:
+        if name not in self.names:
+            raise NoSuchFieldError(f"{self.path}: no field {name!r}; the file has {', '.join(map(repr, self.names))}.")
+        return self.names.index(name)
+
+
+def _metadata_type(
+    path: str, descriptor: Descriptor, custom_types: Mapping[str, np.dtype[np.generic]]
+) -> np.dtype[np.generic]:
+    if descriptor.type_id == FieldType.CUSTOM:
+        if descriptor.name not in custom_types:
+            raise FieldTypeError(
+                f"{path}: field {descriptor.name!r} is a custom one (type {int(FieldType.CUSTOM)}), whose class the "
+                f"file does not name. Pass it: custom_fields={{{descriptor.name!r}: TheFieldClass}}."
+            )
+        return np.dtype(custom_types[descriptor.name])
+    if descriptor.type_id not in _METADATA_TYPES:
+        raise FieldTypeError(
+            f"{path}: field {descriptor.name!r} has the unknown type {descriptor.type_id}, expected one of "
+            f"{', '.join(f'{int(kind)} ({kind.name})' for kind in FieldType)}. "
+            "The descriptor is damaged, or the file needs a newer version of this library."
+        )
+    return _METADATA_TYPES[descriptor.type_id]
+
+
+def _check_extents(path: str, file_size: int, header: Header, metadata_end: int) -> None:
+    """Compare what the header promises with the length of the file, before anything of that length is read."""
+    if metadata_end > file_size or header.alloc_table_ptr > file_size:
+        raise TruncatedError(
+            f"{path}: {file_size} bytes, but the metadata of {header.num_samples} samples ends at {metadata_end} and "
+            f"the allocation table begins at {header.alloc_table_ptr}. "
+            "The file was probably cut short while copying; compare its size with the original."
+        )
+    if header.alloc_table_ptr < metadata_end:
+        raise HeaderError(
+            f"{path}: the allocation table begins at {header.alloc_table_ptr}, inside the metadata of "
+            f"{header.num_samples} samples, which ends at {metadata_end}. The header is damaged; compare the file with the original."
+        )
+
+
+def _check_table_size(path: str, file_size: int, header: Header, descriptors: tuple[Descriptor, ...]) -> None:
+    """Refuse a table longer than its fields can fill, before all of it is read."""
+    kinds = [descriptor.type_id for descriptor in descriptors]
+    if FieldType.CUSTOM in kinds:
+        return  # only its class knows how many regions a value takes
+    expected = header.num_samples * sum(kind not in (FieldType.INT, FieldType.FLOAT) for kind in kinds)
+    found = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+    if found > expected:
+        raise AllocationError(
+            f"{path}: an allocation table of {found} rows, but {header.num_samples} samples have at most {expected} "
+            "regions. Something was appended to the file, or the table's place in the header is wrong."
+        )

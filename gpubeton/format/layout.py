@@ -1,0 +1,139 @@
+"""The bytes of a ``.beton`` file of version 2, as numpy dtypes.
+
+::
+
+    0                    header, 24 bytes
+    24                   one descriptor of 1041 bytes per field
+    24 + 1041 * fields   metadata: one row per sample, one aligned column per field
+    ... zeros up to a multiple of the page size ...
+    page k               [k * page_size, (k + 1) * page_size): the regions of samples, back to back
+    alloc_table_ptr      allocation table: 24 bytes per region, to the end of the file
+
+Everything is little-endian. A region never crosses a page. Pointers are
+offsets from the start of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+__all__ = [
+    "ALLOCATION_DTYPE",
+    "ARGUMENTS_SIZE",
+    "BYTES_DTYPE",
+    "DESCRIPTOR_DTYPE",
+    "HEADER_DTYPE",
+    "IMAGE_DTYPE",
+    "NAME_SIZE",
+    "PAGE_SIZE_DEFAULT",
+    "PAGE_SIZE_MAX",
+    "PAGE_SIZE_MIN",
+    "VERSION",
+    "FieldType",
+    "ImageMode",
+    "metadata_dtype",
+    "round_up",
+]
+
+VERSION = 2
+
+#: Limits of the writer: a power of two, at least the minimum and less than the maximum.
+#: Reading knows no minimum.
+PAGE_SIZE_MIN = 2 << 20
+PAGE_SIZE_MAX = 1 << 32
+PAGE_SIZE_DEFAULT = 8 << 20
+
+#: Bytes of a field's name and of its arguments in a descriptor.
+NAME_SIZE = 16
+ARGUMENTS_SIZE = 1024
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("version", "<u2"),
+        ("num_fields", "<u2"),
+        ("page_size", "<u4"),
+        ("num_samples", "<u8"),
+        ("alloc_table_ptr", "<u8"),
+    ]
+)
+
+DESCRIPTOR_DTYPE = np.dtype([("type_id", "u1"), ("name", "u1", NAME_SIZE), ("arguments", "u1", ARGUMENTS_SIZE)])
+
+ALLOCATION_DTYPE = np.dtype([("sample_id", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
+
+#: Metadata of an image. Width stands before height, and nothing is aligned.
+IMAGE_DTYPE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("data_ptr", "<u8")])
+
+#: Metadata of bytes and of JSON.
+BYTES_DTYPE = np.dtype([("ptr", "<u8"), ("size", "<u8")])
+
+
+class FieldType(IntEnum):
+    """What the ``type_id`` of a descriptor means."""
+
+    FLOAT = 0
+    INT = 1
+    RGB_IMAGE = 2
+    BYTES = 3
+    NDARRAY = 4
+    JSON = 5
+    TORCH_TENSOR = 6
+    CUSTOM = 255
+
+
+class ImageMode(IntEnum):
+    """How the region of an image is stored. FFCV reads every other value as raw."""
+
+    JPG = 0
+    RAW = 1
+
+
+def metadata_dtype(types: Sequence[DTypeLike]) -> np.dtype[np.void]:
+    """Give the dtype of one metadata row.
+
+    Parameters
+    ----------
+    types : sequence of dtype
+        Metadata dtype of each field, in the order of the file.
+
+    Returns
+    -------
+    dtype
+        Structured, aligned, with columns ``f0``, ``f1``, ... The structs of
+        images and bytes have an alignment of 1, so that only numbers are
+        preceded by padding.
+
+    Examples
+    --------
+    >>> row = metadata_dtype([IMAGE_DTYPE, "<i8"])
+    >>> row.itemsize, row.fields["f1"][1]
+    (24, 16)
+    """
+    return np.dtype([(f"f{number}", np.dtype(type_)) for number, type_ in enumerate(types)], align=True)
+
+
+def round_up(position: int, page_size: int) -> int:
+    """Give the first multiple of `page_size` that is not below `position`.
+
+    Parameters
+    ----------
+    position : int
+        Offset in the file.
+    page_size : int
+        Bytes of a page.
+
+    Returns
+    -------
+    int
+        Start of a page.
+
+    Examples
+    --------
+    >>> round_up(1073, 4096), round_up(4096, 4096)
+    (4096, 4096)
+    """
+    return -(-position // page_size) * page_size

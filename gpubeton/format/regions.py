@@ -1,0 +1,170 @@
+"""Where the bytes of one field are, for every sample, checked against the allocation table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import AllocationError, FieldArgumentsError, ImageSizeError, RegionError, RegionSizeError
+from gpubeton.format.allocations import Allocations
+from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.format.header import Descriptor
+from gpubeton.format.layout import FieldType, ImageMode
+
+__all__ = ["Regions", "locate"]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Where the bytes of one field are, for every sample.
+
+    Parameters
+    ----------
+    offset : ndarray of uint64, shape (N,)
+        First byte of the region in the file. Without meaning where the size is 0.
+    size : ndarray of uint64, shape (N,)
+        Bytes of the region.
+    """
+
+    offset: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+
+
+def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> Regions | None:
+    """Find the region of every sample in one field, and check that its size is right.
+
+    Parameters
+    ----------
+    path : str
+        Named in errors.
+    descriptor : Descriptor
+        The field.
+    column : ndarray, shape (N,)
+        Its metadata.
+    allocations : Allocations
+        The checked allocation table.
+
+    Returns
+    -------
+    Regions or None
+        None for a field whose values stand in the metadata itself. A custom
+        field has regions if its metadata is one ``<u8``, or a struct with
+        ``ptr`` or ``data_ptr``, and each value is where a region of that sample begins.
+
+    Raises
+    ------
+    FormatError
+        `AllocationError`, `RegionError`, `RegionSizeError`, `ImageSizeError` or `FieldArgumentsError`.
+    """
+    field = _Field(path, descriptor.name, allocations)
+    match descriptor.type_id:
+        case FieldType.RGB_IMAGE:
+            return _locate_images(field, column)
+        case FieldType.BYTES | FieldType.JSON:
+            return field.look_up(_copy(column["ptr"]), _copy(column["size"]), "its metadata says")
+        case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
+            try:
+                arguments = ArrayArguments.from_bytes(descriptor.arguments)
+            except FieldArgumentsError as error:
+                raise FieldArgumentsError(
+                    f"{path}: field {descriptor.name!r}: {error}. The descriptor is damaged; compare with the original."
+                ) from error
+            # A size beyond 64 bits cannot be that of any region either.
+            size = np.full(len(column), min(arguments.nbytes, 2**64 - 1), np.uint64)
+            return field.look_up(_copy(column), size, f"shape {arguments.shape} of {arguments.dtype} takes")
+        case FieldType.CUSTOM:
+            return _locate_custom(column, allocations)
+    return None
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field while its regions are looked up: what errors name, and where to look."""
+
+    path: str
+    name: str
+    allocations: Allocations
+
+    def look_up(self, ptr: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str) -> Regions:
+        """Find regions whose exact size is known."""
+        size = self.sizes(ptr, expected == 0)
+        bad = np.flatnonzero(size != expected)
+        if len(bad):
+            sample = int(bad[0])
+            raise RegionSizeError(
+                f"{self.at(sample)}: its region has {size[sample]} bytes, but {expectation} {expected[sample]} "
+                f"({len(bad)} such samples). The file is damaged; compare it with the original."
+            )
+        return Regions(ptr, size)
+
+    def sizes(self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Give the size of the region at each pointer, 0 where the value is `empty`."""
+        row = self.allocations.find(ptr)
+        bad = np.flatnonzero((row < 0) & ~empty)
+        if len(bad):
+            sample = int(bad[0])
+            raise AllocationError(
+                f"{self.at(sample)}: no region begins at {ptr[sample]} according to the allocation table of "
+                f"{len(self.allocations.rows)} rows ({len(bad)} such samples). "
+                "The file was probably cut short while copying; compare its size with the original."
+            )
+        # Without any row there is nothing to index, and every value is empty.
+        if len(self.allocations.ptr) == 0:
+            return np.zeros(len(ptr), np.uint64)
+        bad = np.flatnonzero((self.allocations.sample_id[row] != np.arange(len(ptr), dtype=np.uint64)) & ~empty)
+        if len(bad):
+            sample = int(bad[0])
+            raise RegionError(
+                f"{self.at(sample)}: the region at {ptr[sample]} belongs to sample "
+                f"{self.allocations.sample_id[row[sample]]} according to the allocation table ({len(bad)} such "
+                "samples). The metadata is damaged; compare the file with the original."
+            )
+        size = self.allocations.size[row]
+        size[empty] = 0
+        return size
+
+    def at(self, sample: int) -> str:
+        return f"{self.path}: sample {sample}, field {self.name!r}"
+
+
+def _locate_images(field: _Field, column: NDArray[Any]) -> Regions:
+    width, height = column["width"], column["height"]
+    bad = np.flatnonzero((width == 0) | (height == 0))
+    if len(bad):
+        sample = int(bad[0])
+        raise ImageSizeError(
+            f"{field.at(sample)}: an image of width {width[sample]} and height {height[sample]} ({len(bad)} such "
+            "samples). FFCV stores a side of 65536 pixels as 0; write the file again with a max_resolution below that."
+        )
+    ptr = _copy(column["data_ptr"])
+    size = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
+    pixels = 3 * width.astype(np.uint64) * height.astype(np.uint64)
+    bad = np.flatnonzero((column["mode"] != ImageMode.JPG) & (size != pixels))
+    if len(bad):
+        sample = int(bad[0])
+        raise RegionSizeError(
+            f"{field.at(sample)}: its region has {size[sample]} bytes, but a raw image of width {width[sample]} and "
+            f"height {height[sample]} takes {pixels[sample]} ({len(bad)} such samples). "
+            "The file is damaged; compare it with the original."
+        )
+    return Regions(ptr, size)
+
+
+def _locate_custom(column: NDArray[Any], allocations: Allocations) -> Regions | None:
+    """Take a custom column for pointers if every value of it is one; only its own class knows better."""
+    for name in ("ptr", "data_ptr"):
+        if column.dtype.names is not None and name in column.dtype.names:
+            column = column[name]
+    if column.dtype != np.dtype("<u8") or len(allocations.ptr) == 0:
+        return None
+    ptr = _copy(column)
+    row = allocations.find(ptr)
+    own = (row >= 0) & (allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64))
+    return Regions(ptr, allocations.size[row]) if own.all() else None
+
+
+def _copy(column: NDArray[Any]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(column, np.uint64)
