@@ -1,0 +1,300 @@
+"""The decoders of RGB images: which part of each image is wanted, and how large."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+
+INTERPOLATIONS = ("area", "bilinear", "antialias")
+"""How a crop is resized.
+
+``area`` is OpenCV's INTER_AREA, which FFCV uses: the mean over each output pixel's footprint when shrinking along both
+axes, else its own two-tap rule. ``bilinear`` is torch's ``interpolate(align_corners=False)``. ``antialias`` is
+torchvision's and Pillow's bilinear, a triangle as wide as the footprint.
+"""
+
+
+class SimpleRGBImageDecoder(Operation):
+    """Decode images whole; all must have the same size.
+
+    Examples
+    --------
+    >>> SimpleRGBImageDecoder().boxes(np.array([20]), np.array([30]), None).tolist()
+    [[0, 0, 20, 30]]
+    """
+
+    is_random: ClassVar[bool] = False
+    interpolation: str = "area"
+
+    def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
+        """Height and width of every decoded image.
+
+        Parameters
+        ----------
+        heights, widths : ndarray, shape (N,)
+            Sizes of all images of the file that may be asked for, in pixels.
+
+        Returns
+        -------
+        tuple of int
+            Height and width in pixels.
+
+        Raises
+        ------
+        PipelineError
+            If the images differ in size.
+        """
+        other = np.flatnonzero((heights != heights[0]) | (widths != widths[0]))
+        if len(other):
+            raise PipelineError(
+                f"{type(self).__name__} only supports images of constant size, but there are images of "
+                f"{heights[0]} x {widths[0]} and of {heights[other[0]]} x {widths[other[0]]} (height x width). "
+                f"Consider RandomResizedCropRGBImageDecoder or CenterCropRGBImageDecoder instead."
+            )
+        return int(heights[0]), int(widths[0])
+
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        """Choose the part of each image that is resized to the output.
+
+        Parameters
+        ----------
+        heights, widths : ndarray of integers, shape (N,)
+            Sizes of the images of a batch, in pixels.
+        uniform : Uniform or None
+            Their random numbers; None will do for decoders that draw none.
+
+        Returns
+        -------
+        ndarray of int32, shape (N, 4)
+            Crop boxes: top, left, height, width, in source pixels.
+        """
+        box = np.zeros((len(heights), 4), np.int32)
+        box[:, 2] = heights
+        box[:, 3] = widths
+        return box
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        if self.metadata is None:
+            raise PipelineError(f"{type(self).__name__} has not been told the images' sizes: use it in a Loader")
+        height, width = self.frame(self.metadata["height"], self.metadata["width"])
+        return replace(previous_state, jit_mode=True, shape=(height, width, 3), dtype=np.dtype("uint8")), None
+
+    def generate_code(self) -> Callable[..., Any]:
+        raise PipelineError(
+            f"{type(self).__name__} is not a function by itself: the loader crops, decodes and resizes in one pass. "
+            f"Put it first in the pipeline of an image field."
+        )
+
+    def __repr__(self) -> str:
+        arguments = (f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items() if name not in _INHERITED)
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
+    """Decode a part of each image, resized to one size; derive from it and write `boxes` for a crop of your own.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    interpolation : {"area", "bilinear", "antialias"}
+        How the crop is resized, see `INTERPOLATIONS`.
+
+    Raises
+    ------
+    OptionError
+        If a size is not positive or the interpolation is unknown.
+    """
+
+    def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
+        if interpolation not in INTERPOLATIONS:
+            raise OptionError(
+                f"{type(self).__name__}: interpolation is {interpolation!r}; expected one of {', '.join(INTERPOLATIONS)}"
+            )
+        self.output_size = output_size
+        self.interpolation = interpolation
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """Height and width of the output in pixels."""
+        return self._output_size
+
+    @output_size.setter
+    def output_size(self, size: tuple[int, int]) -> None:
+        sides = np.asarray(size)
+        if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
+            raise OptionError(
+                f"{type(self).__name__}: output_size is {size!r}; expected height and width in pixels: (224, 224)"
+            )
+        self._output_size = (int(sides[0]), int(sides[1]))
+
+    def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
+        """The output size, whatever the images' sizes."""
+        return self.output_size
+
+    @abstractmethod
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        """Choose the part of each image: see `SimpleRGBImageDecoder.boxes`."""
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        shape = (*self.output_size, 3)
+        return replace(previous_state, jit_mode=True, shape=shape, dtype=np.dtype("uint8")), None
+
+
+class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
+    """Decode the central square of each image, resized.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    ratio : float
+        Side of the square as a share of the image's shorter side, more than 0 and at most 1.
+    interpolation : {"area", "bilinear", "antialias"}
+        How the crop is resized, see `INTERPOLATIONS`.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> CenterCropRGBImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
+    [[25, 75, 50, 50]]
+    """
+
+    def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: str = "area") -> None:
+        super().__init__(output_size, interpolation)
+        if not 0 < ratio <= 1:
+            raise OptionError(f"CenterCropRGBImageDecoder: ratio is {ratio}; expected more than 0 and at most 1")
+        self.ratio = float(ratio)
+
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        """The central squares: int32 of shape (N, 4), top, left, height, width."""
+        size = np.stack([heights, widths], axis=1).astype(np.int64)
+        side = np.maximum((size.min(axis=1, keepdims=True) * self.ratio).astype(np.int64), 1)
+        return np.concatenate([(size - side) // 2, side, side], axis=1, dtype=np.int32)
+
+
+class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
+    """Decode a random part of each image, resized; the parts are chosen by torchvision's rule.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    scale : tuple of float
+        Least and greatest area of the part, as a share of the image's.
+    ratio : tuple of float
+        Least and greatest aspect ratio of the part, width over height.
+    interpolation : {"area", "bilinear", "antialias"}
+        How the crop is resized, see `INTERPOLATIONS`.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> decoder = RandomResizedCropRGBImageDecoder((224, 224), scale=(0.25, 1.0))
+    >>> middling = lambda count, rows=None: np.full((1, count), 0.5)
+    >>> decoder.boxes(np.array([400]), np.array([400]), middling).tolist()
+    [[42, 42, 316, 316]]
+    """
+
+    is_random: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        output_size: tuple[int, int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (0.75, 4 / 3),
+        interpolation: str = "area",
+    ) -> None:
+        super().__init__(output_size, interpolation)
+        self.scale = _range("scale", scale)
+        self.ratio = _range("ratio", ratio)
+
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        """Random parts: int32 of shape (N, 4), top, left, height, width.
+
+        A try uses four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is
+        the largest central one whose aspect ratio is within `ratio`.
+        """
+        if uniform is None:
+            raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
+        size = np.stack([heights, widths], axis=1).astype(np.float64)
+        numbers = uniform(_NUMBERS_PER_TRY)
+        crop = self._crop_sizes(size, numbers)
+        misses = np.flatnonzero(~_fits(crop, size))
+        corner = numbers[:, 2:]
+        if len(misses):
+            crop[misses], corner[misses] = self._retry(size[misses], uniform, misses)
+        return np.concatenate([corner * (size - crop + 1), crop], axis=1).astype(np.int32)
+
+    def _crop_sizes(self, size: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Heights and widths that one try asks for, whether they fit or not."""
+        area = size[..., 0] * size[..., 1] * (self.scale[0] + numbers[..., 0] * (self.scale[1] - self.scale[0]))
+        low, high = np.log(self.ratio)
+        aspect = np.exp(low + numbers[..., 1] * (high - low))
+        crop: NDArray[np.float64] = np.rint(np.sqrt(np.stack([area / aspect, area * aspect], axis=-1)))
+        return crop
+
+    def _retry(
+        self, size: NDArray[np.float64], uniform: Uniform, rows: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Tries 2 to 10, then the central part: sizes, and where they lie as shares of the room that is left."""
+        numbers = uniform(_TRIES * _NUMBERS_PER_TRY, rows).reshape(len(rows), _TRIES, _NUMBERS_PER_TRY)
+        crops = self._crop_sizes(size[:, None], numbers)
+        fits = _fits(crops, size[:, None])
+        first = fits.argmax(axis=1)
+        row = np.arange(len(rows))
+        crop, corner = crops[row, first], numbers[row, first, 2:]
+        central = ~fits.any(axis=1)
+        crop[central] = self._central_sizes(size[central])
+        # floor(corner * (room + 1)) is to be room // 2.
+        room = size[central] - crop[central]
+        corner[central] = (room // 2 + 0.5) / (room + 1)
+        return crop, corner
+
+    def _central_sizes(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
+        height, width = size[:, 0], size[:, 1]
+        low, high = self.ratio
+        aspect = width / height
+        crop_height = np.where(aspect < low, np.rint(width / low), height)
+        crop_width = np.where(aspect > high, np.rint(height * high), width)
+        # An aspect ratio just outside the range can round to a size just outside the image.
+        sides = np.stack([np.minimum(crop_height, height), np.minimum(crop_width, width)], axis=1)
+        sizes: NDArray[np.float64] = np.maximum(sides, 1)
+        return sizes
+
+
+_TRIES = 10
+_NUMBERS_PER_TRY = 4
+_INHERITED = frozenset({"field", "metadata", "memory_read"})
+
+
+def _fits(crop: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = np.all((crop > 0) & (crop <= size), axis=-1)
+    return inside
+
+
+def _range(name: str, values: tuple[float, float]) -> tuple[float, float]:
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (2,) or not (0 < numbers[0] <= numbers[1] < np.inf):
+        raise OptionError(
+            f"RandomResizedCropRGBImageDecoder: {name} is {values!r}; expected two positive numbers, the least first"
+        )
+    return float(numbers[0]), float(numbers[1])

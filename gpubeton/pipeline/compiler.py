@@ -1,0 +1,125 @@
+"""Compiler: turns the functions of operations into machine code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+_MAX_REMEMBERED = 256
+"""Compiled functions kept for reuse; a process that makes more starts afresh."""
+
+
+class Compiler:
+    """Compile functions of operations with Numba, for the whole process.
+
+    A function that equals an earlier one (same code, same captured values) is not compiled again: asking an operation
+    for its code at every epoch costs nothing.
+
+    Examples
+    --------
+    >>> Compiler.compile(lambda x: x + 1)(1)
+    2
+    >>> Compiler.get_iterator()
+    <class 'range'>
+    """
+
+    is_enabled: ClassVar[bool] = True
+    num_threads: ClassVar[int] = 1
+    _compiled: ClassVar[dict[Any, Any]] = {}
+
+    @classmethod
+    def set_enabled(cls, enabled: bool) -> None:
+        """Switch compilation on or off; off, `compile` returns the function itself, for debugging.
+
+        Parameters
+        ----------
+        enabled : bool
+            Whether to compile.
+        """
+        cls.is_enabled = enabled
+
+    @classmethod
+    def set_num_threads(cls, num_threads: int) -> None:
+        """Set how many threads a compiled function with ``is_parallel`` uses.
+
+        Parameters
+        ----------
+        num_threads : int
+            At least 1; less means one per core that this process may use. Numba's own limit holds in any case.
+        """
+        from numba import config, set_num_threads
+
+        if num_threads < 1:
+            num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cls.num_threads = min(num_threads, vars(config)["NUMBA_NUM_THREADS"])
+        set_num_threads(cls.num_threads)
+
+    @classmethod
+    def compile(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
+        """Compile a function; it runs without the interpreter's lock.
+
+        Parameters
+        ----------
+        code : callable
+            A function that Numba can compile. If it has a true attribute ``is_parallel`` and more than one thread is
+            set, its loops over ``Compiler.get_iterator()`` run in parallel.
+        signature : optional
+            Numba signature; by default types are taken from the first call.
+
+        Returns
+        -------
+        callable
+            The compiled function, or `code` itself while compilation is switched off.
+        """
+        if not cls.is_enabled:
+            return code
+        import numba
+
+        is_parallel = bool(getattr(code, "is_parallel", False)) and cls.num_threads > 1
+        key = _identity(code, signature, is_parallel)
+        if key is None or key not in cls._compiled:
+            make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
+            compiled: Callable[..., Any] = make(code)
+            if key is None:
+                return compiled
+            if len(cls._compiled) >= _MAX_REMEMBERED:
+                cls._compiled.clear()
+            cls._compiled[key] = compiled
+            return compiled
+        found: Callable[..., Any] = cls._compiled[key]
+        return found
+
+    @classmethod
+    def get_iterator(cls) -> Any:
+        """Return what a loop of compiled code runs over: ``numba.prange``, or ``range`` with one thread."""
+        if cls.num_threads == 1:
+            return range
+        import numba
+
+        return numba.prange
+
+
+class _Same:
+    """Key that equals another only if both hold the very same object; it keeps that object alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _identity(code: Callable[..., Any], signature: Any, is_parallel: bool) -> Any:
+    """Key that two functions share only if they compile to the same; None if that cannot be told."""
+    try:
+        cells = tuple(cell.cell_contents for cell in code.__closure__ or ())
+        called = tuple(_Same(code.__globals__.get(name)) for name in code.__code__.co_names)
+        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, signature, is_parallel)
+        hash(key)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return key

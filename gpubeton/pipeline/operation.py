@@ -1,0 +1,88 @@
+"""Operation: one step of a pipeline, and the base of every step that a user writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.state import State
+
+Memory = AllocationQuery | Sequence[AllocationQuery] | None
+"""What an operation may ask for: nothing, one array, or several."""
+
+
+class Operation(ABC):
+    """A step of a pipeline: says what it turns a batch into, and gives the function that does it.
+
+    Derive from it to write an operation. `generate_code` returns ``code(batch, memory)``, or
+    ``code(batch, memory, indices)`` if the function has a true attribute ``with_indices``; ``is_parallel`` lets a
+    compiled function use ``Compiler.get_iterator()`` over several threads. The function is compiled with Numba if the
+    new state has ``jit_mode=True``, and otherwise called as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Invert(Operation):
+    ...     def generate_code(self):
+    ...         def invert(images, memory):
+    ...             memory[:] = 255 - images
+    ...             return memory
+    ...         return invert
+    ...     def declare_state_and_memory(self, previous_state):
+    ...         return previous_state, AllocationQuery(previous_state.shape, previous_state.dtype)
+    >>> Invert().generate_code()(np.array([[1]], "uint8"), np.empty((1, 1), "uint8"))
+    array([[254]], dtype=uint8)
+    """
+
+    field: Any = None
+    """The field whose pipeline this is, set by `accept_field`."""
+
+    metadata: Any = None
+    """Structured ndarray (N,): the rows of the whole file, set by `accept_globals`."""
+
+    memory_read: Any = None
+    """A function (offset -> bytes of that region as uint8 ndarray), set by `accept_globals`."""
+
+    def accept_field(self, field: Any) -> None:
+        """Learn the field whose pipeline this operation stands in.
+
+        Parameters
+        ----------
+        field : gpubeton.fields.Field
+            The field, as read from the file.
+        """
+        self.field = field
+
+    def accept_globals(self, metadata: Any, memory_read: Callable[..., Any]) -> None:
+        """Learn what decoders need: the file's metadata and a way to read its regions.
+
+        Parameters
+        ----------
+        metadata : structured ndarray, shape (N,)
+            One row per sample of the file.
+        memory_read : callable
+            Gives the bytes of a region; may be called in compiled code.
+        """
+        self.metadata = metadata
+        self.memory_read = memory_read
+
+    @abstractmethod
+    def generate_code(self) -> Callable[..., Any]:
+        """Return the function that carries the operation out on a batch."""
+
+    @abstractmethod
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        """Say what the operation leaves behind and which memory it needs.
+
+        Parameters
+        ----------
+        previous_state : State
+            What the operation before leaves behind.
+
+        Returns
+        -------
+        tuple of State and (AllocationQuery, sequence of AllocationQuery, or None)
+            The new state and the memory wanted.
+        """

@@ -1,0 +1,60 @@
+"""RandomHorizontalFlip: mirror images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.transform import Transform
+
+
+class RandomHorizontalFlip(Transform):
+    """Mirror each image left to right with a given probability.
+
+    Parameters
+    ----------
+    flip_prob : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `flip_prob` is not from 0 to 1.
+
+    Examples
+    --------
+    >>> row = np.arange(9, dtype="uint8").reshape(1, 1, 3, 3)
+    >>> RandomHorizontalFlip().apply(row, np.array([[1]]))[0, 0, :, 0].tolist()
+    [6, 3, 0]
+    """
+
+    is_random: ClassVar[bool] = True
+
+    def __init__(self, flip_prob: float = 0.5) -> None:
+        if not 0 <= flip_prob <= 1:
+            raise OptionError(f"RandomHorizontalFlip: flip_prob is {flip_prob}; expected a probability from 0 to 1")
+        self.flip_prob = float(flip_prob)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        """Choose which images are mirrored: int32 of shape (N, 1), 1 for a mirrored image."""
+        return (uniform(1) < self.flip_prob).astype(np.int32)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Mirror, in place, the images whose draw is 1; all of them without `draw`."""
+        rows = np.arange(len(batch)) if draw is None else np.flatnonzero(draw[:, 0])
+        images = as_nhwc(batch)
+        chosen = images[rows]
+        images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
+        return batch

@@ -1,0 +1,53 @@
+"""ModuleWrapper: a torch module as an operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline.dtypes import is_torch_dtype
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ModuleWrapper(Transform):
+    """Apply a torch module, such as a transform of torchvision, to the whole batch.
+
+    A module in a pipeline is wrapped by itself. Random numbers that it draws are torch's own: one set for the batch,
+    and not of the loader's seed.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Called with the batch, without gradients.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ModuleWrapper(torch.nn.ReLU()).apply(torch.tensor([-1.0, 1.0]))
+    tensor([0., 1.])
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        if not is_torch_dtype(previous_state.dtype):
+            raise PipelineError(
+                f"{type(self.module).__name__} is a torch module, but here the batch is a numpy array. "
+                f"Put ToTensor (and ToTorchImage, for images) before it."
+            )
+        return previous_state, None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Call the module."""
+        import torch
+
+        with torch.no_grad():
+            return self.module(batch)

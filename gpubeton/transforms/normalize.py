@@ -1,0 +1,119 @@
+"""NormalizeImage: levels from 0 to 255 become (level - mean) / std."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
+from gpubeton.transforms.transform import Transform
+
+
+class NormalizeImage(Transform):
+    """Subtract a mean and divide by a standard deviation, per channel, and convert.
+
+    Each of the 256 levels is computed once in float64 and rounded to `type`, so the result is exactly
+    ``type((level - mean) / std)``.
+
+    Numba has no half floats: before ``ToTensor``, ``float16`` results are handed on as int16 that hold the bits of the
+    halves, and ``ToTorchImage`` turns them back. After ``ToTensor`` the result is float16 at once. ``bfloat16`` results
+    are torch tensors everywhere, as numpy has no such type.
+
+    Parameters
+    ----------
+    mean : sequence of three numbers
+        Mean of red, green and blue, in levels from 0 to 255.
+    std : sequence of three numbers
+        Standard deviation of each, in levels; positive.
+    type : numpy.dtype, torch.dtype, type or str
+        Element type of the result: float16, bfloat16, float32, float64, or any other of numpy's.
+
+    Raises
+    ------
+    OptionError
+        If `mean` or `std` are not three finite numbers, or a `std` is not positive.
+
+    Examples
+    --------
+    >>> half = NormalizeImage([128] * 3, [64] * 3, np.float32)
+    >>> half.apply(np.full((1, 1, 1, 3), 160, "uint8")).ravel().tolist()
+    [0.5, 0.5, 0.5]
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], type: Any = np.float16) -> None:
+        self.mean = _three("mean", mean)
+        self.std = _three("std", std)
+        if min(self.std) <= 0:
+            raise OptionError(f"NormalizeImage: std is {self.std}; expected positive numbers, in levels from 0 to 255")
+        self.type = dtype_name(type)
+
+    def table(self) -> NDArray[Any]:
+        """Result for each level and channel: shape (256, 3), of the result's type; for bfloat16 its bits as uint16."""
+        levels = np.arange(256, dtype=np.float64)[:, None]
+        exact = (levels - np.array(self.mean)) / np.array(self.std)
+        if self.type == "bfloat16":
+            return _bfloat16_bits(exact)
+        rounded: NDArray[Any] = exact.astype(self.type)
+        return rounded
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state)
+        if dtype_name(previous_state.dtype) != "uint8":
+            raise PipelineError(
+                f"NormalizeImage reads levels, uint8 from 0 to 255, but here the images are "
+                f"{dtype_name(previous_state.dtype)}. Put it before whatever converts them."
+            )
+        if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
+            return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
+        carried = "int16" if self.type == "float16" else self.type
+        return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Look every pixel up; `batch` is uint8 and stays as it is."""
+        table, levels = self.table(), as_nhwc(batch)
+        if isinstance(batch, np.ndarray):
+            values = table[levels, np.arange(3)]
+            if self.type == "bfloat16":
+                values = _as_bfloat16(values)
+            elif self.type == "float16":
+                values = values.view(np.int16)
+        else:
+            values = self._tensor_table(table, batch.device)[levels.long(), [0, 1, 2]]
+        return as_nchw(values) if is_nchw(batch) else values
+
+    def _tensor_table(self, table: NDArray[Any], device: Any) -> Any:
+        import torch
+
+        values = _as_bfloat16(table) if self.type == "bfloat16" else torch.from_numpy(table)
+        return values.to(device)
+
+
+def _three(name: str, values: Sequence[float]) -> tuple[float, float, float]:
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (3,) or not np.isfinite(numbers).all():
+        raise OptionError(
+            f"NormalizeImage: {name} is {values!r}; expected three finite numbers, one for each channel, "
+            f"in levels from 0 to 255"
+        )
+    red, green, blue = numbers.tolist()
+    return red, green, blue
+
+
+def _bfloat16_bits(values: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Round to bfloat16, to nearest even, by way of float32 as torch does; the bits as uint16."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+
+
+def _as_bfloat16(bits: NDArray[np.uint16]) -> Any:
+    import torch
+
+    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

@@ -1,0 +1,195 @@
+"""The operations around torch: ToTensor, ToDevice, ToTorchImage, Convert and View."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.layout import as_nchw, image_size
+from gpubeton.transforms.transform import Transform
+
+
+class ToTensor(Transform):
+    """Hand the numpy array on as a torch tensor over the same memory.
+
+    Examples
+    --------
+    >>> ToTensor().apply(np.arange(3))
+    tensor([0, 1, 2])
+    """
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        try:
+            dtype = torch_dtype(previous_state.dtype)
+        except TypeError as error:
+            raise PipelineError(f"ToTensor: {error}") from error
+        return replace(previous_state, jit_mode=False, dtype=dtype), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """View the batch as a tensor; one that is a tensor already stays as it is."""
+        import torch
+
+        return torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
+
+
+class ToDevice(Transform):
+    """Move the tensor to a device.
+
+    Parameters
+    ----------
+    device : torch.device, str or int
+        Where to, e.g. ``torch.device("cuda:0")``.
+    non_blocking : bool
+        Whether the copy may still run when the batch is handed on; torch's streams keep the order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ToDevice("cpu").apply(torch.zeros(2)).device
+    device(type='cpu')
+    """
+
+    def __init__(self, device: Any, non_blocking: bool = True) -> None:
+        import torch
+
+        self.device = torch.device(device)
+        self.non_blocking = bool(non_blocking)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        _require_tensor(self, previous_state)
+        query = AllocationQuery(previous_state.shape, previous_state.dtype, self.device)
+        return replace(previous_state, jit_mode=False, device=self.device), query
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Copy the batch to the device, unless it is there."""
+        return batch.to(self.device, non_blocking=self.non_blocking)
+
+
+class ToTorchImage(Transform):
+    """Put the channels first: NHWC tensors become NCHW.
+
+    Parameters
+    ----------
+    channels_last : bool
+        True gives a view in channels_last memory, strides (3HW, 1, 3W, 3), which torch's convolutions like best; False
+        a contiguous copy.
+    convert_back_int16 : bool
+        Whether int16 that hold the bits of halves, as ``NormalizeImage`` leaves them before ``ToTensor``, become
+        float16.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ToTorchImage().apply(torch.zeros((2, 20, 30, 3))).shape
+    torch.Size([2, 3, 20, 30])
+    """
+
+    def __init__(self, channels_last: bool = True, convert_back_int16: bool = True) -> None:
+        self.channels_last = bool(channels_last)
+        self.convert_back_int16 = bool(convert_back_int16)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        _require_tensor(self, previous_state)
+        image_size(self, previous_state)
+        height, width, channels = previous_state.shape
+        dtype = previous_state.dtype
+        if self.convert_back_int16 and dtype == torch_dtype("int16"):
+            dtype = torch_dtype("float16")
+        shape = (channels, height, width)
+        query = None if self.channels_last else AllocationQuery(shape, dtype, previous_state.device)
+        return replace(previous_state, jit_mode=False, shape=shape, dtype=dtype), query
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Permute a contiguous NHWC batch: a view, or a copy with ``channels_last=False``."""
+        import torch
+
+        if self.convert_back_int16 and batch.dtype == torch.int16:
+            batch = batch.view(torch.float16)
+        images = as_nchw(batch)
+        return images if self.channels_last else images.contiguous()
+
+
+class Convert(Transform):
+    """Convert the elements to another type, as ``tensor.to(dtype)`` and ``array.astype(dtype)`` do.
+
+    Parameters
+    ----------
+    target_dtype : torch.dtype, numpy.dtype, type or str
+        The type wanted.
+
+    Examples
+    --------
+    >>> Convert(np.float32).apply(np.array([1, 2]))
+    array([1., 2.], dtype=float32)
+    """
+
+    def __init__(self, target_dtype: Any) -> None:
+        self.target_dtype = target_dtype
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        dtype = _same_library(self, previous_state, self.target_dtype)
+        return replace(previous_state, jit_mode=False, dtype=dtype), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Convert; a batch that has the type already stays as it is."""
+        if isinstance(batch, np.ndarray):
+            return batch.astype(self.target_dtype, copy=False)
+        return batch.to(torch_dtype(self.target_dtype))
+
+
+class View(Transform):
+    """Read the same bytes as another type of the same size, as ``tensor.view(dtype)`` does.
+
+    Parameters
+    ----------
+    target_dtype : torch.dtype, numpy.dtype, type or str
+        The type wanted.
+
+    Examples
+    --------
+    >>> View(np.float16).apply(np.array([0x3C00], np.int16))
+    array([1.], dtype=float16)
+    """
+
+    def __init__(self, target_dtype: Any) -> None:
+        self.target_dtype = target_dtype
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        dtype = _same_library(self, previous_state, self.target_dtype)
+        if dtype.itemsize != previous_state.dtype.itemsize:
+            raise PipelineError(
+                f"View: {previous_state.dtype} has {previous_state.dtype.itemsize} bytes and {dtype} has "
+                f"{dtype.itemsize}; expected types of one size. Use Convert to change the values' type."
+            )
+        return replace(previous_state, jit_mode=False, dtype=dtype), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """View the batch."""
+        if isinstance(batch, np.ndarray):
+            return batch.view(self.target_dtype)
+        return batch.view(torch_dtype(self.target_dtype))
+
+
+def _require_tensor(operation: Transform, state: State) -> None:
+    if not is_torch_dtype(state.dtype):
+        name = type(operation).__name__
+        raise PipelineError(f"{name} works on torch tensors, but here the batch is a numpy array. Put ToTensor before.")
+
+
+def _same_library(operation: Transform, state: State, dtype: Any) -> Any:
+    """Numpy's or torch's type of that name, whichever the batch is made of."""
+    try:
+        return torch_dtype(dtype) if is_torch_dtype(state.dtype) else np.dtype(dtype)
+    except TypeError as error:
+        name = type(operation).__name__
+        raise PipelineError(
+            f"{name}: the batch is a numpy array here, which cannot be of type {dtype}. Put ToTensor before."
+        ) from error

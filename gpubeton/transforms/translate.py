@@ -1,0 +1,76 @@
+"""RandomTranslate: shift images by a random number of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
+from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.transform import Transform
+
+
+class RandomTranslate(Transform):
+    """Shift each image by up to `padding` pixels along each axis: pad on all sides, then cut a window of the old size.
+
+    Parameters
+    ----------
+    padding : int
+        Pixels of padding on each side.
+    fill : sequence of three numbers
+        Colour of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+
+    Raises
+    ------
+    OptionError
+        If `padding` is negative or `fill` is not three numbers.
+
+    Examples
+    --------
+    >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
+    >>> RandomTranslate(1).apply(image, np.array([[1, 2]]))[0, 0, :, 0].tolist()
+    [2, 3, 0]
+    """
+
+    is_random: ClassVar[bool] = True
+
+    def __init__(self, padding: int, fill: Sequence[float] = (0, 0, 0)) -> None:
+        if padding != int(padding) or padding < 0:
+            raise OptionError(f"RandomTranslate: padding is {padding}; expected a number of pixels, 0 or more")
+        self.padding = int(padding)
+        self.fill = checked_fill("RandomTranslate", fill)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state)
+        checked_levels("RandomTranslate", self.fill, previous_state.dtype)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        """Choose the windows' first row and column in the padded images: int32 of shape (N, 2), 0 to 2 * padding."""
+        return (uniform(2) * (2 * self.padding + 1)).astype(np.int32)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        """Shift the images in place; `draw` is required and has a row (row, column) for each image."""
+        if draw is None:
+            raise TypeError("RandomTranslate.apply needs the windows' places: pass what draw() returned")
+        images, fill = as_nhwc(batch), fill_like(batch, self.fill)
+        for image, (row, column) in zip(images, draw.tolist(), strict=True):
+            height, width = image.shape[:2]
+            down, right = row - self.padding, column - self.padding
+            rows = slice(max(down, 0), min(height + down, height))
+            columns = slice(max(right, 0), min(width + right, width))
+            kept = image[rows, columns]
+            kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
+            image[:] = fill
+            if kept.shape[0] and kept.shape[1]:
+                top, left = max(-down, 0), max(-right, 0)
+                image[top : top + kept.shape[0], left : left + kept.shape[1]] = kept
+        return batch
