@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -118,9 +119,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
 
     def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
         if interpolation not in INTERPOLATIONS:
-            raise OptionError(
-                f"{type(self).__name__}: interpolation is {interpolation!r}; expected one of {', '.join(INTERPOLATIONS)}"
-            )
+            expected = ", ".join(INTERPOLATIONS)
+            raise OptionError(f"{type(self).__name__}: interpolation is {interpolation!r}; expected one of {expected}")
         self.output_size = output_size
         self.interpolation = interpolation
 
@@ -235,22 +235,29 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         """
         if uniform is None:
             raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
-        size = np.stack([heights, widths], axis=1).astype(np.float64)
+        size = np.empty((len(heights), 2))
+        size[:, 0], size[:, 1] = heights, widths
         numbers = uniform(_NUMBERS_PER_TRY)
         crop = self._crop_sizes(size, numbers)
         misses = np.flatnonzero(~_fits(crop, size))
-        corner = numbers[:, 2:]
+        corner = numbers[:, 2:].copy()
         if len(misses):
             crop[misses], corner[misses] = self._retry(size[misses], uniform, misses)
-        return np.concatenate([corner * (size - crop + 1), crop], axis=1).astype(np.int32)
+        box = np.empty((len(size), 4), np.int32)
+        box[:, :2] = corner * (size - crop + 1)  # storing as integers rounds down
+        box[:, 2:] = crop
+        return box
 
     def _crop_sizes(self, size: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Heights and widths that one try asks for, whether they fit or not."""
         area = size[..., 0] * size[..., 1] * (self.scale[0] + numbers[..., 0] * (self.scale[1] - self.scale[0]))
-        low, high = np.log(self.ratio)
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         aspect = np.exp(low + numbers[..., 1] * (high - low))
-        crop: NDArray[np.float64] = np.rint(np.sqrt(np.stack([area / aspect, area * aspect], axis=-1)))
-        return crop
+        crop = np.empty((*area.shape, 2))
+        np.divide(area, aspect, out=crop[..., 0])
+        np.multiply(area, aspect, out=crop[..., 1])
+        np.sqrt(crop, out=crop)
+        return np.rint(crop, out=crop)
 
     def _retry(
         self, size: NDArray[np.float64], uniform: Uniform, rows: NDArray[np.intp]
@@ -262,11 +269,12 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         first = fits.argmax(axis=1)
         row = np.arange(len(rows))
         crop, corner = crops[row, first], numbers[row, first, 2:]
-        central = ~fits.any(axis=1)
-        crop[central] = self._central_sizes(size[central])
-        # floor(corner * (room + 1)) is to be room // 2.
-        room = size[central] - crop[central]
-        corner[central] = (room // 2 + 0.5) / (room + 1)
+        central = np.flatnonzero(~fits[row, first])
+        if len(central):
+            crop[central] = self._central_sizes(size[central])
+            # floor(corner * (room + 1)) is to be room // 2.
+            room = size[central] - crop[central]
+            corner[central] = (room // 2 + 0.5) / (room + 1)
         return crop, corner
 
     def _central_sizes(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -287,8 +295,9 @@ _INHERITED = frozenset({"field", "metadata", "memory_read"})
 
 
 def _fits(crop: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = np.all((crop > 0) & (crop <= size), axis=-1)
-    return inside
+    inside = (crop > 0) & (crop <= size)
+    both: NDArray[np.bool_] = inside[..., 0] & inside[..., 1]
+    return both
 
 
 def _range(name: str, values: tuple[float, float]) -> tuple[float, float]:

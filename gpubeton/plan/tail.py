@@ -1,0 +1,264 @@
+"""Tail: the operations of a pipeline that run one after another on a finished batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.state import State
+from gpubeton.plan.philox import uniform
+from gpubeton.plan.snapshot import snapshot
+from gpubeton.transforms.transform import Transform
+
+_ONE_PARALLEL_REGION = threading.Lock()
+"""Numba's default threading layer ends the process when two threads run parallel code at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class TailStep:
+    """One operation of a tail.
+
+    Parameters
+    ----------
+    operation : Operation
+        A transform, applied as it is, or a user's operation.
+    before : State
+        The batch that it meets.
+    stream : int or None
+        Operation number of its random numbers, None if it draws none.
+    memory : AllocationQuery, sequence of AllocationQuery, or None
+        What a user's operation asked for.
+    code : callable or None
+        The function of a user's operation, compiled where it asked for that.
+    """
+
+    operation: Operation
+    before: State
+    stream: int | None = None
+    memory: Memory = None
+    code: Callable[..., Any] | None = None
+
+    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
+        """Carry the operation out: see `Tail.run`."""
+        if isinstance(self.operation, Transform):
+            draw = None
+            if self.stream is not None:
+                numbers = partial(_uniform_of_rows, seed, epoch, samples, self.stream)
+                draw = self.operation.draw(numbers, len(samples), self.before)
+            return self.operation.apply(batch, draw)
+        if self.code is None:
+            raise PipelineError(f"{self.operation!r} has no code")
+        arguments = [batch, _allocate(self.memory, len(samples))]
+        if getattr(self.code, "with_indices", False) or getattr(_plain(self.code), "with_indices", False):
+            arguments.append(samples)
+        if not getattr(_plain(self.code), "is_parallel", False):
+            return self.code(*arguments)
+        with _ONE_PARALLEL_REGION:
+            Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
+            return self.code(*arguments)
+
+    def __str__(self) -> str:
+        if self.code is None:
+            return "after, on the finished batch"
+        return "after, plain Python" if self.code is _plain(self.code) else "after, compiled"
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """Operations that run one after another on a finished batch.
+
+    Parameters
+    ----------
+    steps : tuple of TailStep
+        The operations in order.
+    state : State
+        What the last of them leaves behind.
+
+    Examples
+    --------
+    >>> from gpubeton.transforms import Squeeze, ToTensor
+    >>> state = State(jit_mode=True, device="cpu", shape=(1,), dtype=np.dtype("int64"))
+    >>> tail = compile_tail([ToTensor(), Squeeze()], state, field_number=1)
+    >>> tail.run(np.array([[3], [4]]), seed=0, epoch=0, samples=np.arange(2, dtype="u8"))
+    tensor([3, 4])
+    """
+
+    steps: tuple[TailStep, ...]
+    state: State
+
+    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
+        """Carry all operations out.
+
+        Parameters
+        ----------
+        batch : ndarray or torch.Tensor, shape (N, ...)
+            The finished batch; operations may change it in place and may return views of it.
+        seed, epoch : int
+            What random parameters depend on, together with the samples.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+
+        Returns
+        -------
+        ndarray or torch.Tensor
+            The batch as the pipeline leaves it.
+        """
+        for step in self.steps:
+            batch = step.run(batch, seed, epoch, samples)
+        return batch
+
+
+def compile_tail(operations: Sequence[Any], state: State, *, field_number: int, ordinal: int = 0) -> Tail:
+    """Prepare the operations that follow what has been fused, or the decoder of a field without images.
+
+    Parameters
+    ----------
+    operations : sequence of Operation or torch.nn.Module
+        The operations in order; they are copied.
+    state : State
+        The batch that the first of them meets.
+    field_number : int
+        Number of the field in the file, which keeps its random numbers apart from other fields'.
+    ordinal : int
+        How many random operations stand before them in the pipeline.
+
+    Returns
+    -------
+    Tail
+        Ready to run.
+
+    Raises
+    ------
+    PipelineError
+        If an operation does not fit what stands before it.
+    """
+    steps = []
+    for operation in snapshot(operations):
+        stream = None
+        if getattr(operation, "is_random", False):
+            stream = stream_number(field_number, ordinal)
+            ordinal += 1
+        step, state = compile_step(operation, state, stream)
+        steps.append(step)
+    return Tail(tuple(steps), state)
+
+
+def stream_number(field_number: int, ordinal: int) -> int:
+    """Operation number under which an operation draws its random numbers.
+
+    Parameters
+    ----------
+    field_number : int
+        Number of the field in the file, below 2**16.
+    ordinal : int
+        How many random operations stand before it in the field's pipeline, the decoder counted.
+
+    Returns
+    -------
+    int
+        field number << 16 | ordinal.
+
+    Examples
+    --------
+    >>> stream_number(1, 2)
+    65538
+    """
+    return field_number << 16 | ordinal
+
+
+def compile_step(operation: Operation, state: State, stream: int | None) -> tuple[TailStep, State]:
+    """Prepare one operation of a tail.
+
+    Parameters
+    ----------
+    operation : Operation
+        The operation; it is asked for its state, memory and code.
+    state : State
+        The batch that it meets.
+    stream : int or None
+        Operation number of its random numbers.
+
+    Returns
+    -------
+    tuple of TailStep and State
+        The step, and what it leaves behind.
+
+    Raises
+    ------
+    PipelineError
+        If the operation does not fit there.
+    """
+    after, memory = declare(operation, state)
+    if isinstance(operation, Transform):
+        return TailStep(operation, state, stream), after
+    if after.jit_mode and is_torch_dtype(state.dtype):
+        raise PipelineError(
+            f"{type(operation).__name__} is a compiled operation (jit_mode=True) and reads numpy arrays, but the batch "
+            f"is a torch tensor here. Put it before ToTensor."
+        )
+    code = operation.generate_code()
+    if after.jit_mode:
+        code = Compiler.compile(code)
+    return TailStep(operation, state, stream, memory, code), after
+
+
+def declare(operation: Operation, state: State) -> tuple[State, Memory]:
+    """Ask an operation for its state and memory, and bring the state's element type into one form.
+
+    Parameters
+    ----------
+    operation : Operation
+        The operation.
+    state : State
+        The batch that it meets.
+
+    Returns
+    -------
+    tuple of State and (AllocationQuery, sequence of AllocationQuery, or None)
+        What it leaves behind, with a ``numpy.dtype`` or ``torch.dtype``, and the memory that it wants.
+    """
+    after, memory = operation.declare_state_and_memory(state)
+    if is_torch_dtype(after.dtype):
+        return after, memory
+    return replace(after, shape=tuple(after.shape), dtype=np.dtype(after.dtype)), memory
+
+
+def _uniform_of_rows(
+    seed: int,
+    epoch: int,
+    samples: NDArray[np.uint64],
+    stream: int,
+    count: int,
+    rows: NDArray[np.intp] | None = None,
+) -> NDArray[np.float64]:
+    return uniform(seed, epoch, samples if rows is None else samples[rows], stream, count)
+
+
+def _plain(code: Callable[..., Any]) -> Callable[..., Any]:
+    """The Python function that was compiled, which carries the attributes that the user set."""
+    plain: Callable[..., Any] = getattr(code, "py_func", code)
+    return plain
+
+
+def _allocate(memory: Memory, count: int) -> Any:
+    if memory is None:
+        return None
+    if not isinstance(memory, AllocationQuery):
+        return tuple(_allocate(query, count) for query in memory)
+    on_cpu = memory.device is None or str(memory.device).startswith("cpu")
+    if on_cpu and not is_torch_dtype(memory.dtype) and dtype_name(memory.dtype) != "bfloat16":
+        return np.empty((count, *memory.shape), memory.dtype)
+    import torch
+
+    return torch.empty((count, *memory.shape), dtype=torch_dtype(memory.dtype), device=memory.device)
