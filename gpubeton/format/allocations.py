@@ -146,6 +146,6 @@ def _check_overlaps(path: str, allocations: Allocations) -> None:
         first, second = int(bad[0]), int(bad[0]) + 1
         raise RegionOverlapError(
             f"{path}: the region of sample {allocations.sample_id[first]} (bytes {ptr[first]}.."
-            f"{ptr[first] + size[first]}) and that of sample {allocations.sample_id[second]} (from {ptr[second]}) share "
-            f"bytes ({len(bad)} such pairs). The allocation table is damaged; compare the file with the original."
+            f"{ptr[first] + size[first]}) and that of sample {allocations.sample_id[second]} (from {ptr[second]}) "
+            f"share bytes ({len(bad)} such pairs). The allocation table is damaged; compare the file with the original."
         )

@@ -6,6 +6,7 @@ import os
 import stat
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -135,7 +136,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     OSError
         If there is nothing, or a folder, or no right to read.
     """
-    mode = os.stat(path).st_mode
+    mode = Path(path).stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise FormatError(f"{os.fspath(path)}: not a regular file. A .beton file has to be readable at any offset.")
     return open(path, "rb")
@@ -217,7 +218,7 @@ def decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descr
     if len(content) < expected:
         raise TruncatedError(
             f"{path}: the header promises {header.num_fields} fields, whose descriptors take {expected} bytes, but "
-            f"only {len(content)} bytes follow it. Either the header is damaged or the file was cut short while copying."
+            f"only {len(content)} bytes follow it. Either the header is damaged, or the file was cut short."
         )
     rows = np.frombuffer(content, DESCRIPTOR_DTYPE, header.num_fields)
     descriptors = tuple(

@@ -285,7 +285,8 @@ def _check_extents(path: str, file_size: int, header: Header, metadata_end: int)
     if header.alloc_table_ptr < metadata_end:
         raise HeaderError(
             f"{path}: the allocation table begins at {header.alloc_table_ptr}, inside the metadata of "
-            f"{header.num_samples} samples, which ends at {metadata_end}. The header is damaged; compare the file with the original."
+            f"{header.num_samples} samples, which ends at {metadata_end}. The header is damaged; "
+            "compare the file with the original."
         )
 
 

@@ -1,0 +1,21 @@
+"""Fields: how the columns of a dataset are stored, and the decoders that read them."""
+
+from __future__ import annotations
+
+from gpubeton.fields.base import Field
+from gpubeton.fields.basics import FloatField, IntField
+from gpubeton.fields.bytes import BytesField
+from gpubeton.fields.json import JSONField
+from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
+from gpubeton.fields.rgb_image import RGBImageField
+
+__all__ = [
+    "BytesField",
+    "Field",
+    "FloatField",
+    "IntField",
+    "JSONField",
+    "NDArrayField",
+    "RGBImageField",
+    "TorchTensorField",
+]

@@ -1,0 +1,86 @@
+"""Integers and floating point numbers, which stand in the metadata itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.fields.base import Malloc, PlainField
+from gpubeton.fields.row_decoder import Gather, RowDecoder
+from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.state import State
+
+__all__ = ["BasicDecoder", "FloatDecoder", "FloatField", "IntDecoder", "IntField"]
+
+
+class BasicDecoder(RowDecoder):
+    """Decode numbers; derive from it with another `dtype` for a number of your own."""
+
+    dtype: ClassVar[np.dtype[Any]]
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        """Say that the result has shape (1,) per sample."""
+        return replace(previous_state, jit_mode=True, shape=(1,), dtype=self.dtype), None
+
+    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
+        """Copy the numbers: shape (N, 1)."""
+        return rows.astype(self.dtype).reshape(-1, 1)
+
+
+class IntDecoder(BasicDecoder):
+    """Decode integers: int64, shape (N, 1)."""
+
+    dtype = np.dtype("<i8")
+
+
+class FloatDecoder(BasicDecoder):
+    """Decode floating point numbers: float64, shape (N, 1)."""
+
+    dtype = np.dtype("<f8")
+
+
+class _NumberField(PlainField):
+    """A number in the metadata."""
+
+    def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
+        """Store one number, converted as numpy does."""
+        destination[0] = value
+
+
+class IntField(_NumberField):
+    """A signed 64-bit integer. As in FFCV, 3.7 is stored as 3.
+
+    Examples
+    --------
+    >>> row = np.zeros(1, IntField().metadata_type)
+    >>> IntField().encode(row, 3.7, None)
+    >>> row
+    array([3])
+    """
+
+    metadata_type = np.dtype("<i8")
+
+    def get_decoder_class(self) -> type[Operation]:
+        """Give `IntDecoder`."""
+        return IntDecoder
+
+
+class FloatField(_NumberField):
+    """A 64-bit floating point number.
+
+    Examples
+    --------
+    >>> row = np.zeros(1, FloatField().metadata_type)
+    >>> FloatField().encode(row, 0.5, None)
+    >>> row
+    array([0.5])
+    """
+
+    metadata_type = np.dtype("<f8")
+
+    def get_decoder_class(self) -> type[Operation]:
+        """Give `FloatDecoder`."""
+        return FloatDecoder

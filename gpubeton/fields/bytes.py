@@ -1,0 +1,84 @@
+"""Bytes of any length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.fields.base import Malloc, PlainField
+from gpubeton.fields.row_decoder import Gather, RowDecoder
+from gpubeton.format.layout import BYTES_DTYPE
+from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.state import State
+
+__all__ = ["BytesDecoder", "BytesField"]
+
+
+class BytesDecoder(RowDecoder):
+    """Decode bytes: uint8, shape (N, longest of the file), zeros behind each value."""
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        """Say that the result is as long as the longest value of the file."""
+        return replace(previous_state, jit_mode=True, shape=(self.max_size,), dtype=np.dtype("u1")), None
+
+    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
+        """Gather the values: shape (N, longest of the file)."""
+        return gather(self.max_size)
+
+
+class BytesField(PlainField):
+    """Bytes of any length, given as `bytes` or as a one-dimensional array of numbers from 0 to 255.
+
+    Examples
+    --------
+    >>> BytesField().metadata_type.names
+    ('ptr', 'size')
+    """
+
+    metadata_type = BYTES_DTYPE
+
+    def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
+        """Store one value.
+
+        Parameters
+        ----------
+        destination : ndarray of BYTES_DTYPE, shape (1,)
+            Its metadata.
+        value : bytes-like or ndarray, shape (L,)
+            The bytes.
+        malloc : Malloc
+            Gives room for them.
+
+        Raises
+        ------
+        TypeError
+            If it is neither.
+        ValueError
+            If the array has other than one dimension, or a value is no byte.
+        """
+        content = _as_bytes(value)
+        destination["ptr"], region = malloc(content.size)
+        region[:] = content
+        destination["size"] = content.size
+
+    def get_decoder_class(self) -> type[Operation]:
+        """Give `BytesDecoder`."""
+        return BytesDecoder
+
+
+def _as_bytes(value: Any) -> NDArray[np.uint8]:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return np.frombuffer(value, np.uint8)
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"a BytesField takes bytes or a 1-dimensional uint8 array, not {type(value).__name__}")
+    if value.ndim != 1:
+        raise ValueError(f"a BytesField takes an array of 1 dimension, not of shape {value.shape}; use NDArrayField")
+    if value.dtype == np.uint8:
+        return value
+    # FFCV casts whatever it gets; a number that is no byte would come back as another one.
+    if value.dtype.kind not in "biuf" or not np.all((value >= 0) & (value <= 255) & (value == np.floor(value))):
+        raise ValueError(f"an array of {value.dtype} with values that are no bytes (0 to 255); use NDArrayField")
+    return value.astype(np.uint8)

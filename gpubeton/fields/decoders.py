@@ -1,0 +1,26 @@
+"""The decoders of every field."""
+
+from __future__ import annotations
+
+from gpubeton.fields.basics import FloatDecoder, IntDecoder
+from gpubeton.fields.bytes import BytesDecoder
+from gpubeton.fields.image_decoders import (
+    CenterCropRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    ResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from gpubeton.fields.json import JSONDecoder
+from gpubeton.fields.ndarray import NDArrayDecoder
+
+__all__ = [
+    "BytesDecoder",
+    "CenterCropRGBImageDecoder",
+    "FloatDecoder",
+    "IntDecoder",
+    "JSONDecoder",
+    "NDArrayDecoder",
+    "RandomResizedCropRGBImageDecoder",
+    "ResizedCropRGBImageDecoder",
+    "SimpleRGBImageDecoder",
+]

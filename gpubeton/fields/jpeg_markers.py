@@ -1,0 +1,132 @@
+"""What the markers of a JPEG file say about it, read without decoding anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JpegFrame", "read_frame"]
+
+_SOI, _EOI, _SOS, _APP0, _APP14 = 0xD8, 0xD9, 0xDA, 0xE0, 0xEE
+#: Markers without a length behind them: TEM and the restart markers.
+_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+#: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_BASELINE = 0xC0
+
+
+@dataclass(frozen=True)
+class JpegFrame:
+    """What the markers of a JPEG file say about it.
+
+    Parameters
+    ----------
+    marker : int
+        Low byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, ...
+    precision : int
+        Bits of a sample.
+    height, width : int
+        Size in pixels.
+    components : tuple of int
+        Identifier of each component.
+    is_jfif : bool
+        Whether there is a JFIF marker, which makes three components YCbCr.
+    adobe_transform : int or None
+        Colour transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK.
+    is_complete : bool
+        Whether an end-of-image marker follows the image data.
+    """
+
+    marker: int
+    precision: int
+    height: int
+    width: int
+    components: tuple[int, ...]
+    is_jfif: bool
+    adobe_transform: int | None
+    is_complete: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every JPEG decoder can read it: complete, baseline, 8 bits, gray or YCbCr."""
+        return (
+            self.is_complete
+            and self.marker == _BASELINE
+            and self.precision == 8
+            and self.height > 0
+            and self.width > 0
+            and (len(self.components) == 1 or (len(self.components) == 3 and self._is_ycbcr))
+        )
+
+    @property
+    def _is_ycbcr(self) -> bool:
+        # The rule of libjpeg: JFIF knows no other colours, then Adobe's word counts, then the identifiers.
+        if self.is_jfif:
+            return True
+        if self.adobe_transform is not None:
+            return self.adobe_transform == 1
+        return self.components != tuple(b"RGB")
+
+
+def read_frame(content: bytes) -> JpegFrame | None:
+    """Read the markers of a JPEG file up to its image data.
+
+    Parameters
+    ----------
+    content : bytes
+        A file of any kind.
+
+    Returns
+    -------
+    JpegFrame or None
+        None if it is not a JPEG file, or its markers are damaged.
+
+    Examples
+    --------
+    >>> read_frame(b"a PNG file") is None
+    True
+    """
+    if content[:2] != bytes([0xFF, _SOI]):
+        return None
+    frame: tuple[int, bytes] | None = None
+    is_jfif, adobe_transform = False, None
+    position = 2
+    while position + 4 <= len(content) and content[position] == 0xFF:
+        marker = content[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+            continue
+        if marker in _ALONE:
+            position += 2
+            continue
+        stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
+        body = content[position + 4 : stop]
+        if marker == _EOI or stop < position + 4 or stop > len(content):
+            return None
+        if marker == _SOS:
+            is_complete = content.rfind(bytes([0xFF, _EOI]), stop) >= 0
+            return frame and _describe(*frame, is_jfif, adobe_transform, is_complete)
+        if marker in _FRAMES:
+            frame = frame or (marker, body)
+        elif marker == _APP0 and body[:5] == b"JFIF\0":
+            is_jfif = True
+        elif marker == _APP14 and body[:5] == b"Adobe" and len(body) >= 12:
+            adobe_transform = body[11]
+        position = stop
+    return None
+
+
+def _describe(
+    marker: int, body: bytes, is_jfif: bool, adobe_transform: int | None, is_complete: bool
+) -> JpegFrame | None:
+    if len(body) < 6 or len(body) != 6 + 3 * body[5]:
+        return None
+    return JpegFrame(
+        marker=marker,
+        precision=body[0],
+        height=int.from_bytes(body[1:3], "big"),
+        width=int.from_bytes(body[3:5], "big"),
+        components=tuple(body[6::3]),
+        is_jfif=is_jfif,
+        adobe_transform=adobe_transform,
+        is_complete=is_complete,
+    )

@@ -1,0 +1,81 @@
+"""Whatever JSON can say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.fields.base import Malloc
+from gpubeton.fields.bytes import BytesDecoder, BytesField
+from gpubeton.pipeline.operation import Operation
+
+__all__ = ["JSONDecoder", "JSONField"]
+
+
+class JSONDecoder(BytesDecoder):
+    """Decode the text of JSON values: uint8, shape (N, longest of the file). `JSONField.unpack` reads it."""
+
+
+class JSONField(BytesField):
+    """Whatever JSON can say, stored as text that a zero byte ends.
+
+    Examples
+    --------
+    >>> JSONField.unpack(np.frombuffer(b'{"boxes": [1, 2]}' + bytes(3), "u1"))
+    {'boxes': [1, 2]}
+    """
+
+    def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
+        """Store one value.
+
+        Parameters
+        ----------
+        destination : ndarray of BYTES_DTYPE, shape (1,)
+            Its metadata.
+        value : object
+            Anything that `json.dumps` takes.
+        malloc : Malloc
+            Gives room for the text.
+
+        Raises
+        ------
+        TypeError
+            If JSON cannot say it.
+        """
+        super().encode(destination, json.dumps(value).encode("utf-8") + b"\0", malloc)
+
+    def get_decoder_class(self) -> type[Operation]:
+        """Give `JSONDecoder`."""
+        return JSONDecoder
+
+    @staticmethod
+    def unpack(batch: Any) -> Any:
+        """Turn the text of a batch into Python objects.
+
+        Parameters
+        ----------
+        batch : ndarray or torch.Tensor of uint8, shape (N, L) or (L,)
+            What the loader gave, or one row of it.
+
+        Returns
+        -------
+        list or object
+            One object per row; the object itself for a single row.
+
+        Raises
+        ------
+        ValueError
+            If a row is not JSON.
+        """
+        rows = np.asarray(batch)
+        if rows.ndim == 1:
+            return _parse(rows)
+        return [_parse(row) for row in rows]
+
+
+def _parse(row: NDArray[Any]) -> Any:
+    # JSON writes a zero inside a string as "\u0000", so the first zero byte is the end.
+    return json.loads(row.astype(np.uint8).tobytes().partition(b"\0")[0])

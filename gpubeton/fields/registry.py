@@ -1,0 +1,109 @@
+"""Which class each field of a file has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpubeton.errors import FieldArgumentsError
+from gpubeton.fields.base import Field
+from gpubeton.fields.basics import FloatField, IntField
+from gpubeton.fields.bytes import BytesField
+from gpubeton.fields.json import JSONField
+from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
+from gpubeton.fields.rgb_image import RGBImageField
+from gpubeton.format.header import Descriptor, read_descriptors
+from gpubeton.format.index import Index
+from gpubeton.format.layout import FieldType
+
+__all__ = ["CustomFields", "open_index", "type_id_of"]
+
+CustomFields = Mapping[str, type[Field] | Field]
+"""The class of each custom field, by its name; an instance will do."""
+
+_CLASSES: dict[FieldType, type[Field]] = {
+    FieldType.FLOAT: FloatField,
+    FieldType.INT: IntField,
+    FieldType.RGB_IMAGE: RGBImageField,
+    FieldType.BYTES: BytesField,
+    FieldType.NDARRAY: NDArrayField,
+    FieldType.JSON: JSONField,
+    FieldType.TORCH_TENSOR: TorchTensorField,
+}
+
+
+def type_id_of(field: Field) -> FieldType:
+    """Give the type that a descriptor names for a field.
+
+    Parameters
+    ----------
+    field : Field
+        Any field.
+
+    Returns
+    -------
+    FieldType
+        CUSTOM for every class that is not the library's own, also for those
+        derived from one of them: the file cannot say what they changed.
+
+    Examples
+    --------
+    >>> type_id_of(IntField()).name
+    'INT'
+    """
+    for type_id, field_class in _CLASSES.items():
+        if type(field) is field_class:
+            return type_id
+    return FieldType.CUSTOM
+
+
+def open_index(
+    path: str | os.PathLike[str], custom_fields: CustomFields | None = None
+) -> tuple[Index, dict[str, Field]]:
+    """Read and check a file, and make its fields.
+
+    Parameters
+    ----------
+    path : str or path
+        A ``.beton`` file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field. A class given for another field is used
+        in place of the library's own, as in FFCV.
+
+    Returns
+    -------
+    tuple of Index and dict of str to Field
+        What the file says, and its fields in the order of the file.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged or a custom field's class is missing.
+    OSError
+        If the file cannot be read.
+    """
+    descriptors = read_descriptors(path)
+    custom = {
+        descriptor.name: _from_arguments(path, descriptor, custom_fields[descriptor.name])
+        for descriptor in descriptors
+        if custom_fields is not None and descriptor.name in custom_fields
+    }
+    index = Index.open(path, {name: field.metadata_type for name, field in custom.items()})
+    fields = {
+        descriptor.name: custom.get(descriptor.name)
+        or _from_arguments(path, descriptor, _CLASSES[FieldType(descriptor.type_id)])
+        for descriptor in descriptors
+    }
+    return index, fields
+
+
+def _from_arguments(path: str | os.PathLike[str], descriptor: Descriptor, field_class: type[Field] | Field) -> Field:
+    try:
+        return field_class.from_binary(np.frombuffer(descriptor.arguments, np.uint8))
+    except Exception as error:
+        raise FieldArgumentsError(
+            f"{os.fspath(path)}: field {descriptor.name!r} could not be made from its descriptor: "
+            f"{type(error).__name__}: {error}. Is {field_class!r} the class that it was written with?"
+        ) from error
