@@ -1,0 +1,233 @@
+"""Prefetcher: keeps batches ready ahead of the loop that consumes them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import closing
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
+
+from gpubeton.errors import LoaderClosedError
+
+# How long the garbage collector, or the end of the program, waits for a thread that was told to stop. Whatever it is
+# busy with (one batch, a user's own operation) usually takes milliseconds.
+_PATIENCE_SECONDS = 5.0
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Line(Protocol[T_co]):
+    """An assembly line: batches are started ahead, collected in the same order, and completed."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are batches that were not started."""
+        ...
+
+    @property
+    def num_in_flight(self) -> int:
+        """Number of batches that were started and not collected."""
+        ...
+
+    def start(self, *, may_wait: bool) -> bool:
+        """Start the next batch; without `may_wait`, only if that needs no waiting. Return whether it was started."""
+        ...
+
+    def collect(self) -> Any:
+        """Wait for the oldest batch in flight and take it off the line."""
+        ...
+
+    def complete(self, collected: Any) -> T_co:
+        """Do what is left to be done to a collected batch."""
+        ...
+
+    def close(self) -> None:
+        """End the line, whatever is still in flight."""
+        ...
+
+
+class Prefetcher(Generic[T]):
+    """Iterate over the batches of a line, which a thread keeps moving.
+
+    At most `num_ahead` batches are in flight or ready, besides those that the loop has received. An error on the line
+    is raised in the loop, with its own traceback, after the batches before it; the iterator has ended then. Whichever
+    way the loop is left, the line is closed and the thread ends: with the last batch, with `close`, when the iterator
+    is garbage, or with the program.
+
+    Several threads may iterate together; each batch goes to one of them.
+
+    Parameters
+    ----------
+    line : Line
+        What makes the batches. It belongs to the prefetcher from now on, which closes it.
+    num_ahead : int
+        At least 1.
+    """
+
+    def __init__(self, line: Line[T], num_ahead: int) -> None:
+        self._channel: _Channel[T] = _Channel()
+        self._process = os.getpid()
+        self._consumer = threading.get_ident()
+        # The thread knows the channel and the line, not the iterator: otherwise the iterator would never be garbage.
+        self._thread = threading.Thread(
+            target=_run, args=(self._channel, line, num_ahead), name="gpubeton-prefetch", daemon=True
+        )
+        # A finalizer also runs when the program ends, while threads can still be joined.
+        self._finalizer = weakref.finalize(self, _leave, self._channel, self._thread, self._process, self._consumer)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        """Wait for the next batch.
+
+        Returns
+        -------
+        T
+            What the line completed. It belongs to the caller.
+
+        Raises
+        ------
+        StopIteration
+            After the last batch, and after an error.
+        LoaderClosedError
+            If the iterator was closed, or stems from a process that was forked.
+        """
+        if os.getpid() != self._process:
+            raise LoaderClosedError(
+                f"this iterator belongs to process {self._process}, whose threads are not in process {os.getpid()}. "
+                "Begin the iteration after the fork: for batch in loader."
+            )
+        result = self._channel.results.get()
+        if isinstance(result, _Ready):
+            self._channel.tickets.put(None)
+            return result.value
+        # Nothing follows: whoever else waits, or asks again, shall see the end too.
+        self._channel.results.put(_End(result.is_closed))
+        self._thread.join()
+        try:
+            if result.error is not None:
+                raise result.error
+            if result.is_closed:
+                raise LoaderClosedError("the loader was closed during this iteration. Begin a new one.")
+            raise StopIteration
+        finally:
+            # The error's traceback refers to this frame, and the frame to the error: a cycle that would keep the
+            # iterator, and with it the batches, alive until the next full garbage collection.
+            del result
+
+    def close(self) -> None:
+        """Stop the line and wait until its thread has ended. May be called twice, and from any thread."""
+        if os.getpid() != self._process:
+            return
+        self._finalizer.detach()
+        self._channel.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+            self._channel.drop_results()
+
+
+class _Ready(Generic[T]):
+    """A batch."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+class _End:
+    """The end of the iteration: after the last batch, on request, or with an error."""
+
+    def __init__(self, is_closed: bool, error: BaseException | None = None) -> None:
+        self.is_closed = is_closed
+        self.error = error
+
+
+class _Channel(Generic[T]):
+    """What the loop and the thread share.
+
+    The loop is told to stop by finalizers, which run in any thread at any moment, even inside of the queue's own
+    methods; of Python's queues, only SimpleQueue allows for that.
+    """
+
+    def __init__(self) -> None:
+        self.results: SimpleQueue[_Ready[T] | _End] = SimpleQueue()
+        # One for each batch that the loop has received, and one to wake the thread up.
+        self.tickets: SimpleQueue[None] = SimpleQueue()
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self.tickets.put(None)
+
+    def drop_results(self) -> None:
+        """Forget batches that nobody will receive, but not the end, which is the last of the results."""
+        while not isinstance(result := self.results.get(), _End):
+            pass
+        self.results.put(result)
+
+    def take_tickets(self, *, may_wait: bool) -> int:
+        """Number of batches that were received since the last call; with `may_wait`, at least 1."""
+        count = 0
+        while True:
+            try:
+                self.tickets.get(block=may_wait and count == 0)
+            except Empty:
+                return count
+            count += 1
+
+
+def _run(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:
+    """Body of the thread. The end is announced when everything is closed."""
+    error: BaseException | None = None
+    try:
+        with closing(line):
+            _move(channel, line, num_ahead)
+    except StopIteration as stop:
+        # It would end the loop as if nothing had happened.
+        error = RuntimeError(f"an operation of the pipeline raised StopIteration({stop.value!r})")
+        error.__cause__ = stop
+    except BaseException as raised:  # noqa: BLE001  every error belongs to the loop, KeyboardInterrupt included
+        error = raised
+    channel.results.put(_End(channel.is_stopped, error))
+
+
+def _move(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:
+    """Keep the line moving until its end, or until the channel is stopped."""
+    places = num_ahead
+
+    def fill_up() -> int:
+        started = 0
+        while started < places and line.has_more and line.start(may_wait=line.num_in_flight == 0):
+            started += 1
+        return started
+
+    while not channel.is_stopped:
+        places -= fill_up()
+        if line.num_in_flight:
+            collected = line.collect()
+            # The line shall not run dry while the rest is done to this batch.
+            places += channel.take_tickets(may_wait=False)
+            places -= fill_up()
+            channel.results.put(_Ready(line.complete(collected)))
+            del collected
+            places += channel.take_tickets(may_wait=False)
+        elif line.has_more:
+            places += channel.take_tickets(may_wait=True)
+        else:
+            return
+
+
+def _leave(channel: _Channel[Any], thread: threading.Thread, process: int, consumer: int) -> None:
+    """Stop a thread whose iterator nobody refers to any more."""
+    if os.getpid() != process:
+        return
+    channel.stop()
+    # Garbage may be collected in any thread, also in one that the line itself waits for: only the loop's own thread
+    # and the main thread, which runs this at the end of the program, may wait.
+    if threading.get_ident() == consumer or threading.current_thread() is threading.main_thread():
+        thread.join(_PATIENCE_SECONDS)

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+
+import pytest
+
+from gpubeton.errors import LoaderClosedError
+from gpubeton.prefetch import Prefetcher
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class CountingLine:
+    """Makes the numbers 0, 1, 2, ..., with planted faults."""
+
+    def __init__(self, length, *, step=None, refusals=0):
+        self.length = length
+        self.step = step
+        self.refusals = refusals
+        self.num_started = 0
+        self.num_collected = 0
+        self.was_closed = threading.Event()
+
+    @property
+    def has_more(self):
+        return self.num_started < self.length
+
+    @property
+    def num_in_flight(self):
+        return self.num_started - self.num_collected
+
+    def start(self, *, may_wait):
+        if not may_wait and self.refusals:
+            self.refusals -= 1
+            return False
+        self.num_started += 1
+        return True
+
+    def collect(self):
+        self.num_collected += 1
+        return self.num_collected - 1
+
+    def complete(self, collected):
+        if self.step is not None:
+            self.step(collected)
+        return collected
+
+    def close(self):
+        self.was_closed.set()
+
+
+def wait_until(condition):
+    """Wait for another thread; the limit is a guard against hanging, not a measurement."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+
+
+def prefetch_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "gpubeton-prefetch"]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    gc.collect()
+    wait_until(lambda: not prefetch_threads())
+
+
+@pytest.mark.parametrize("num_ahead", [1, 2, 3, 10])
+@pytest.mark.parametrize("length", [0, 1, 2, 7])
+def test_every_batch_arrives_once_and_in_order(length, num_ahead):
+    line = CountingLine(length)
+    assert list(Prefetcher(line, num_ahead)) == list(range(length))
+    assert line.was_closed.is_set()
+
+
+def test_the_iterator_stays_at_its_end():
+    iterator = Prefetcher(CountingLine(1), 1)
+    assert list(iterator) == [0]
+    assert list(iterator) == []
+    iterator.close()
+    assert list(iterator) == []
+
+
+def test_when_the_end_is_reached_the_thread_is_gone():
+    for _ in Prefetcher(CountingLine(2), 3):
+        pass
+    assert not prefetch_threads()
+
+
+@pytest.mark.parametrize("num_ahead", [1, 2, 5])
+def test_no_more_than_num_ahead_batches_are_in_flight_or_ready(num_ahead):
+    line = CountingLine(100)
+    iterator = Prefetcher(line, num_ahead)
+    for received in range(20):
+        wait_until(lambda received=received: line.num_started == received + num_ahead)
+        time.sleep(0.002)
+        assert line.num_started == received + num_ahead
+        assert next(iterator) == received
+    iterator.close()
+
+
+def test_a_batch_that_would_have_to_wait_does_not_hold_up_one_that_is_in_flight():
+    # Batch 1 cannot start without waiting until batch 0 was taken off the line.
+    line = CountingLine(3, refusals=1)
+    assert list(Prefetcher(line, 3)) == [0, 1, 2]
+
+
+def test_an_error_in_the_thread_reaches_the_loop_after_the_batches_before_it():
+    def step(number):
+        if number == 2:
+            raise KeyError("planted")
+
+    iterator = Prefetcher(CountingLine(5, step=step), 3)
+    assert [next(iterator), next(iterator)] == [0, 1]
+    with pytest.raises(KeyError, match="planted") as caught:
+        next(iterator)
+    assert any(frame.name == "step" for frame in traceback.extract_tb(caught.value.__traceback__))
+    assert list(iterator) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), MemoryError(), GeneratorExit()])
+def test_even_an_error_that_is_no_exception_reaches_the_loop(error):
+    def step(number):
+        raise error
+
+    with pytest.raises(type(error)):
+        next(Prefetcher(CountingLine(1, step=step), 1))
+
+
+def test_a_stop_iteration_of_an_operation_is_not_taken_for_the_end():
+    def step(number):
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(Prefetcher(CountingLine(3, step=step), 1))
+
+
+def test_an_error_while_starting_collecting_or_closing_reaches_the_loop():
+    for method in ("start", "collect", "close"):
+        line = CountingLine(2)
+
+        def fail(*args, method=method, **kwargs):
+            raise OSError(method)
+
+        setattr(line, method, fail)
+        with pytest.raises(OSError, match=method):
+            list(Prefetcher(line, 2))
+
+
+def test_leaving_the_loop_early_closes_the_line_at_once():
+    line = CountingLine(1000)
+    for batch in Prefetcher(line, 3):
+        if batch == 4:
+            break
+    assert line.was_closed.is_set()
+    assert not prefetch_threads()
+
+
+def test_an_error_in_the_loop_body_closes_the_line():
+    line = CountingLine(1000)
+
+    def loop():
+        for _ in Prefetcher(line, 3):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    gc.collect()
+    wait_until(line.was_closed.is_set)
+
+
+def test_deleting_the_iterator_closes_the_line_even_if_nothing_was_received():
+    line = CountingLine(1000)
+    iterator = Prefetcher(line, 3)
+    del iterator
+    assert line.was_closed.is_set()
+
+
+def test_an_iterator_in_a_cycle_that_is_collected_in_another_thread_closes_the_line():
+    line = CountingLine(1000)
+    cycle = [Prefetcher(line, 3)]
+    cycle.append(cycle)
+    del cycle
+    collector = threading.Thread(target=gc.collect)
+    collector.start()
+    collector.join()
+    wait_until(line.was_closed.is_set)
+
+
+def test_an_iterator_that_its_own_thread_collects_does_not_wait_for_itself():
+    reached, go = threading.Event(), threading.Event()
+
+    def step(number):
+        if number == 1:
+            reached.set()
+            go.wait()
+            gc.collect()
+
+    gc.disable()
+    try:
+        line = CountingLine(1000, step=step)
+        cycle = [Prefetcher(line, 1)]
+        cycle.append(cycle)
+        next(cycle[0])
+        reached.wait()
+        alive = weakref.ref(cycle[0])
+        del cycle
+        go.set()
+        wait_until(line.was_closed.is_set)
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_close_wakes_up_a_loop_that_waits_in_another_thread():
+    go = threading.Event()
+    iterator = Prefetcher(CountingLine(2, step=lambda _: go.wait()), 1)
+    caught = []
+
+    def consume():
+        try:
+            list(iterator)
+        except LoaderClosedError as error:
+            caught.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    closer = threading.Thread(target=iterator.close)
+    closer.start()
+    go.set()
+    closer.join()
+    consumer.join()
+    assert len(caught) == 1
+
+
+def test_a_closed_iterator_says_so_and_may_be_closed_again():
+    iterator = Prefetcher(CountingLine(10), 3)
+    next(iterator)
+    iterator.close()
+    iterator.close()
+    for _ in range(2):
+        with pytest.raises(LoaderClosedError, match="closed"):
+            next(iterator)
+
+
+def test_closing_frees_batches_that_nobody_received():
+    class Batch:
+        pass
+
+    class Line(CountingLine):
+        def complete(self, collected):
+            batch = Batch()
+            batches.append(weakref.ref(batch))
+            return batch
+
+    batches = []
+    iterator = Prefetcher(Line(100), 4)
+    wait_until(lambda: len(batches) == 4)
+    iterator.close()
+    gc.collect()
+    assert all(batch() is None for batch in batches)
+
+
+def test_the_thread_does_not_keep_a_batch_that_was_received():
+    class Batch:
+        pass
+
+    class Line(CountingLine):
+        def complete(self, collected):
+            return Batch()
+
+    iterator = Prefetcher(Line(10), 1)
+    first = weakref.ref(next(iterator))
+    wait_until(lambda: first() is None)
+    iterator.close()
+
+
+def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_them():
+    iterator = Prefetcher(CountingLine(300), 4)
+    received = []
+    consumers = [threading.Thread(target=lambda: received.extend(list(iterator))) for _ in range(4)]
+    for consumer in consumers:
+        consumer.start()
+    for consumer in consumers:
+        consumer.join()
+    assert sorted(received) == list(range(300))
+
+
+def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
+    go = threading.Event()
+    iterator = Prefetcher(CountingLine(3, step=lambda _: go.wait()), 2)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    go.set()
+    assert list(iterator) == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork_the_child_is_told_that_its_iterator_has_no_thread():
+    iterator = Prefetcher(CountingLine(1000), 2)
+    assert next(iterator) == 0
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            next(iterator)
+        except LoaderClosedError as error:
+            status = 0 if "fork" in str(error) else 2
+        finally:
+            iterator.close()
+            del iterator
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert next(iterator) == 1
+    iterator.close()
+
+
+PROGRAM = """
+import sys, threading
+sys.path[:0] = {path!r}
+from gpubeton.prefetch import Prefetcher
+
+class Line:
+    num_in_flight, has_more = 0, True
+    def start(self, *, may_wait):
+        self.num_in_flight = 1
+        return True
+    def collect(self):
+        self.num_in_flight = 0
+    def complete(self, collected):
+        return collected
+    def close(self):
+        print("closed")
+
+iterator = Prefetcher(Line(), 2)
+next(iterator)
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("", 0), ("raise SystemExit(3)", 3), ("raise ValueError", 1), ("raise KeyboardInterrupt", -2)],
+)
+def test_a_program_that_ends_with_a_live_iterator_closes_its_line(ending, status):
+    program = PROGRAM.format(path=sys.path, ending=ending)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
+    assert (result.returncode, result.stdout) == (status, "closed\n"), result.stderr
