@@ -1,0 +1,10 @@
+"""Orders in which a loader goes through its samples."""
+
+from __future__ import annotations
+
+from gpubeton.traversal_order.base import TraversalOrder
+from gpubeton.traversal_order.quasi_random import QuasiRandom
+from gpubeton.traversal_order.random import Random
+from gpubeton.traversal_order.sequential import Sequential
+
+__all__ = ["QuasiRandom", "Random", "Sequential", "TraversalOrder"]

@@ -1,0 +1,74 @@
+"""TraversalOrder: in which order a loader goes through its samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.plan.order import Rank
+
+
+class OrderedLoader(Protocol):
+    """What an order may ask of its loader."""
+
+    indices: NDArray[np.uint64]
+    seed: int
+    distributed: bool
+    batch_size: int
+
+    def sample_pages(self) -> NDArray[np.int64]:
+        """Page of each sample of the file, int64 of shape (samples in the file,)."""
+        ...
+
+
+class TraversalOrder(ABC):
+    """An order of the samples of each epoch; derive from it to write one.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks. Its ``indices``, ``seed`` and ``distributed`` are kept as attributes.
+
+    Raises
+    ------
+    OptionError
+        If the loader is distributed and torch's process group has not been set up.
+    """
+
+    def __init__(self, loader: OrderedLoader) -> None:
+        self.loader = loader
+        self.indices = loader.indices
+        self.seed = loader.seed
+        self.distributed = loader.distributed
+        self.rank = _rank_of_process() if loader.distributed else None
+
+    @abstractmethod
+    def sample_order(self, epoch: int) -> Sequence[int] | NDArray[np.uint64]:
+        """Sample ids of an epoch, in order.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+
+        Returns
+        -------
+        sequence of int or ndarray of uint64
+            The sample ids. Make them a function of the epoch alone, so that training can be resumed.
+        """
+
+
+def _rank_of_process() -> Rank:
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        raise OptionError(
+            "distributed=True, but torch's process group has not been initialised. "
+            "Call torch.distributed.init_process_group() before the loader is made."
+        )
+    return Rank(dist.get_rank(), dist.get_world_size())

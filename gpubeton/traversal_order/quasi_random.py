@@ -1,0 +1,26 @@
+"""QuasiRandom: the samples shuffled, from few pages at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.plan.order import quasi_random
+from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
+
+
+class QuasiRandom(TraversalOrder):
+    """The samples shuffled so that at most ``2 * batch_size`` pages of the file are needed at a time.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks; its file must have fields with regions, else there are no pages to speak of.
+    """
+
+    def __init__(self, loader: OrderedLoader) -> None:
+        super().__init__(loader)
+        self.pages = loader.sample_pages()[np.asarray(self.indices, np.int64)]
+
+    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+        return quasi_random(self.indices, self.pages, self.loader.batch_size, self.seed, epoch, self.rank)

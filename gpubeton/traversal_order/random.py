@@ -1,0 +1,16 @@
+"""Random: the samples shuffled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.plan.order import random
+from gpubeton.traversal_order.base import TraversalOrder
+
+
+class Random(TraversalOrder):
+    """The samples shuffled anew for each epoch, as FFCV shuffles them for the same seed."""
+
+    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+        return random(self.indices, self.seed, epoch, self.rank)

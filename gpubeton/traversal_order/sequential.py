@@ -1,0 +1,16 @@
+"""Sequential: the samples as they are listed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.plan.order import sequential
+from gpubeton.traversal_order.base import TraversalOrder
+
+
+class Sequential(TraversalOrder):
+    """The samples in the order of the loader's indices."""
+
+    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+        return sequential(self.indices, self.rank)
