@@ -1,0 +1,52 @@
+# make demo    photos to .beton to training batches, in two minutes
+# make test    every test, the documentation's examples included
+# make check   style, types, floors, docstrings
+# make bench   gpubeton beside its peers; writes benchmarks/results/ and the table of benchmarks/README.md
+#
+# Each target makes the virtual environment it needs, once. Variables:
+#   PYTHON=python3.12    another interpreter (3.10 to 3.14)
+#   TORCH_INDEX=URL      where torch comes from; by default PyTorch's CPU builds on a machine without an NVIDIA driver
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin
+PACKAGES := gpubeton tests benchmarks examples
+MADE_FROM := pyproject.toml constraints.txt tools/environment.sh
+MADE_FOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || echo missing)
+PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
+
+.PHONY: help demo test check bench constraints clean
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
+
+$(VENV)/.demo-$(MADE_FOR): $(MADE_FROM)
+	@tools/environment.sh '$(PYTHON)' '$(VENV)' demo
+	@touch $@
+
+$(VENV)/.dev-$(MADE_FOR): $(MADE_FROM)
+	@tools/environment.sh '$(PYTHON)' '$(VENV)' dev
+	@touch $@ $(VENV)/.demo-$(MADE_FOR)
+
+demo: $(VENV)/.demo-$(MADE_FOR)
+	@$(RUN)/gpubeton demo
+
+test: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/python -m pytest $(PYTEST_ARGUMENTS)
+
+check: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/ruff check $(PACKAGES)
+	$(RUN)/ruff format --check $(PACKAGES)
+	$(RUN)/mypy
+	$(RUN)/lint-imports --no-cache
+	$(RUN)/numpydoc lint $$(find gpubeton -name '*.py')
+
+bench: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/python -m benchmarks.compare $(BENCH_ARGUMENTS)
+
+# Pin the newest versions that fit pyproject.toml (needs `pip install uv`).
+constraints:
+	tools/pin.sh > constraints.new && mv constraints.new constraints.txt
+
+clean:
+	rm -rf $(VENV) .demo .numba_cache build dist .pytest_cache .mypy_cache .ruff_cache

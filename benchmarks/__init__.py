@@ -1,0 +1,3 @@
+"""Measurements: gpubeton beside its peers."""
+
+from __future__ import annotations
