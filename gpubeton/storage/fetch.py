@@ -1,0 +1,59 @@
+"""What every storage offers: regions are asked for ahead of time, awaited, used by address and given up."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Fetch(Protocol):
+    """Regions on their way into memory."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `addresses` would return (or raise) at once."""
+        ...
+
+    def addresses(self) -> NDArray[np.uint64]:
+        """Wait until every byte is there.
+
+        Returns
+        -------
+        ndarray of uint64, shape (N,)
+            Address of the first byte of each region, in the order in which they were asked for. Good until `release`.
+
+        Raises
+        ------
+        StorageError
+            If a region could not be read.
+        """
+        ...
+
+    def release(self) -> None:
+        """Say that the bytes are no longer needed. Nobody may use the addresses from now on."""
+        ...
+
+
+class Storage(Protocol):
+    """The bytes of one file."""
+
+    def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> Fetch:
+        """Ask for regions; returns at once.
+
+        Parameters
+        ----------
+        offset, size : ndarray of uint64, shape (N,)
+            First byte and length of each region, all inside the file.
+
+        Returns
+        -------
+        Fetch
+            The regions on their way.
+        """
+        ...
+
+    def close(self) -> None:
+        """End threads and close files. No fetch may be in use any more."""
+        ...

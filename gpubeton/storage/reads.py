@@ -1,0 +1,241 @@
+"""ReadStorage: reads of our own, ahead of time, into memory of bounded size."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.plan.ranges import plan_ranges
+from gpubeton.storage.staging import Staging
+
+MAX_GAP = 4096
+"""Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""
+
+# Longer ranges are cut here, so that several threads share them. A region is never cut.
+_MAX_READ = 4 << 20
+
+# Threads wait for the disk or the network most of the time, so their number has nothing to do with that of cores.
+# Eight reads under way keep a solid-state drive busy.
+_NUM_THREADS = 8
+
+
+class ReadStorage:
+    """A file whose regions are read by threads, as soon as they are asked for, instead of mapped.
+
+    Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each region.
+    It stays in use by later fetches.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    file_size : int
+        How many bytes it had when it was checked.
+
+    Raises
+    ------
+    StorageError
+        If the file has another size by now.
+    OSError
+        If it cannot be opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(b"abcdef")
+    ...     file.flush()
+    ...     storage = ReadStorage(file.name, 6)
+    >>> fetch = storage.fetch(np.array([2, 5], "u8"), np.array([3, 1], "u8"))
+    >>> first, second = fetch.addresses().tolist()
+    >>> second - first
+    3
+    >>> fetch.release()
+    >>> storage.close()
+    """
+
+    def __init__(self, path: str | os.PathLike[str], file_size: int) -> None:
+        self.path = os.fspath(path)
+        self.file_size = file_size
+        self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(self._file).st_size
+            if found != file_size:
+                raise StorageError(
+                    f"{self.path}: {found} bytes, but {file_size} when it was opened. Something writes to the file; "
+                    "wait until it is complete, and make a new Loader."
+                )
+            if hasattr(os, "posix_fadvise"):
+                # Whatever is needed is asked for in time; more would be read in vain.
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._staging = Staging()
+        self._reads: SimpleQueue[_Read | None] = SimpleQueue()
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"gpubeton-read-{number}", daemon=True)
+            for number in range(_NUM_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> ReadFetch:
+        """Begin to read regions, each byte once, in few large reads; returns at once.
+
+        Parameters
+        ----------
+        offset, size : ndarray of uint64, shape (N,)
+            First byte and length of each region.
+
+        Returns
+        -------
+        ReadFetch
+            The regions on their way.
+
+        Raises
+        ------
+        LoaderClosedError
+            If the storage was closed.
+        """
+        if self._is_closed:
+            raise LoaderClosedError(f"{self.path}: the loader was closed while a batch was read")
+        plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=_MAX_READ)
+        length = (plan.stop - plan.start).astype(np.int64)
+        place = np.cumsum(length) - length
+        block = self._staging.take(int(length.sum()))
+        # A region without bytes lies in no range (-1), and any address will do for it.
+        start_of_range = np.append(place, 0)[plan.source].astype(np.uint64)
+        base = np.frombuffer(block, np.uint8).ctypes.data
+        fetch = ReadFetch(self._staging, block, np.uint64(base) + start_of_range + plan.position, len(place))
+        for start, begin, count in zip(plan.start.tolist(), place.tolist(), length.tolist(), strict=True):
+            self._reads.put(_Read(fetch, start, memoryview(block)[begin : begin + count]))
+        return fetch
+
+    def close(self) -> None:
+        """End the threads and close the file; may be called twice. Reads that were not begun are dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for _ in self._threads:
+            self._reads.put(None)
+        for thread in self._threads:
+            thread.join()
+        os.close(self._file)
+
+    def _work(self) -> None:
+        """Body of a thread."""
+        while (read := self._reads.get()) is not None:
+            read.fetch.one_is_done(self._try(read))
+            # It holds staging memory, which may be wanted elsewhere while this thread waits for the next.
+            del read
+
+    def _try(self, read: _Read) -> BaseException | None:
+        """Carry a read out, or return what went wrong; it belongs to whoever waits for the bytes."""
+        try:
+            if self._is_closed:
+                raise LoaderClosedError(f"{self.path}: the loader was closed while a batch was read")
+            self._carry_out(read)
+        except BaseException as error:  # noqa: BLE001  nobody else would see it
+            return error
+        return None
+
+    def _carry_out(self, read: _Read) -> None:
+        done = 0
+        while done < len(read.target):
+            where = f"{self.path}: {len(read.target)} bytes from {read.start} on"
+            try:
+                count = os.preadv(self._file, [read.target[done:]], read.start + done)
+            except OSError as error:
+                raise StorageError(
+                    f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
+                ) from error
+            if count == 0:
+                raise StorageError(
+                    f"{where}: the file ends after {done} of them, but it had {self.file_size} bytes when it was "
+                    "opened. It was cut short while it was being read; compare its size with the original."
+                )
+            done += count
+
+
+class ReadFetch:
+    """Regions that are being read.
+
+    Parameters
+    ----------
+    staging : Staging
+        Where the memory goes back to.
+    block : mmap
+        Memory that the regions are read into.
+    address : ndarray of uint64, shape (N,)
+        Where each region begins in it.
+    num_reads : int
+        Number of reads that bring them.
+    """
+
+    def __init__(self, staging: Staging, block: mmap.mmap, address: NDArray[np.uint64], num_reads: int) -> None:
+        self._staging = staging
+        self._block: mmap.mmap | None = block
+        self._address = address
+        self._reads_left = num_reads
+        self._error: BaseException | None = None
+        self._is_released = False
+        self._lock = threading.Lock()
+        self._is_done = threading.Event()
+        if num_reads == 0:
+            self._is_done.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every read has ended."""
+        return self._is_done.is_set()
+
+    def addresses(self) -> NDArray[np.uint64]:
+        """Wait for the reads; return the addresses, shape (N,), or raise what went wrong."""
+        self._is_done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._address
+
+    def release(self) -> None:
+        """Give the memory back, once no read writes to it any more; may be called twice."""
+        with self._lock:
+            self._is_released = True
+            self._give_back_if_unused()
+
+    def one_is_done(self, error: BaseException | None) -> None:
+        """Say that one of the reads has ended.
+
+        Parameters
+        ----------
+        error : BaseException or None
+            What went wrong.
+        """
+        with self._lock:
+            self._reads_left -= 1
+            self._error = self._error or error
+            if self._reads_left == 0:
+                self._is_done.set()
+            self._give_back_if_unused()
+
+    def _give_back_if_unused(self) -> None:
+        if self._is_released and self._reads_left == 0 and self._block is not None:
+            self._staging.give_back(self._block)
+            self._block = None
+
+
+@dataclass
+class _Read:
+    """One read: where from, and where to."""
+
+    fetch: ReadFetch
+    start: int
+    target: memoryview

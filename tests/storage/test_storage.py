@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.storage import MappedStorage, ReadStorage
+from gpubeton.storage import reads as reads_module
+
+pytestmark = pytest.mark.timeout(60)
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("storage") / "content"
+    path.write_bytes(CONTENT.tobytes())
+    return path
+
+
+@pytest.fixture(params=[MappedStorage, ReadStorage])
+def storage(request, path):
+    storage = request.param(path, len(CONTENT))
+    yield storage
+    storage.close()
+
+
+def num_open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def u8(*numbers):
+    return np.array(numbers, np.uint64)
+
+
+def content_at(fetch, size):
+    return [ctypes.string_at(address, count) for address, count in zip(fetch.addresses().tolist(), size, strict=True)]
+
+
+def content_of(offset, size):
+    return [CONTENT[start : start + count].tobytes() for start, count in zip(offset, size, strict=True)]
+
+
+def test_regions_arrive_in_the_order_in_which_they_were_asked_for(storage):
+    offset, size = [2_000_000, 5, 1_000_000, 6], [70_000, 3, 0, 100]
+    fetch = storage.fetch(u8(*offset), u8(*size))
+    assert content_at(fetch, size) == content_of(offset, size)
+    assert fetch.is_ready
+    fetch.release()
+
+
+def test_regions_may_repeat_and_overlap(storage):
+    offset, size = [500, 500, 510, 400], [100, 100, 10, 5000]
+    fetch = storage.fetch(u8(*offset), u8(*size))
+    assert content_at(fetch, size) == content_of(offset, size)
+
+
+def test_nothing_is_a_batch_too(storage):
+    assert storage.fetch(u8(), u8()).addresses().shape == (0,)
+    assert storage.fetch(u8(17), u8(0)).addresses().shape == (1,)
+
+
+def test_several_fetches_at_once_do_not_disturb_each_other(storage):
+    batches = [([k * 1000 + 7, 2_500_000 - k * 3000], [900, 2000]) for k in range(30)]
+    fetches = [storage.fetch(u8(*offset), u8(*size)) for offset, size in batches]
+    for fetch, (offset, size) in zip(fetches, batches, strict=True):
+        assert content_at(fetch, size) == content_of(offset, size)
+
+
+def test_several_threads_may_use_one_storage(storage):
+    wrong = []
+
+    def use(start):
+        for k in range(40):
+            offset, size = [start + k * 10, 1_000_000 + start], [5000, 200]
+            fetch = storage.fetch(u8(*offset), u8(*size))
+            if content_at(fetch, size) != content_of(offset, size):
+                wrong.append(start)
+            fetch.release()
+
+    threads = [threading.Thread(target=use, args=(start,)) for start in (0, 100_000, 200_000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@given(st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 40_000)), max_size=12))
+def test_whatever_is_asked_for_is_what_arrives(path, regions):
+    offset = [start for start, _ in regions]
+    size = [min(count, len(CONTENT) - start) for start, count in regions]
+    for storage_class in (MappedStorage, ReadStorage):
+        storage = storage_class(path, len(CONTENT))
+        fetch = storage.fetch(u8(*offset), u8(*size))
+        assert content_at(fetch, size) == content_of(offset, size)
+        fetch.release()
+        storage.close()
+
+
+@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
+    with pytest.raises(StorageError, match=r"3000000 bytes, but 3000001"):
+        storage_class(path, len(CONTENT) + 1)
+
+
+@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+def test_no_file_and_no_thread_is_left_open(storage_class, path):
+    gc.collect()
+    files, threads = num_open_files(), threading.active_count()
+    storage = storage_class(path, len(CONTENT))
+    fetch = storage.fetch(u8(5), u8(5))
+    fetch.addresses()
+    storage.close()
+    storage.close()
+    with pytest.raises(StorageError):
+        storage_class(path, 5)
+    del storage, fetch
+    gc.collect()
+    assert (num_open_files(), threading.active_count()) == (files, threads)
+
+
+def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it(path):
+    storage = MappedStorage(path, len(CONTENT))
+    fetch = storage.fetch(u8(100), u8(50))
+    storage.close()
+    del storage
+    gc.collect()
+    assert content_at(fetch, [50]) == content_of([100], [50])
+
+
+def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
+    path = tmp_path / "shrinking"
+    path.write_bytes(bytes(10_000))
+    storage = MappedStorage(path, 10_000)
+    storage.check_size()
+    os.truncate(path, 5000)
+    with pytest.raises(StorageError, match="5000 bytes, but 10000"):
+        storage.check_size()
+
+
+def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monkeypatch):
+    announced = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: announced.append((start, count, advice)))
+    storage = MappedStorage(path, len(CONTENT))
+    offset, size = u8(1_000_000, 0, 1_003_000), u8(2000, 10, 500)
+
+    storage._is_resident = lambda *_: True
+    storage.fetch(offset, size)
+    assert announced == []
+
+    storage._is_resident = lambda *_: False
+    storage.fetch(offset, size)
+    assert announced == [(0, 10, os.POSIX_FADV_WILLNEED), (1_000_000, 3500, os.POSIX_FADV_WILLNEED)]
+
+
+def test_a_file_that_was_just_written_is_found_in_memory(path):
+    storage = MappedStorage(path, len(CONTENT))
+    assert storage._is_resident(u8(0, 2_999_999), u8(10, 1))
+    assert storage._is_resident(u8(), u8())
+
+
+@pytest.fixture
+def counted_reads(monkeypatch):
+    calls = []
+    preadv = os.preadv
+
+    def counting(file, buffers, offset, *flags):
+        calls.append((offset, sum(len(buffer) for buffer in buffers)))
+        return preadv(file, buffers, offset, *flags)
+
+    monkeypatch.setattr(os, "preadv", counting)
+    return calls
+
+
+def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
+    storage = ReadStorage(path, len(CONTENT))
+    storage.fetch(u8(1000, 500, 1000, 2_000_000), u8(100, 400, 50, 10)).addresses()
+    storage.close()
+    assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
+
+
+def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
+    storage = ReadStorage(path, len(CONTENT))
+    fetch = storage.fetch(u8(123), u8(4567))
+    assert content_at(fetch, [4567]) == content_of([123], [4567])
+    storage.close()
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numbers(tmp_path):
+    path = tmp_path / "shrinking"
+    path.write_bytes(bytes(10_000))
+    storage = ReadStorage(path, 10_000)
+    os.truncate(path, 5000)
+    fetch = storage.fetch(u8(4000), u8(3000))
+    with pytest.raises(StorageError, match=r"3000 bytes from 4000 on: the file ends after 1000 .* 10000 bytes"):
+        fetch.addresses()
+    fetch.release()
+    storage.close()
+
+
+def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(path, monkeypatch):
+    def broken(file, buffers, offset):
+        raise OSError(errno.EIO, "Input/output error")
+
+    storage = ReadStorage(path, len(CONTENT))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", broken)
+        fetch = storage.fetch(u8(77), u8(11))
+        with pytest.raises(StorageError, match=r"11 bytes from 77 on could not be read: .*Input/output error"):
+            fetch.addresses()
+        fetch.release()
+    fetch = storage.fetch(u8(77), u8(11))
+    assert content_at(fetch, [11]) == content_of([77], [11])
+    storage.close()
+
+
+def test_memory_is_used_again_and_never_while_somebody_reads_it(path):
+    storage = ReadStorage(path, len(CONTENT))
+    first = storage.fetch(u8(0), u8(2_000_000))
+    address = int(first.addresses()[0])
+    second = storage.fetch(u8(0), u8(2_000_000))
+    assert abs(int(second.addresses()[0]) - address) >= 2_000_000
+    first.release()
+    first.release()
+    third = storage.fetch(u8(10), u8(1_000_000))
+    assert int(third.addresses()[0]) == address
+    fourth = storage.fetch(u8(10), u8(1_000_000))
+    assert int(fourth.addresses()[0]) != address
+    storage.close()
+
+
+def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_others(path, monkeypatch):
+    go, preadv = threading.Event(), os.preadv
+
+    def slow(file, buffers, offset):
+        go.wait()
+        return preadv(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    storage = ReadStorage(path, len(CONTENT))
+    first = storage.fetch(u8(0), u8(1000))
+    assert not first.is_ready
+    first.release()
+    second = storage.fetch(u8(1_000_000), u8(1000))
+    go.set()
+    assert content_at(second, [1000]) == content_of([1_000_000], [1000])
+    assert int(first.addresses()[0]) != int(second.addresses()[0])
+    storage.close()
+
+
+def test_the_number_of_blocks_does_not_grow_with_the_batches():
+    staging = reads_module.Staging()
+    for size in (1, 5_000_000, 2_000_000, 9_000_000, 3_000_000):
+        blocks = [staging.take(size) for _ in range(3)]
+        assert all(len(block) >= size for block in blocks)
+        for block in blocks:
+            staging.give_back(block)
+    assert len(staging._free) == 3
+    assert max(map(len, staging._free)) == 9 << 20
+
+
+def test_closing_ends_the_threads_though_many_reads_are_waiting(path, monkeypatch):
+    storage = ReadStorage(path, len(CONTENT))
+    place = np.arange(0, 2_900_000, 10_000, dtype=np.uint64)
+    fetches = [storage.fetch(place, np.full(len(place), 10, np.uint64)) for _ in range(20)]
+    storage.close()
+    assert all(fetch.is_ready for fetch in fetches)
+    with pytest.raises(LoaderClosedError):
+        storage.fetch(u8(0), u8(1))
