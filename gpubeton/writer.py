@@ -1,0 +1,266 @@
+"""DatasetWriter: turns a dataset into a ``.beton`` file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from gpubeton.errors import FieldNameError, NoSamplesError, OptionError, PageSizeError
+from gpubeton.fields.base import Field
+from gpubeton.fields.registry import type_id_of
+from gpubeton.format.layout import (
+    DESCRIPTOR_DTYPE,
+    HEADER_DTYPE,
+    NAME_SIZE,
+    PAGE_SIZE_DEFAULT,
+    PAGE_SIZE_MAX,
+    PAGE_SIZE_MIN,
+    VERSION,
+    metadata_dtype,
+)
+from gpubeton.writing.atomic_file import AtomicFile
+from gpubeton.writing.encoder import Encoder, Job, Task
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.placement import Placement
+from gpubeton.writing.processes import Processes, default_start_method
+
+__all__ = ["DatasetWriter"]
+
+#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
+#: for a writing process to read, while that one waits for it.
+_MAX_CHUNK = 256
+
+
+class DatasetWriter:
+    """Turns a dataset into a ``.beton`` file, which FFCV reads as well.
+
+    The file appears under its name when it is complete and on the disk; until
+    then, and if anything goes wrong, an older file stays as it was. Its bytes
+    do not depend on the number of processes.
+
+    Parameters
+    ----------
+    fname : str or path
+        The file.
+    fields : mapping of str to Field
+        How the values of a sample are stored, in their order. Names have at
+        most 16 ASCII characters.
+    page_size : int
+        Bytes of a page: a power of two from 2 MiB, below 4 GiB. No sample can be
+        larger than a page.
+    num_workers : int
+        Number of processes. 1 works in the calling process; less than 1 means
+        one per core that this process may use.
+    progress : bool
+        Whether a progress bar is shown.
+    start_method : {"fork", "forkserver", "spawn"}, optional
+        How processes are started. By default "fork" on Linux, so that any
+        dataset will do; the others want a dataset and fields that can be
+        pickled, and are for datasets that cannot be used after a fork.
+
+    Raises
+    ------
+    PageSizeError
+        If the page size is none.
+    FieldNameError
+        If a name does not fit in the format.
+    OptionError
+        If there is no field.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gpubeton.fields import FloatField, IntField
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     writer = DatasetWriter(f"{folder}/points.beton", {"x": FloatField(), "y": IntField()},
+    ...                            num_workers=1, progress=False)
+    ...     writer.from_indexed_dataset([(0.5, 1), (0.25, 2)])
+    ...     os.path.getsize(f"{folder}/points.beton")
+    2138
+    """
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str],
+        fields: Mapping[str, Field],
+        page_size: int = PAGE_SIZE_DEFAULT,
+        num_workers: int = -1,
+        *,
+        progress: bool = True,
+        start_method: str | None = None,
+    ) -> None:
+        _check_names(fields)
+        if not PAGE_SIZE_MIN <= page_size < PAGE_SIZE_MAX or page_size & (page_size - 1):
+            raise PageSizeError(
+                f"page_size is {page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
+            )
+        self.fname = fname
+        self.fields = dict(fields)
+        self.page_size = page_size
+        self.num_workers = num_workers if num_workers >= 1 else _count_cores()
+        self.progress = progress
+        self.start_method = start_method if start_method is not None else default_start_method()
+        self.metadata_type = metadata_dtype([field.metadata_type for field in fields.values()])
+
+    def from_indexed_dataset(
+        self,
+        dataset: Any,
+        indices: Sequence[Any] | NDArray[Any] | None = None,
+        chunksize: int = 100,
+        shuffle_indices: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        """Write the samples of a dataset.
+
+        Parameters
+        ----------
+        dataset : indexable
+            ``dataset[index]`` gives one value per field, in their order, or a
+            mapping with the fields' names. With `indices` it needs no length.
+        indices : sequence, optional
+            Which samples, in the order in which they are to stand in the file;
+            one may occur more than once. By default all.
+        chunksize : int
+            Samples that a process encodes at a time, at most 256; fewer for small
+            datasets. Each process keeps up to two chunks in memory.
+        shuffle_indices : bool
+            Whether the samples are shuffled.
+        seed : int, optional
+            For `shuffle_indices`. By default the order comes from numpy's global
+            state, as in FFCV: ``np.random.seed`` fixes it.
+
+        Raises
+        ------
+        NoSamplesError
+            If there is no sample.
+        SampleError
+            If a sample could not be taken or encoded; `RegionTooLargeError` if it is larger than a page.
+        WorkerDiedError
+            If a process ended by itself.
+        StorageError
+            If the file could not be written.
+        """
+        chosen = _choose(dataset, indices, shuffle_indices, seed)
+        if len(chosen) == 0:
+            raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
+        if chunksize < 1:
+            raise OptionError(f"chunksize is {chunksize}, expected at least 1")
+        descriptors = self._descriptors()
+        metadata_offset = HEADER_DTYPE.itemsize + len(descriptors)
+        placement = Placement(metadata_offset + len(chosen) * self.metadata_type.itemsize, self.page_size)
+        with AtomicFile(self.fname) as file:
+            job = Job(dataset, chosen, self.fields, self.page_size, metadata_offset, os.fspath(file.temporary))
+            # A progress bar may have a thread, which had better not be there yet when processes are forked.
+            with self._encoders(job) as encoders, tqdm(total=len(chosen), unit="", disable=not self.progress) as bar:
+                encoders.run(
+                    self._split(len(chosen), chunksize),
+                    lambda task, extent: placement.place(task.start, extent),
+                    lambda task: bar.update(task.stop - task.start),
+                )
+                bar.set_description_str("bringing it to the disk")
+                header = (VERSION, len(self.fields), self.page_size, len(chosen), placement.table_offset)
+                file.write(placement.table_offset, placement.table.tobytes())
+                file.write(0, np.array([header], HEADER_DTYPE).tobytes() + descriptors)
+                file.commit()
+
+    def from_image_folder(
+        self,
+        root: str | os.PathLike[str],
+        chunksize: int = 100,
+        shuffle_indices: bool = False,
+        *,
+        seed: int | None = None,
+        suffixes: Sequence[str] = IMAGE_SUFFIXES,
+    ) -> tuple[str, ...]:
+        """Write the images below one folder per class, with the number of the class.
+
+        Classes and images have the order of torchvision's ImageFolder. JPEG
+        files that fit the field's settings are taken over without being encoded
+        again, see `RGBImageField`.
+
+        Parameters
+        ----------
+        root : str or path
+            The folder with the folders of the classes.
+        chunksize, shuffle_indices, seed
+            As for `from_indexed_dataset`.
+        suffixes : sequence of str
+            Endings of image files, in lower case; other files are passed over.
+
+        Returns
+        -------
+        tuple of str
+            Names of the classes; their position is the label. The file does not hold them.
+
+        Raises
+        ------
+        OptionError
+            If there are not two fields, the image first, or a class has no image.
+        WriteError
+            As for `from_indexed_dataset`.
+        """
+        if len(self.fields) != 2:
+            raise OptionError(
+                f"an image folder gives 2 values, the image and the number of its class, but there are "
+                f"{len(self.fields)} fields: {', '.join(map(repr, self.fields))}"
+            )
+        dataset = ImageFolder(root, suffixes)
+        self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
+        return dataset.classes
+
+    def _descriptors(self) -> bytes:
+        descriptors = np.zeros(len(self.fields), DESCRIPTOR_DTYPE)
+        for descriptor, (name, field) in zip(descriptors, self.fields.items(), strict=True):
+            descriptor["type_id"] = type_id_of(field)
+            descriptor["name"][: len(name)] = np.frombuffer(name.encode("ascii"), np.uint8)
+            descriptor["arguments"] = np.frombuffer(field.to_binary().tobytes(), np.uint8)
+        return descriptors.tobytes()
+
+    def _encoders(self, job: Job) -> Encoder | Processes:
+        workers = min(self.num_workers, len(job.indices))
+        return Encoder(job) if workers == 1 else Processes(job, workers, self.start_method)
+
+    def _split(self, count: int, chunksize: int) -> Iterator[Task]:
+        """Split the rows into chunks."""
+        # Large chunks of a small dataset would leave processes without work.
+        size = max(1, min(chunksize, _MAX_CHUNK, count // (4 * self.num_workers)))
+        return (Task(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def _check_names(fields: Mapping[str, Field]) -> None:
+    if not fields:
+        raise OptionError("fields is empty, expected at least one field")
+    for name in fields:
+        if not name.isascii() or len(name) > NAME_SIZE or "\0" in name:
+            raise FieldNameError(
+                f"field {name!r}: the format holds names of up to {NAME_SIZE} ASCII characters. "
+                "FFCV cuts longer ones silently; use a shorter name."
+            )
+
+
+def _choose(
+    dataset: Any, indices: Sequence[Any] | NDArray[Any] | None, shuffled: bool, seed: int | None
+) -> Sequence[Any]:
+    """List the indices of the samples in the order of the rows, as Python's own integers."""
+    if indices is None:
+        chosen: Sequence[Any] = range(len(dataset))
+    else:
+        chosen = indices.tolist() if isinstance(indices, np.ndarray) else list(indices)
+    if not shuffled:
+        return chosen
+    order = np.arange(len(chosen))
+    if seed is None:
+        np.random.shuffle(order)  # noqa: NPY002  (FFCV's users fix the order by np.random.seed)
+    else:
+        np.random.default_rng(seed).shuffle(order)
+    return [chosen[position] for position in order.tolist()]
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

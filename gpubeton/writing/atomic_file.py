@@ -1,0 +1,176 @@
+"""AtomicFile: a file that appears under its name when it is whole, or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from gpubeton.errors import StorageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Self
+
+__all__ = ["AtomicFile", "write_at"]
+
+
+class AtomicFile:
+    """A file that appears under its name when it is whole, or not at all.
+
+    Until then it stands beside its name as ``.NAME.<random>.partial``, locked.
+    Leaving the ``with`` block without `commit` removes it. What a killed
+    process leaves behind is no longer locked; the next one that writes the same
+    name finds and removes it. (A file without a name, O_TMPFILE, would leave
+    nothing behind, but cannot replace an older file in one step, and network
+    file systems do not have it.)
+
+    Parameters
+    ----------
+    path : str or path
+        The name. A symbolic link is followed, so that its target is replaced.
+
+    Raises
+    ------
+    StorageError
+        If nothing can be created there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+        # Long names leave no room for the additions in the 255 bytes that a file system allows.
+        self._prefix = f".{os.fsdecode(os.fsencode(self.path.name)[:200])}."
+        try:
+            for leftover in self._find_leftovers():
+                _remove_if_abandoned(leftover)
+            self.temporary, self._descriptor = self._create()
+        except OSError as error:
+            raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._descriptor >= 0:
+            self.temporary.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def write(self, offset: int, content: Buffer) -> None:
+        """Write bytes at a place.
+
+        Parameters
+        ----------
+        offset : int
+            Where. What lies between the parts that are written reads as zeros.
+        content : bytes-like
+            The bytes, all of which are written.
+
+        Raises
+        ------
+        StorageError
+            If they cannot be, for example because the disk is full.
+        """
+        write_at(self._descriptor, offset, content, self.path)
+
+    def commit(self) -> None:
+        """Bring everything to the disk and give the file its name, in place of an older file.
+
+        Raises
+        ------
+        StorageError
+            If that fails; the older file is then untouched.
+        """
+        try:
+            os.fsync(self._descriptor)
+            self.temporary.replace(self.path)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
+
+    def _find_leftovers(self) -> Iterator[Path]:
+        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.partial")
+        return (Path(entry) for entry in os.scandir(self.path.parent) if pattern.fullmatch(entry.name))
+
+    def _create(self) -> tuple[Path, int]:
+        while True:
+            temporary = self.path.with_name(f"{self._prefix}{secrets.token_hex(8)}.partial")
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            # Between these two lines another process may have taken the file for a leftover: then make another.
+            if _lock(descriptor) and os.fstat(descriptor).st_nlink:
+                return temporary, descriptor
+            os.close(descriptor)
+
+
+def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathLike[str]) -> None:
+    """Write all of some bytes at a place of an open file.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    offset : int
+        Where.
+    content : bytes-like
+        The bytes.
+    path : str or path
+        Named in errors.
+
+    Raises
+    ------
+    StorageError
+        If they cannot be written, with the `errno` of the system.
+    """
+    rest = memoryview(content).cast("B")
+    while rest:
+        try:
+            count = os.pwrite(descriptor, rest, offset)
+        except OSError as error:
+            raise StorageError(
+                error.errno,
+                f"{os.fspath(path)}: {len(rest)} bytes could not be written at {offset}: {error.strerror}. "
+                "Nothing appears under this name, and an older file is untouched.",
+            ) from error
+        rest = rest[count:]
+        offset += count
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for as long as it is open, also in processes forked from this one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks; `_remove_if_abandoned` removes nothing there either
+    return True
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # gone meanwhile, or another user's
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass  # still being written, or a file system without locks
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

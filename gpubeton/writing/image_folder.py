@@ -1,0 +1,77 @@
+"""ImageFolder: a dataset from a folder with one folder of images per class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpubeton.errors import OptionError
+
+__all__ = ["IMAGE_SUFFIXES", "ImageFolder"]
+
+#: torchvision's list.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+class ImageFolder:
+    """The image files below one folder per class, with the number of the class.
+
+    Classes and files come in the order of torchvision's ImageFolder, so that
+    labels are the same.
+
+    Parameters
+    ----------
+    root : str or path
+        The folder with the folders of the classes.
+    suffixes : sequence of str
+        Endings of image files, in lower case; other files are passed over.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        Names of the classes; their position is the label.
+
+    Raises
+    ------
+    OptionError
+        If there is no class, or a class without images.
+    OSError
+        If the folder cannot be read.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], suffixes: Sequence[str] = IMAGE_SUFFIXES) -> None:
+        self.classes = tuple(sorted(entry.name for entry in os.scandir(root) if entry.is_dir()))
+        if not self.classes:
+            raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
+        self._files: list[tuple[Path, int]] = []
+        for label, name in enumerate(self.classes):
+            before = len(self._files)
+            self._files.extend((path, label) for path in _images(Path(root) / name, tuple(suffixes)))
+            if len(self._files) == before:
+                raise OptionError(f"{Path(root) / name}: no images in it ({', '.join(suffixes)})")
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Path, int]:
+        """Give one image's file and label.
+
+        Parameters
+        ----------
+        index : int
+            Its position.
+
+        Returns
+        -------
+        tuple of Path and int
+            The file, unread, and the position of its class.
+        """
+        return self._files[index]
+
+
+def _images(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    for parent, _, names in sorted(os.walk(folder, followlinks=True)):
+        for name in sorted(names):
+            if name.lower().endswith(suffixes):
+                yield Path(parent, name)
