@@ -62,11 +62,7 @@ class TailStep:
         arguments = [batch, _allocate(self.memory, len(samples))]
         if getattr(self.code, "with_indices", False) or getattr(_plain(self.code), "with_indices", False):
             arguments.append(samples)
-        if not getattr(_plain(self.code), "is_parallel", False):
-            return self.code(*arguments)
-        with _ONE_PARALLEL_REGION:
-            Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
-            return self.code(*arguments)
+        return call_code(self.code, *arguments)
 
     def __str__(self) -> str:
         if self.code is None:
@@ -211,6 +207,28 @@ def compile_step(operation: Operation, state: State, stream: int | None) -> tupl
     if after.jit_mode:
         code = Compiler.compile(code)
     return TailStep(operation, state, stream, memory, code), after
+
+
+def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the function of a user's operation, or wait for another that runs in parallel.
+
+    Parameters
+    ----------
+    code : callable
+        The function, compiled or not.
+    *arguments : object
+        What it is called with.
+
+    Returns
+    -------
+    object
+        What it returns.
+    """
+    if not getattr(_plain(code), "is_parallel", False):
+        return code(*arguments)
+    with _ONE_PARALLEL_REGION:
+        Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
+        return code(*arguments)
 
 
 def declare(operation: Operation, state: State) -> tuple[State, Memory]:
