@@ -1,0 +1,34 @@
+"""Why the decoder did not decode an image."""
+
+from __future__ import annotations
+
+OK = 0
+# What libjpeg-turbo or Pillow may still decode.
+NOT_BASELINE = 1  # progressive, lossless, arithmetic, hierarchical
+NOT_YCBCR = 2  # CMYK, RGB or two components
+ODD_SAMPLING = 3  # anything but 4:4:4, 4:2:2, 4:4:0, 4:2:0 and gray
+ODD_PRECISION = 4  # 12 bits a sample, 16-bit quantisation tables
+SEPARATE_SCANS = 5  # one component a scan
+MANY_INTERVALS = 11  # more restart intervals than the decoder keeps track of
+# What looks damaged; libjpeg-turbo decides.
+DAMAGED_HEADER = 6
+DAMAGED_TABLE = 7
+DAMAGED_SCAN = 8
+CUT_SHORT = 9
+# What nobody can mend.
+WRONG_SIZE = 10
+
+REASONS = {
+    OK: "decoded",
+    NOT_BASELINE: "not a baseline JPEG",
+    NOT_YCBCR: "its colours are neither YCbCr nor gray",
+    ODD_SAMPLING: "its chroma sampling is unusual",
+    ODD_PRECISION: "its samples or quantisation tables have more than 8 bits",
+    SEPARATE_SCANS: "its components come in separate scans",
+    MANY_INTERVALS: "it has thousands of restart intervals",
+    DAMAGED_HEADER: "its headers are damaged",
+    DAMAGED_TABLE: "its Huffman or quantisation tables are damaged",
+    DAMAGED_SCAN: "its compressed data are damaged",
+    CUT_SHORT: "it ends before its last marker",
+    WRONG_SIZE: "its own width and height differ from the file's metadata",
+}

@@ -1,0 +1,193 @@
+"""Huffman tables, prepared so that one look-up decodes as much as possible.
+
+Three look-ups are built from each AC table (and the first from each DC table), all indexed by the next bits of the scan:
+
+single  uint32 (1024,)  one symbol: bits used, code length, value bits, coefficients passed over
+pair    int64  (1024,)  up to two symbols with their values, when both fit into ten bits
+skip    uint32 (2048,)  up to six symbols without their values, for blocks outside the crop
+
+A zero entry (for `pair`: one that claims to pass 127 coefficients) sends the decoder to the canonical search. Codes longer
+than ten bits are rare by construction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compile import inlined, stage
+from ..memory import shift_right_logical
+
+SINGLE_BITS = 10
+PAIR_BITS = 10
+SKIP_BITS = 11
+
+# "End of block" as a run: large enough to pass the last coefficient from anywhere, small enough to index the zigzag table.
+END_OF_BLOCK = 79
+# A `pair` entry that decodes nothing: no block is in a state where 127 more coefficients fit.
+UNDECODED = 127 << 16
+# Where a `pair` entry stores a second value that it does not have: behind the 64 coefficients.
+NOWHERE = 64
+
+# Largest size category of baseline data with 8-bit samples (T.81, tables F.1 and F.2; one more than AC needs).
+LARGEST_CATEGORY = 11
+
+
+@stage
+def is_prefix_code(lengths: np.ndarray, count: int) -> bool:
+    """Return whether 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes."""
+    codes = 0
+    total = 0
+    for bits in range(16):
+        codes = 2 * codes + lengths[bits]
+        total += lengths[bits]
+        if codes > (2 << bits):
+            return False
+    return total == count
+
+
+@stage
+def _build_single(lengths, symbols, is_ac, single, limits, offsets):  # type: ignore[no-untyped-def]
+    single[:] = 0
+    code = 0
+    k = 0
+    for bits in range(1, 17):
+        offsets[bits] = k - code
+        for _ in range(lengths[bits - 1]):
+            if bits <= SINGLE_BITS:
+                symbol = np.int64(symbols[k])
+                size = symbol & 15
+                run = symbol >> 4
+                if is_ac and size == 0 and run != 15:
+                    run = END_OF_BLOCK
+                entry = (bits + size) | (bits << 6) | (size << 11) | (run << 16)
+                first = code << (SINGLE_BITS - bits)
+                for i in range(1 << (SINGLE_BITS - bits)):
+                    single[first + i] = entry
+            k += 1
+            code += 1
+        # Codes of this length are below the limit, left-aligned to 16 bits; where there are none, nothing is.
+        limits[bits] = code << (16 - bits) if lengths[bits - 1] > 0 else 0
+        code <<= 1
+
+
+@inlined
+def _value(bits, used, size):  # type: ignore[no-untyped-def]
+    """The value whose `size` bits end after `used` of the PAIR_BITS in `bits` (T.81 F.2.2.1, EXTEND)."""
+    value = (bits >> (PAIR_BITS - used)) & ((1 << size) - 1)
+    if size > 0 and value < (1 << (size - 1)):
+        value += 1 - (1 << size)
+    return value
+
+
+@stage
+def _build_pair(single, pair):  # type: ignore[no-untyped-def]
+    mask = (1 << PAIR_BITS) - 1
+    for bits in range(1 << PAIR_BITS):
+        entry = np.int64(single[bits])
+        used = entry & 63
+        run = (entry >> 16) & 127
+        if entry == 0 or used > PAIR_BITS:
+            pair[bits] = UNDECODED
+            continue
+        if run == END_OF_BLOCK:
+            pair[bits] = used | (64 << 8) | (NOWHERE << 24) | (NOWHERE << 56)
+            continue
+        value = _value(bits, used, (entry >> 11) & 31)
+        alone = used | ((run + 1) << 8) | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
+        pair[bits] = alone
+        rest = (bits << used) & mask
+        second = np.int64(single[rest])
+        both = used + (second & 63)
+        if second == 0 or both > PAIR_BITS:
+            continue
+        second_run = (second >> 16) & 127
+        # The block must have room for the first symbol when the second is looked at: bits 16..22 hold what is needed.
+        needed = (run + 1) << 16
+        if second_run == END_OF_BLOCK:
+            passed = 64 + run + 1
+            pair[bits] = both | (passed << 8) | needed | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
+            continue
+        second_value = _value(rest, second & 63, (second >> 11) & 31)
+        if -128 <= second_value <= 127:
+            place = run + 1 + second_run
+            values = ((value & 0xFFFF) << 32) | ((second_value & 0xFF) << 48)
+            pair[bits] = both | ((place + 1) << 8) | needed | (run << 24) | values | (place << 56)
+
+
+@stage
+def _build_skip(single, skip):  # type: ignore[no-untyped-def]
+    mask = (1 << SKIP_BITS) - 1
+    for bits in range(1 << SKIP_BITS):
+        used = 0
+        passed = 0
+        symbols = 0
+        ended = 0
+        while used < SKIP_BITS and symbols < 6:
+            entry = np.int64(single[((bits << used) & mask) >> (SKIP_BITS - SINGLE_BITS)])
+            length = (entry >> 6) & 31
+            run = (entry >> 16) & 127
+            if entry == 0 or length > SKIP_BITS - used:
+                break
+            if run == END_OF_BLOCK:
+                used += length
+                symbols += 1
+                ended = 1
+                break
+            # A value may reach past the bits looked at: only its length counts here.
+            if used + (entry & 63) > 30 or passed + run + 1 > 63:
+                break
+            used += entry & 63
+            passed += run + 1
+            symbols += 1
+        skip[bits] = used | (passed << 8) | (ended << 16) if symbols > 0 else 0
+
+
+@stage
+def build_tables(lengths, symbols, is_ac, single, pair, skip, limits, offsets):  # type: ignore[no-untyped-def]
+    """Prepare one Huffman table.
+
+    Parameters
+    ----------
+    lengths : ndarray of uint8, shape (16,)
+        Number of codes of each length, a prefix code.
+    symbols : ndarray of uint8, shape (256,)
+        Symbols in code order.
+    is_ac : bool
+        Whether symbols are run and size, or size alone.
+    single : ndarray of uint32, shape (1024,)
+        Written: bits used | code length << 6 | size << 11 | run << 16.
+    pair : ndarray of int64, shape (1024,)
+        Written for AC tables: bits used | coefficients passed << 8 | room needed << 16 | first place << 24 |
+        first value << 32 | second value << 48 | second place << 56.
+    skip : ndarray of uint32, shape (2048,)
+        Written for AC tables: bits used | coefficients passed << 8 | block ended << 16.
+    limits, offsets : ndarray of int64, shape (18,)
+        Written: the canonical decoder's tables (T.81 F.2.2.3), for codes longer than ten bits.
+    """
+    _build_single(lengths, symbols, is_ac, single, limits, offsets)
+    if is_ac:
+        _build_pair(single, pair)
+        _build_skip(single, skip)
+
+
+@stage
+def search(window, limits, offsets, symbols):  # type: ignore[no-untyped-def]
+    """Decode one symbol code by code (T.81 F.2.2.3).
+
+    Parameters
+    ----------
+    window : int
+        The scan's next bits, left-aligned in 64.
+    limits, offsets, symbols : ndarray
+        As `build_tables` wrote them.
+
+    Returns
+    -------
+    tuple of int
+        Symbol and code length; length 0 when no code matches.
+    """
+    bits = shift_right_logical(window, 48)
+    for length in range(1, 17):
+        if bits < limits[length]:
+            return np.int64(symbols[(offsets[length] + (bits >> (16 - length))) & 255]), length
+    return np.int64(0), 0

@@ -1,0 +1,340 @@
+"""A JPEG's headers, read into numbers that the next stages may trust (T.81 Annex B)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compile import stage
+from ..memory import load_u8
+from .codes import (
+    DAMAGED_HEADER,
+    DAMAGED_TABLE,
+    NOT_BASELINE,
+    NOT_YCBCR,
+    ODD_PRECISION,
+    ODD_SAMPLING,
+    OK,
+    SEPARATE_SCANS,
+)
+from .huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
+
+# What `read_headers` leaves in its `frame`, an int64 array.
+WIDTH = 0
+HEIGHT = 1
+COMPONENTS = 2  # 1 or 3
+LUMA_ACROSS = 3  # luma blocks of an MCU, side by side: 1 or 2
+LUMA_DOWN = 4  # and one below another: 1 or 2
+QUANTISATION = 5  # 5, 6, 7: table of each component
+DC_TABLE = 8  # 8, 9, 10
+AC_TABLE = 11  # 11, 12, 13: table number; its slot is 4 higher
+RESTART_INTERVAL = 14  # in MCUs; 0: none
+SCAN = 15  # offset of the compressed data
+MCUS_ACROSS = 16
+MCUS_DOWN = 17
+FRAME_SIZE = 18
+
+# Where the k-th coefficient of the scan goes in a block whose columns are stored one after another... as in a row-major
+# block of libjpeg: row * 8 + column (T.81 figure A.6). 64 is a place behind the block, for what passes its end.
+ZIGZAG = np.full(256, 64, np.uint8)
+ZIGZAG[:64] = [
+    *(
+        0,
+        1,
+        8,
+        16,
+        9,
+        2,
+        3,
+        10,
+        17,
+        24,
+        32,
+        25,
+        18,
+        11,
+        4,
+        5,
+        12,
+        19,
+        26,
+        33,
+        40,
+        48,
+        41,
+        34,
+        27,
+        20,
+        13,
+        6,
+        7,
+        14,
+        21,
+        28,
+    ),
+    *(
+        35,
+        42,
+        49,
+        56,
+        57,
+        50,
+        43,
+        36,
+        29,
+        22,
+        15,
+        23,
+        30,
+        37,
+        44,
+        51,
+        58,
+        59,
+        52,
+        45,
+        38,
+        31,
+        39,
+        46,
+        53,
+        60,
+        61,
+        54,
+        47,
+        55,
+    ),
+    *(62, 63),
+]
+
+_SOF0 = 0xC0
+_SOF1 = 0xC1
+_DHT = 0xC4
+_RST0 = 0xD0
+_EOI = 0xD9
+_SOS = 0xDA
+_DQT = 0xDB
+_DRI = 0xDD
+_APP0 = 0xE0
+_APP14 = 0xEE
+
+
+@stage
+def _word(address):  # type: ignore[no-untyped-def]
+    return (load_u8(address) << 8) | load_u8(address + 1)
+
+
+@stage
+def _read_quantisation(address, stop, multipliers, known):  # type: ignore[no-untyped-def]
+    while address < stop:
+        precision = load_u8(address) >> 4
+        slot = load_u8(address) & 15
+        if precision != 0:
+            return ODD_PRECISION
+        if slot > 3 or address + 65 > stop:
+            return DAMAGED_TABLE
+        for k in range(64):
+            multipliers[slot, ZIGZAG[k]] = load_u8(address + 1 + k)
+        known[8 + slot] = 1
+        address += 65
+    return OK
+
+
+@stage
+def _read_huffman(address, stop, tables):  # type: ignore[no-untyped-def]
+    while address < stop:
+        is_ac = load_u8(address) >> 4
+        number = load_u8(address) & 15
+        if is_ac > 1 or number > 3 or address + 17 > stop:
+            return DAMAGED_TABLE
+        slot = 4 * is_ac + number
+        count = 0
+        for i in range(16):
+            count += load_u8(address + 1 + i)
+        if count > 256 or address + 17 + count > stop:
+            return DAMAGED_TABLE
+        # Most files of a data set carry the same tables: build them only when they differ from the last ones.
+        same = tables.built[slot] == 1
+        for i in range(16 + count):
+            value = load_u8(address + 1 + i)
+            if tables.source[slot, i] != value:
+                same = False
+                tables.source[slot, i] = value
+        if not same:
+            tables.built[slot] = 0
+            lengths = tables.source[slot, :16]
+            symbols = tables.source[slot, 16:272]
+            if not is_prefix_code(lengths, count):
+                return DAMAGED_TABLE
+            for i in range(count):
+                size = symbols[i] & 15 if is_ac == 1 else symbols[i]
+                if size > LARGEST_CATEGORY:
+                    return DAMAGED_TABLE
+            build_tables(
+                lengths,
+                symbols,
+                is_ac == 1,
+                tables.single[slot],
+                tables.pair[number],
+                tables.skip[number],
+                tables.limits[slot],
+                tables.offsets[slot],
+            )
+            tables.built[slot] = 1
+        tables.known[slot] = 1
+        address += 17 + count
+    return OK
+
+
+@stage
+def _read_frame(address, length, frame, identifiers):  # type: ignore[no-untyped-def]
+    if length < 8:
+        return DAMAGED_HEADER
+    if load_u8(address) != 8:
+        return ODD_PRECISION
+    frame[HEIGHT] = _word(address + 1)
+    frame[WIDTH] = _word(address + 3)
+    components = load_u8(address + 5)
+    frame[COMPONENTS] = components
+    if frame[WIDTH] == 0 or frame[HEIGHT] == 0 or length != 8 + 3 * components:
+        return DAMAGED_HEADER
+    if components != 1 and components != 3:
+        return NOT_YCBCR
+    for i in range(components):
+        identifiers[i] = load_u8(address + 6 + 3 * i)
+        across = load_u8(address + 7 + 3 * i) >> 4
+        down = load_u8(address + 7 + 3 * i) & 15
+        frame[QUANTISATION + i] = load_u8(address + 8 + 3 * i)
+        if frame[QUANTISATION + i] > 3:
+            return DAMAGED_TABLE
+        if i == 0:
+            # A scan of one component has one block an MCU, whatever its sampling says (T.81 A.2.2).
+            frame[LUMA_ACROSS] = across if components == 3 else 1
+            frame[LUMA_DOWN] = down if components == 3 else 1
+        elif across != 1 or down != 1:
+            return ODD_SAMPLING
+    if not (1 <= frame[LUMA_ACROSS] <= 2 and 1 <= frame[LUMA_DOWN] <= 2):
+        return ODD_SAMPLING
+    frame[MCUS_ACROSS] = (frame[WIDTH] + 8 * frame[LUMA_ACROSS] - 1) // (8 * frame[LUMA_ACROSS])
+    frame[MCUS_DOWN] = (frame[HEIGHT] + 8 * frame[LUMA_DOWN] - 1) // (8 * frame[LUMA_DOWN])
+    return OK
+
+
+@stage
+def _read_scan(address, length, frame, identifiers, known):  # type: ignore[no-untyped-def]
+    components = frame[COMPONENTS]
+    if length < 6 or length != 6 + 2 * load_u8(address):
+        return DAMAGED_HEADER
+    if load_u8(address) != components:
+        return SEPARATE_SCANS
+    for i in range(components):
+        # Components come in the frame's order (T.81 B.2.3).
+        if load_u8(address + 1 + 2 * i) != identifiers[i]:
+            return DAMAGED_HEADER
+        selectors = load_u8(address + 2 + 2 * i)
+        frame[DC_TABLE + i] = selectors >> 4
+        frame[AC_TABLE + i] = selectors & 15
+        if frame[DC_TABLE + i] > 3 or frame[AC_TABLE + i] > 3:
+            return DAMAGED_TABLE
+        if known[frame[DC_TABLE + i]] == 0 or known[4 + frame[AC_TABLE + i]] == 0:
+            return DAMAGED_TABLE
+        if known[8 + frame[QUANTISATION + i]] == 0:
+            return DAMAGED_TABLE
+    return OK
+
+
+@stage
+def _is_text(address, stop, first, second, third, fourth, fifth):  # type: ignore[no-untyped-def]
+    return (
+        address + 5 <= stop
+        and load_u8(address) == first
+        and load_u8(address + 1) == second
+        and load_u8(address + 2) == third
+        and load_u8(address + 3) == fourth
+        and load_u8(address + 4) == fifth
+    )
+
+
+@stage
+def _is_ycbcr(components, has_jfif, adobe_transform, identifiers):  # type: ignore[no-untyped-def]
+    """Libjpeg's rule for three components: JFIF says so, else Adobe's marker, else the component names."""
+    if components == 1 or has_jfif:
+        return True
+    if adobe_transform >= 0:
+        return adobe_transform == 1
+    return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
+
+
+@stage
+def read_headers(address, size, frame, tables):  # type: ignore[no-untyped-def]
+    """Read everything up to the compressed data.
+
+    Parameters
+    ----------
+    address, size : int
+        The JPEG in memory.
+    frame : ndarray of int64, shape (FRAME_SIZE,)
+        Written: see the names at the top of this file.
+    tables : Tables
+        Written: quantisation and Huffman tables, see `scratch`.
+
+    Returns
+    -------
+    int
+        A code of `codes`.
+    """
+    stop = address + size
+    if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
+        return DAMAGED_HEADER
+    frame[:] = 0
+    tables.known[:] = 0
+    identifiers = tables.identifiers
+    has_frame = False
+    has_jfif = False
+    adobe_transform = -1
+    position = address + 2
+    while position + 4 <= stop:
+        if load_u8(position) != 0xFF:
+            return DAMAGED_HEADER
+        marker = load_u8(position + 1)
+        if marker == 0xFF:
+            position += 1
+            continue
+        if marker < _SOF0 or (_RST0 <= marker <= _EOI):
+            return DAMAGED_HEADER
+        length = _word(position + 2)
+        body = position + 4
+        end = position + 2 + length
+        if length < 2 or end > stop:
+            return DAMAGED_HEADER
+        code = OK
+        if marker == _DQT:
+            code = _read_quantisation(body, end, tables.multipliers, tables.known)
+        elif marker == _DHT:
+            code = _read_huffman(body, end, tables)
+        elif marker == _SOF0 or marker == _SOF1:
+            if has_frame:
+                return DAMAGED_HEADER
+            code = _read_frame(body, length, frame, identifiers)
+            has_frame = True
+        elif marker < _RST0:
+            return NOT_BASELINE
+        elif marker == _DRI:
+            if length != 4:
+                return DAMAGED_HEADER
+            frame[RESTART_INTERVAL] = _word(body)
+        elif marker == _APP0:
+            has_jfif = has_jfif or _is_text(body, end, 74, 70, 73, 70, 0)
+        elif marker == _APP14:
+            if _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
+                adobe_transform = load_u8(body + 11)
+        elif marker == _SOS:
+            if not has_frame:
+                return DAMAGED_HEADER
+            if not _is_ycbcr(frame[COMPONENTS], has_jfif, adobe_transform, identifiers):
+                return NOT_YCBCR
+            frame[SCAN] = end - address
+            return _read_scan(body, length, frame, identifiers, tables.known)
+        if code != OK:
+            return code
+        position = end
+    return DAMAGED_HEADER

@@ -1,0 +1,261 @@
+"""Vectors of LLVM as Python values, so that a kernel of the CPU executor reads as arithmetic.
+
+Numba vectorises loops where LLVM can prove that it may, which it cannot for interleaved colours, table look-ups and half
+floats. The kernels that matter therefore state their vectors themselves: in portable LLVM, without a word of x86 or ARM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+F16, F32 = ir.HalfType(), ir.FloatType()
+
+# Fused multiply-adds may be formed: they round once instead of twice and cost half.
+_FUSE = ("contract",)
+
+
+class Lanes:
+    """A vector (or a scalar) under construction; operators emit LLVM instructions.
+
+    Parameters
+    ----------
+    builder : llvmlite.ir.IRBuilder
+        Where instructions go.
+    value : llvmlite.ir.Value
+        The vector or scalar. Integers carry no sign: `sign_extend` and `zero_extend`, `shift_right` and
+        `shift_right_logical` say which is meant.
+    """
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder: Any, value: Any) -> None:
+        self.builder = builder
+        self.value = value
+
+    @property
+    def element(self) -> Any:
+        """The LLVM type of one lane."""
+        return getattr(self.value.type, "element", self.value.type)
+
+    @property
+    def count(self) -> int:
+        """The number of lanes; 0 for a scalar."""
+        return getattr(self.value.type, "count", 0)
+
+    def like(self, number: int | float) -> Lanes:
+        """Return `number` in every lane, in this vector's type."""
+        constant = [number] * self.count if self.count else number
+        return Lanes(self.builder, ir.Constant(self.value.type, constant))
+
+    def _operand(self, other: Lanes | int | float) -> Any:
+        return other.value if isinstance(other, Lanes) else self.like(other).value
+
+    def _emit(self, whole: str, real: str, other: Lanes | int | float) -> Lanes:
+        operand = self._operand(other)
+        if isinstance(self.element, ir.IntType):
+            return Lanes(self.builder, getattr(self.builder, whole)(self.value, operand))
+        return Lanes(self.builder, getattr(self.builder, real)(self.value, operand, flags=_FUSE))
+
+    def __add__(self, other: Lanes | int | float) -> Lanes:
+        return self._emit("add", "fadd", other)
+
+    def __sub__(self, other: Lanes | int | float) -> Lanes:
+        return self._emit("sub", "fsub", other)
+
+    def __mul__(self, other: Lanes | int | float) -> Lanes:
+        return self._emit("mul", "fmul", other)
+
+    def __or__(self, other: Lanes | int) -> Lanes:
+        return Lanes(self.builder, self.builder.or_(self.value, self._operand(other)))
+
+    def __xor__(self, other: Lanes | int) -> Lanes:
+        return Lanes(self.builder, self.builder.xor(self.value, self._operand(other)))
+
+    def __and__(self, other: Lanes | int) -> Lanes:
+        return Lanes(self.builder, self.builder.and_(self.value, self._operand(other)))
+
+    def shift_left(self, bits: int) -> Lanes:
+        """Return each lane times 2**bits."""
+        return Lanes(self.builder, self.builder.shl(self.value, self.like(bits).value))
+
+    def shift_right(self, bits: int) -> Lanes:
+        """Return each lane shifted right, the sign kept."""
+        return Lanes(self.builder, self.builder.ashr(self.value, self.like(bits).value))
+
+    def shift_right_logical(self, bits: int) -> Lanes:
+        """Return each lane shifted right, zeros coming in."""
+        return Lanes(self.builder, self.builder.lshr(self.value, self.like(bits).value))
+
+    def clamp(self, low: int, high: int) -> Lanes:
+        """Return each signed integer lane limited to low..high."""
+        smallest, largest = self.like(low).value, self.like(high).value
+        emit = self.builder
+        value = emit.select(emit.icmp_signed(">", self.value, smallest), self.value, smallest)
+        return Lanes(emit, emit.select(emit.icmp_signed("<", value, largest), value, largest))
+
+    def _cast(self, instruction: str, element: Any) -> Lanes:
+        target = ir.VectorType(element, self.count) if self.count else element
+        return Lanes(self.builder, getattr(self.builder, instruction)(self.value, target))
+
+    def sign_extend(self, element: Any) -> Lanes:
+        """Return signed lanes in the wider type `element`."""
+        return self._cast("sext", element)
+
+    def zero_extend(self, element: Any) -> Lanes:
+        """Return unsigned lanes in the wider type `element`."""
+        return self._cast("zext", element)
+
+    def narrow(self, element: Any) -> Lanes:
+        """Return the low bits of each lane in the narrower type `element`."""
+        return self._cast("trunc", element)
+
+    def to_float(self) -> Lanes:
+        """Return unsigned lanes as float32."""
+        return self._cast("uitofp", F32)
+
+    def to_half(self) -> Lanes:
+        """Return float32 lanes rounded to nearest-even half floats."""
+        return self._cast("fptrunc", F16)
+
+    def bits(self, element: Any, count: int) -> Lanes:
+        """Return the same bits seen as `count` lanes of `element`."""
+        return Lanes(self.builder, self.builder.bitcast(self.value, ir.VectorType(element, count)))
+
+    def times_fraction(self, weight: Lanes) -> Lanes:
+        """Return (self * weight) >> 16 of unsigned 16-bit lanes: one multiply instruction on every machine."""
+        product = self.zero_extend(I32) * weight.zero_extend(I32)
+        return product.shift_right_logical(16).narrow(I16)
+
+    def times_rounded(self, factor: int) -> Lanes:
+        """Return (self * factor + 2**14) >> 15 of signed 16-bit lanes: a fixed-point product, rounded."""
+        product = self.sign_extend(I32) * factor
+        return (product + (1 << 14)).shift_right(15).narrow(I16)
+
+    def shuffle(self, other: Lanes, order: Sequence[int]) -> Lanes:
+        """Return the lanes of self and `other`, numbered through, in `order`."""
+        mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
+        return Lanes(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
+
+    def join(self, other: Lanes) -> Lanes:
+        """Return self followed by `other`."""
+        return self.shuffle(other, range(2 * self.count))
+
+    def part(self, start: int, stop: int) -> Lanes:
+        """Return lanes start..stop."""
+        return self.shuffle(self, range(start, stop))
+
+    def lane(self, index: int) -> Lanes:
+        """Return one lane as a scalar."""
+        return Lanes(self.builder, self.builder.extract_element(self.value, ir.Constant(I32, index)))
+
+
+class Emitter:
+    """Where a kernel's instructions go: loads, stores, constants, loops.
+
+    Parameters
+    ----------
+    builder : llvmlite.ir.IRBuilder
+        The function under construction.
+    """
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def scalar(self, number: int, element: Any = I64) -> Lanes:
+        """Return an integer constant."""
+        return Lanes(self.builder, ir.Constant(element, number))
+
+    def fill(self, element: Any, count: int, number: int | float) -> Lanes:
+        """Return a constant vector."""
+        return Lanes(self.builder, ir.Constant(ir.VectorType(element, count), [number] * count))
+
+    def splat(self, scalar: Lanes, count: int) -> Lanes:
+        """Return `scalar` in each of `count` lanes."""
+        vector = ir.VectorType(scalar.value.type, count)
+        nothing = ir.Constant(vector, ir.Undefined)
+        first = self.builder.insert_element(nothing, scalar.value, ir.Constant(I32, 0))
+        zeros = ir.Constant(ir.VectorType(I32, count), [0] * count)
+        return Lanes(self.builder, self.builder.shuffle_vector(first, nothing, zeros))
+
+    def pointer(self, address: Lanes, kind: Any) -> Any:
+        """Return `address` as an LLVM pointer to `kind`."""
+        return self.builder.inttoptr(address.value, kind.as_pointer())
+
+    def load(self, address: Lanes, element: Any, count: int = 0, align: int = 1) -> Lanes:
+        """Return `count` lanes of `element` from memory, or one scalar."""
+        kind = ir.VectorType(element, count) if count else element
+        return Lanes(self.builder, self.builder.load(self.pointer(address, kind), align=align))
+
+    def store(self, value: Lanes, address: Lanes, align: int = 1) -> None:
+        """Write `value` to memory."""
+        self.builder.store(value.value, self.pointer(address, value.value.type), align=align)
+
+    def variable(self, value: Lanes) -> Variable:
+        """Return a variable that a loop may change; LLVM keeps it in a register."""
+        return Variable(self, value)
+
+    @contextmanager
+    def loop(self, count: Lanes) -> Iterator[Lanes]:
+        """Run the block `count` times; yields the index."""
+        with cgutils.for_range(self.builder, count.value) as state:
+            yield Lanes(self.builder, state.index)
+
+    def switch(self, selector: Lanes, cases: Sequence[int], body: Callable[[int | None], None]) -> None:
+        """Emit `body(case)` for the case that `selector` equals, else `body(None)`."""
+        if not cases:
+            body(None)
+            return
+        matches = self.builder.icmp_signed("==", selector.value, ir.Constant(selector.value.type, cases[0]))
+        with self.builder.if_else(matches) as (then, otherwise):
+            with then:
+                body(cases[0])
+            with otherwise:
+                self.switch(selector, cases[1:], body)
+
+
+class Variable:
+    """A value that changes inside a loop."""
+
+    def __init__(self, emit: Emitter, value: Lanes) -> None:
+        self._slot = cgutils.alloca_once(emit.builder, value.value.type)
+        self._builder = emit.builder
+        self.set(value)
+
+    def get(self) -> Lanes:
+        """Return the value as it is now."""
+        return Lanes(self._builder, self._builder.load(self._slot))
+
+    def set(self, value: Lanes) -> None:
+        """Change the value."""
+        self._builder.store(value.value, self._slot)
+
+
+def kernel(body: Callable[..., Lanes | None], arguments: int) -> tuple[Any, Callable[..., Any]]:
+    """Return what Numba's ``@intrinsic`` wants for a kernel whose arguments are all 64-bit integers.
+
+    Parameters
+    ----------
+    body : callable
+        Called with an `Emitter` and one scalar `Lanes` per argument. Returns a 64-bit scalar, or None.
+    arguments : int
+        Their number: addresses, sizes and counts.
+
+    Returns
+    -------
+    tuple
+        Numba signature and code generator.
+    """
+    gives = getattr(body, "__annotations__", {}).get("return") == "Lanes"
+    result = types.int64 if gives else types.void
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        outcome = body(Emitter(builder), *(Lanes(builder, value) for value in values))
+        return context.get_dummy_value() if outcome is None else outcome.value
+
+    return result(*[types.int64] * arguments), generate

@@ -1,0 +1,27 @@
+"""What a program's output looks like, as numbers that compiled code can read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+# Columns of `Outputs.settings`, int64.
+HEIGHT = 0
+WIDTH = 1
+INTERPOLATION = 2  # see `taps`
+METHOD = 3  # see `finish`
+ITEM_SIZE = 4  # bytes of an output value
+FILLS = 5  # first row of the program's colours in `Outputs.fills`
+FIELDS = 6
+
+
+class Outputs(NamedTuple):
+    """The outputs of a loader's P image programs."""
+
+    settings: Array  # int64 (P, FIELDS)
+    factors: Array  # float32 (P, 2, 24), see `finish`
+    tables: Array  # int64 (P, 256, 3), see `finish`
+    fills: Array  # uint8 (all programs' colours, 3)

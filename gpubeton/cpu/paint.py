@@ -1,0 +1,49 @@
+"""Rectangles of one colour: cutouts and the borders that a translation leaves."""
+
+from __future__ import annotations
+
+from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
+
+from .compile import stage
+from .memory import store_i16, store_u8
+from .output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
+
+
+@stage
+def _store(address, size, bits):  # type: ignore[no-untyped-def]
+    if size == 1:
+        store_u8(address, bits)
+        return
+    store_i16(address, bits)
+    if size == 4:
+        store_i16(address + 2, bits >> 16)
+
+
+@stage
+def paint(draw, output, fills, table, target):  # type: ignore[no-untyped-def]
+    """Fill an output image's rectangles, in order.
+
+    Parameters
+    ----------
+    draw : ndarray of int32
+        The image's row, see `gpubeton.plan.draws`.
+    output : ndarray of int64
+        What the program wants, see `output`.
+    fills : ndarray of uint8, shape (n, 3)
+        Colours; the program's start at ``output[FILLS]``.
+    table : ndarray of int64, shape (256, 3)
+        Bit pattern of each level: what is painted is finished like any pixel.
+    target : int
+        Address of the output image, shape (height, width, 3).
+    """
+    height, width, size = output[HEIGHT], output[WIDTH], output[ITEM_SIZE]
+    for i in range(draw[NUM_PAINTS]):
+        column = DRAW_COLUMNS + i * PAINT_COLUMNS
+        top, left = max(draw[column], 0), max(draw[column + 1], 0)
+        bottom, right = min(draw[column + 2], height), min(draw[column + 3], width)
+        colour = fills[output[FILLS] + draw[column + 4]]
+        for y in range(top, bottom):
+            for x in range(left, right):
+                pixel = target + (y * width + x) * 3 * size
+                for c in range(3):
+                    _store(pixel + c * size, size, table[colour[c], c])

@@ -1,0 +1,199 @@
+"""One image that lies in memory as RGB: its crop, resampled and finished into the batch.
+
+Rows are resampled down first (whole rows of bytes, so that any vector fits), then across, four pixels at a time. Between
+the two a sample is rounded to 8 bits: with the final rounding, no output level is more than one off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.extending import intrinsic
+
+from .compile import stage
+from .finish import finish_row
+from .lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
+from .memory import copy
+from .output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
+from .taps import effective, fill_axis
+
+# Bytes resampled down at a time, and pixels resampled across.
+_CHUNK = 32
+_GROUP = 4
+_LANES = 16
+# Rounds the sum of 8.8 fixed-point products. Each was rounded down, by half a unit on average: a few taps get exactly that
+# back, more of them get a fixed amount, so that no sum can pass 16 bits.
+_HALF = 128
+_MANY = 4
+
+
+def _fraction(emit: Emitter, word: Lanes, lanes: int) -> Lanes:
+    return emit.splat(emit.load(word, I32, align=4), lanes // 2).bits(I16, lanes)
+
+
+def _high(values: Lanes) -> Lanes:
+    """Return bytes as 16-bit lanes, times 256."""
+    return values.zero_extend(I16).shift_left(8)
+
+
+@intrinsic
+def _resample_down(typing_context: Any, target: Any, source: Any, stride: Any, words: Any, taps: Any, size: Any) -> Any:
+    """Sum `taps` rows of `size` >= 32 bytes, each times its weight; the last chunk overlaps the one before."""
+
+    def body(
+        emit: Emitter, target: Lanes, source: Lanes, stride: Lanes, words: Lanes, taps: Lanes, size: Lanes
+    ) -> None:
+        chunks = (size + (_CHUNK - 1)).shift_right_logical(5)
+        last = size - _CHUNK
+
+        def chunk(case: int | None) -> None:
+            weights = [_fraction(emit, words + 4 * k, _CHUNK) for k in range(case or 0)]
+            with emit.loop(chunks) as index:
+                offset = index * _CHUNK
+                inside = emit.builder.icmp_signed("<", offset.value, last.value)
+                offset = Lanes(emit.builder, emit.builder.select(inside, offset.value, last.value))
+                start = source + offset
+                if case:
+                    total = emit.fill(I16, _CHUNK, _HALF + case // 2)
+                    for k in range(case):
+                        row = _high(emit.load(start + stride * k, I8, _CHUNK))
+                        total = total + row.times_fraction(weights[k])
+                else:
+                    running = emit.variable(emit.fill(I16, _CHUNK, _HALF + _MANY))
+                    with emit.loop(taps) as k:
+                        row = _high(emit.load(start + stride * k, I8, _CHUNK))
+                        running.set(running.get() + row.times_fraction(_fraction(emit, words + k * 4, _CHUNK)))
+                    total = running.get()
+                emit.store(total.shift_right_logical(8).narrow(I8), target + offset)
+
+        emit.switch(taps, (1, 2, 3), chunk)
+
+    return kernel(body, 6)
+
+
+@intrinsic
+def _resample_across(
+    typing_context: Any, target: Any, row: Any, first: Any, lane_words: Any, pairs: Any, groups: Any
+) -> Any:
+    """Make four RGB pixels at a time.
+
+    Parameters
+    ----------
+    target : address of uint8, shape (4 * groups + 2, 3)
+        Written; each group writes four bytes too many, which the next overwrites.
+    row : address of uint8, shape (n, 3)
+        Source row.
+    first : address of int32
+        First source pixel of each output pixel.
+    lane_words : address of uint16, shape (groups, 2 * pairs, 16)
+        Weight of each tap in each lane: four pixels of R, G, B and a lane that is dropped.
+    pairs : int
+        Taps / 2, rounded up: eight bytes hold two RGB pixels.
+    groups : int
+        Output pixels / 4, rounded up.
+    """
+
+    def body(
+        emit: Emitter, target: Lanes, row: Lanes, first: Lanes, lane_words: Lanes, pairs: Lanes, groups: Lanes
+    ) -> None:
+        def two_taps(starts: list[Lanes], offset: Lanes, words: Lanes) -> Lanes:
+            """The weighted sum of two neighbouring source pixels for each of four output pixels."""
+            eight = [emit.load(start + offset, I64) for start in starts]
+            gathered = emit.splat(eight[0], _GROUP).value
+            for i in range(1, _GROUP):
+                gathered = emit.builder.insert_element(gathered, eight[i].value, emit.scalar(i, I32).value)
+            pixels = Lanes(emit.builder, gathered).bits(I8, 32)
+            zeros = emit.fill(I8, 32, 0)
+            total = None
+            for tap in range(2):
+                # Interleaving with zeros below puts each byte into the upper half of its lane.
+                order = [lane for i in range(_GROUP) for c in (0, 1, 2, 2) for lane in (32, 8 * i + 3 * tap + c)]
+                weights = emit.load(words + 2 * _LANES * tap, I16, _LANES)
+                term = pixels.shuffle(zeros, order).bits(I16, _LANES).times_fraction(weights)
+                total = term if total is None else total + term
+            assert total is not None
+            return total
+
+        def all_groups(case: int | None) -> None:
+            with emit.loop(groups) as group:
+                starts = []
+                for i in range(_GROUP):
+                    begin = emit.load(first + (group * _GROUP + i) * 4, I32, align=4).sign_extend(I64)
+                    starts.append(row + begin * 3)
+                words = lane_words + group * pairs * (4 * _LANES)
+                if case:
+                    total = two_taps(starts, emit.scalar(0), words)
+                    for k in range(1, case):
+                        total = total + two_taps(starts, emit.scalar(6 * k), words + 4 * _LANES * k)
+                    total = total + (_HALF + case)
+                else:
+                    running = emit.variable(emit.fill(I16, _LANES, _HALF + _MANY))
+                    with emit.loop(pairs) as k:
+                        running.set(running.get() + two_taps(starts, k * 6, words + k * (4 * _LANES)))
+                    total = running.get()
+                levels = total.shift_right_logical(8).narrow(I8)
+                packed = [4 * i + c for i in range(_GROUP) for c in range(3)] + [0, 0, 0, 0]
+                emit.store(levels.shuffle(levels, packed), target + group * (3 * _GROUP))
+
+        emit.switch(pairs, (1, 2), all_groups)
+
+    return kernel(body, 6)
+
+
+@stage
+def _spread(words, taps, count, lane_words):  # type: ignore[no-untyped-def]
+    """Lay the weights out as `_resample_across` reads them; return the number of tap pairs."""
+    pairs = (taps + 1) // 2
+    for i in range(count):
+        base = (i >> 2) * pairs * 2 * _LANES + (i & 3) * 4
+        for k in range(2 * pairs):
+            weight = words[i, k] & 0xFFFF if k < taps else 0
+            for lane in range(4):
+                lane_words[base + k * _LANES + lane] = weight
+    return pairs
+
+
+@stage
+def resample_rgb(source, stride, box, output, factors, table, target, scratch):  # type: ignore[no-untyped-def]
+    """Resample the crop of an RGB image into the batch.
+
+    Parameters
+    ----------
+    source : int
+        Address of the image's first pixel, uint8 RGB.
+    stride : int
+        Bytes from one row to the next.
+    box : tuple of int
+        Top, left, height and width of the crop in pixels; flip; shift down and across in output pixels.
+    output, factors, table : ndarray
+        What the program wants, see `output` and `finish`.
+    target : int
+        Address of the output image.
+    scratch : Scratch
+        The worker's memory.
+    """
+    top, left, height, width, flip, shift_y, shift_x = box
+    rows, columns = output[HEIGHT], output[WIDTH]
+    rule = effective(output[INTERPOLATION], height, width, rows, columns)
+    first, words, row = scratch.first, scratch.words, scratch.row[0]
+    across = fill_axis(rule, 0, width, columns, shift_x, flip, first[0], words[0], row)
+    down = fill_axis(rule, 0, height, rows, shift_y, False, first[2], words[2], row)
+    pairs = _spread(words[0], across, first.shape[1], scratch.lane_words)
+    groups = -(-columns // _GROUP)
+    size = 3 * width
+    crop = source + top * stride + 3 * left
+    line, pixels = scratch.source_row.ctypes.data, scratch.pixels.ctypes.data
+    narrow = size < _CHUNK
+    if narrow:
+        # Vectors would reach past the image: move the few columns to where there is room.
+        spare = scratch.planes.ctypes.data
+        for i in range(height):
+            copy(spare + i * _CHUNK, crop + i * stride, size)
+        crop, stride, size = spare, _CHUNK, _CHUNK
+    for i in range(rows):
+        begin = first[2, i]
+        # The widest output row's taps may not fit below the others: those rows have no more than are left.
+        count = min(down, height - begin)
+        _resample_down(line, crop + begin * stride, stride, words[2, i].ctypes.data, count, size)
+        _resample_across(pixels, line, first[0].ctypes.data, scratch.lane_words.ctypes.data, pairs, groups)
+        finish_row(pixels, target + i * columns * 3 * output[ITEM_SIZE], columns, output[METHOD], factors, table)

@@ -1,0 +1,130 @@
+"""The memory that one worker needs to decode, sized once for the largest image of the file."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .jpeg.entropy import BLOCK_FIELDS
+from .jpeg.huffman import PAIR_BITS, SINGLE_BITS, SKIP_BITS
+from .jpeg.markers import FRAME_SIZE, ZIGZAG
+from .jpeg.scan import OVERRUN, PADDING
+from .taps import most_taps
+
+# Vectors are written whole: rows are this much longer than their pixels need.
+_SLACK = 64
+_MCU_SIDE = 16
+# Restart intervals kept track of: one for each MCU row of the largest image that JPEG knows.
+_MAX_INTERVALS = 8192
+
+Array = np.ndarray[Any, Any]
+
+
+class Tables(NamedTuple):
+    """Quantisation and Huffman tables; slots 0..3 are DC, 4..7 AC.
+
+    Those of the last image stay: most images of a data set carry the same ones, and building them takes longer than
+    comparing.
+    """
+
+    multipliers: Array  # int16 (4, 64), row-major
+    source: Array  # uint8 (8, 272): 16 code-length counts and 256 symbols, as the file has them
+    built: Array  # uint8 (8,): whether `source` is what the look-ups were built from
+    known: Array  # uint8 (12,): Huffman slots and quantisation tables that this image defines
+    identifiers: Array  # int64 (3,)
+    single: Array
+    pair: Array
+    skip: Array
+    limits: Array
+    offsets: Array
+
+
+class Scratch(NamedTuple):
+    """One worker's working memory."""
+
+    frame: Array  # int64 (FRAME_SIZE,): headers
+    tables: Tables
+    scan: Array  # uint8: the scan without stuffing
+    starts: Array  # int64: restart intervals in it
+    ends: Array
+    coefficients: Array  # int16 (96,), aligned: one block and a place behind it
+    zigzag: Array
+    blocks: Array  # int64 (6, BLOCK_FIELDS): see `jpeg.entropy`
+    predictors: Array  # int64 (3,)
+    strips: Array  # uint16 (2, n), aligned: luma, and Cb beside Cr
+    planes: Array  # uint16 (3, n): horizontally resampled Y, Cb, Cr
+    first: Array  # int32 (4, padded side): taps of luma and chroma, across and down
+    words: Array  # uint32 (4, padded side, taps)
+    row: Array  # float64 (2, taps)
+    pixels: Array  # uint8: one output row of RGB
+    source_row: Array  # uint8: one source row of RGB, vertically resampled
+    lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
+
+
+def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
+    """Return an uninitialised array whose first byte lies at a multiple of `alignment`."""
+    item = np.dtype(dtype).itemsize
+    memory = np.zeros(size * item + alignment, np.uint8)
+    offset = -memory.ctypes.data % alignment
+    return memory[offset : offset + size * item].view(dtype)
+
+
+def _tables() -> Tables:
+    return Tables(
+        multipliers=np.zeros((4, 64), np.int16),
+        source=np.zeros((8, 272), np.uint8),
+        built=np.zeros(8, np.uint8),
+        known=np.zeros(12, np.uint8),
+        identifiers=np.zeros(3, np.int64),
+        single=np.zeros((8, 1 << SINGLE_BITS), np.uint32),
+        pair=np.zeros((4, 1 << PAIR_BITS), np.int64),
+        skip=np.zeros((4, 1 << SKIP_BITS), np.uint32),
+        limits=np.zeros((8, 18), np.int64),
+        offsets=np.zeros((8, 18), np.int64),
+    )
+
+
+def allocate(source_side: int, source_bytes: int, output_height: int, output_width: int, narrowest: int) -> Scratch:
+    """Allocate one worker's memory.
+
+    Parameters
+    ----------
+    source_side : int
+        Longest side of any image, in pixels.
+    source_bytes : int
+        Size of the largest JPEG.
+    output_height, output_width : int
+        Largest output.
+    narrowest : int
+        Shortest output side of any program: it decides how many taps there may be.
+
+    Returns
+    -------
+    Scratch
+        Memory that only one thread may use at a time.
+    """
+    padded = -(-max(output_height, output_width) // _MCU_SIDE) * _MCU_SIDE
+    width = -(-output_width // _MCU_SIDE) * _MCU_SIDE
+    taps = most_taps(source_side, narrowest)
+    side = source_side + 2 * _MCU_SIDE
+    rows = side + taps
+    return Scratch(
+        frame=np.zeros(FRAME_SIZE, np.int64),
+        tables=_tables(),
+        scan=np.zeros(source_bytes + PADDING * _MAX_INTERVALS + 2 * OVERRUN, np.uint8),
+        starts=np.zeros(_MAX_INTERVALS, np.int64),
+        ends=np.zeros(_MAX_INTERVALS, np.int64),
+        coefficients=aligned(96, np.int16),
+        zigzag=ZIGZAG.copy(),
+        blocks=np.zeros((6, BLOCK_FIELDS), np.int64),
+        predictors=np.zeros(3, np.int64),
+        strips=aligned(2 * (side + taps) * 16, np.uint16).reshape(2, -1),
+        planes=np.zeros((3, rows * width), np.uint16),
+        first=np.zeros((4, padded), np.int32),
+        words=np.zeros((4, padded, taps), np.uint32),
+        row=np.zeros((2, taps), np.float64),
+        pixels=np.zeros(3 * width + _SLACK, np.uint8),
+        source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
+        lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
+    )

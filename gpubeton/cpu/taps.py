@@ -1,0 +1,281 @@
+"""Interpolation weights: which source samples make an output sample, and how much of each.
+
+A *tap* is one source sample's part in an output sample. Weights are 16-bit fractions that sum to one, each stored twice in
+a 32-bit word: broadcasting a word to all 16-bit lanes of a vector then needs no shuffle.
+
+The three interpolations, all separable:
+
+area       the mean over the source area that an output pixel covers, as OpenCV's INTER_AREA (and so FFCV) has it: where
+           either side is enlarged, both use its two-tap rule instead
+bilinear   two taps around the centre, however much the image shrinks (torch: ``interpolate(..., antialias=False)``)
+antialias  a triangle as wide as the shrinking needs (torch and Pillow: ``antialias=True``)
+"""
+
+from __future__ import annotations
+
+import math
+
+from .compile import inlined, stage
+
+BILINEAR = 0
+AREA = 1
+ANTIALIAS = 2
+# What `area` becomes when a side is enlarged.
+AREA_ENLARGING = 3
+
+INTERPOLATIONS = {"bilinear": BILINEAR, "area": AREA, "antialias": ANTIALIAS}
+
+# OpenCV ignores slivers of a source pixel below this (resize.cpp, computeResizeAreaTab).
+_SLIVER = 1e-3
+
+_ONE = 65536
+
+
+def most_taps(source: int, output: int) -> int:
+    """Return how many taps an output sample can have when `source` pixels, or fewer, become `output`.
+
+    Parameters
+    ----------
+    source : int
+        Longest crop side in pixels.
+    output : int
+        Output side in pixels.
+
+    Returns
+    -------
+    int
+        An upper bound over all interpolations, chroma included.
+
+    Examples
+    --------
+    >>> most_taps(448, 224)
+    8
+    """
+    return 2 * math.ceil(max(1.0, source / output)) + 4
+
+
+@stage
+def effective(interpolation: int, source_height: int, source_width: int, height: int, width: int) -> int:
+    """Return the rule that `interpolation` means for this crop and output."""
+    if interpolation == AREA and (source_height < height or source_width < width):
+        return AREA_ENLARGING
+    return interpolation
+
+
+@inlined
+def _two_taps(position, fraction, size, row):  # type: ignore[no-untyped-def]
+    row[0] = 1.0 - fraction
+    row[1] = fraction
+    return position, 2 if position + 1 < size and fraction > 0 else 1
+
+
+@stage
+def _bilinear(index, scale, size, row):  # type: ignore[no-untyped-def]
+    centre = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
+    first = int(centre)
+    return _two_taps(first, centre - first, size, row)
+
+
+@stage
+def _area_enlarging(index, scale, size, row):  # type: ignore[no-untyped-def]
+    first = int(math.floor(index * scale))
+    fraction = (index + 1) - (first + 1) / scale
+    fraction = 0.0 if fraction <= 0 else fraction - math.floor(fraction)
+    if first >= size - 1:
+        first = size - 1
+        fraction = 0.0
+    return _two_taps(first, fraction, size, row)
+
+
+@stage
+def _area(index, scale, size, row):  # type: ignore[no-untyped-def]
+    start = index * scale
+    stop = start + scale
+    cell = min(scale, size - start)
+    last = min(int(math.floor(stop)), size - 1)
+    whole = min(int(math.ceil(start)), last)
+    count = 0
+    first = whole
+    if whole - start > _SLIVER:
+        first = whole - 1
+        row[0] = (whole - start) / cell
+        count = 1
+    for _ in range(whole, last):
+        row[count] = 1.0 / cell
+        count += 1
+    if stop - last > _SLIVER:
+        row[count] = min(min(stop - last, 1.0), cell) / cell
+        count += 1
+    return first, count
+
+
+@stage
+def _antialias(index, scale, size, row):  # type: ignore[no-untyped-def]
+    support = max(scale, 1.0)
+    centre = (index + 0.5) * scale
+    first = max(int(centre - support + 0.5), 0)
+    stop = min(int(centre + support + 0.5), size)
+    total = 0.0
+    for k in range(first, stop):
+        weight = max(0.0, 1.0 - abs((k - centre + 0.5) / support))
+        row[k - first] = weight
+        total += weight
+    for k in range(stop - first):
+        row[k] /= total
+    return first, stop - first
+
+
+@stage
+def ideal(rule, index, scale, size, row):  # type: ignore[no-untyped-def]
+    """Compute the weights of one output sample.
+
+    Parameters
+    ----------
+    rule : int
+        What `effective` returned.
+    index : int
+        The output sample.
+    scale : float
+        Source samples per output sample.
+    size : int
+        Source samples.
+    row : ndarray of float64
+        Written: the weights.
+
+    Returns
+    -------
+    tuple of int
+        First source sample and number of taps.
+    """
+    if rule == BILINEAR:
+        return _bilinear(index, scale, size, row)
+    if rule == AREA:
+        return _area(index, scale, size, row)
+    if rule == ANTIALIAS:
+        return _antialias(index, scale, size, row)
+    return _area_enlarging(index, scale, size, row)
+
+
+@stage
+def _quantise(row, count, width, words):  # type: ignore[no-untyped-def]
+    """Store weights as 16-bit fractions that sum to one exactly: the largest takes what rounding left over."""
+    left = _ONE
+    largest = 0
+    for k in range(count):
+        weight = int(row[k] * _ONE + 0.5)
+        words[k] = weight
+        left -= weight
+        if row[k] > row[largest]:
+            largest = k
+    # One itself does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
+    words[largest] = min(65535, words[largest] + left)
+    for k in range(count):
+        words[k] = words[k] * 65537
+    for k in range(count, width):
+        words[k] = 0
+
+
+@stage
+def _through_upsampling(row, first, count, start, limit, fancy, chroma):  # type: ignore[no-untyped-def]
+    """Turn the taps on luma samples into taps on chroma samples, which libjpeg would first upsample by two.
+
+    An upsampled sample is 3/4 of its nearest chroma sample and 1/4 of the next nearest (libjpeg's triangle filter), so
+    that the two steps are one set of weights.
+    """
+    origin = max(((start + first) >> 1) - 1, 0)
+    last = min(((start + first + count - 1) >> 1) + 1, limit - 1)
+    for k in range(last - origin + 1):
+        chroma[k] = 0.0
+    for k in range(count):
+        position = start + first + k
+        nearest = min(position >> 1, limit - 1)
+        if fancy:
+            other = min(max(nearest + 1 if position & 1 else nearest - 1, 0), limit - 1)
+            chroma[nearest - origin] += 0.75 * row[k]
+            chroma[other - origin] += 0.25 * row[k]
+        else:
+            chroma[nearest - origin] += row[k]
+    return origin, last - origin + 1
+
+
+@stage
+def fill_axis(rule, start, size, output, shift, flip, first, words, row):  # type: ignore[no-untyped-def]
+    """Compute the taps of one side of an image.
+
+    Parameters
+    ----------
+    rule : int
+        What `effective` returned.
+    start, size : int
+        The crop in source samples.
+    output : int
+        Output samples.
+    shift : int
+        Output sample i shows resized sample i + shift, or the nearest there is.
+    flip : bool
+        Whether the resized samples are mirrored first.
+    first : ndarray of int32, shape (padded output,)
+        Written: first source sample of each output sample. What pads repeats the last one.
+    words : ndarray of uint32, shape (padded output, most taps)
+        Written: weights, zero behind the last tap.
+    row : ndarray of float64
+        Scratch for one output sample's weights.
+
+    Returns
+    -------
+    int
+        The largest number of taps.
+    """
+    scale = size / output
+    taps = 0
+    for i in range(first.shape[0]):
+        index = min(max(min(i, output - 1) + shift, 0), output - 1)
+        if flip:
+            index = output - 1 - index
+        begin, count = ideal(rule, index, scale, size, row)
+        first[i] = start + begin
+        _quantise(row, count, words.shape[1], words[i])
+        taps = max(taps, count)
+    return taps
+
+
+@stage
+def fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row):  # type: ignore[no-untyped-def]
+    """Compute the taps of one side on luma samples and on chroma samples of half their number.
+
+    Parameters
+    ----------
+    rule, start, size, output, shift, flip
+        As for `fill_axis`.
+    limit : int
+        Chroma samples of the whole image.
+    fancy : bool
+        Whether libjpeg would interpolate the chroma samples (it repeats those of very narrow images).
+    first : ndarray of int32, shape (2, padded output)
+        Written: first luma and first chroma sample.
+    words : ndarray of uint32, shape (2, padded output, most taps)
+        Written: their weights.
+    row : ndarray of float64, shape (2, most taps)
+        Scratch.
+
+    Returns
+    -------
+    tuple of int
+        The largest numbers of luma and of chroma taps.
+    """
+    scale = size / output
+    luma_taps = 0
+    chroma_taps = 0
+    for i in range(first.shape[1]):
+        index = min(max(min(i, output - 1) + shift, 0), output - 1)
+        if flip:
+            index = output - 1 - index
+        begin, count = ideal(rule, index, scale, size, row[0])
+        first[0, i] = start + begin
+        _quantise(row[0], count, words.shape[2], words[0, i])
+        luma_taps = max(luma_taps, count)
+        origin, count = _through_upsampling(row[0], begin, count, start, limit, fancy, row[1])
+        first[1, i] = origin
+        _quantise(row[1], count, words.shape[2], words[1, i])
+        chroma_taps = max(chroma_taps, count)
+    return luma_taps, chroma_taps
