@@ -139,12 +139,10 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
         self._output_size = (int(sides[0]), int(sides[1]))
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
-        """The output size, whatever the images' sizes."""
         return self.output_size
 
     @abstractmethod
-    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
-        """Choose the part of each image: see `SimpleRGBImageDecoder.boxes`."""
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]: ...
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         shape = (*self.output_size, 3)
@@ -181,7 +179,6 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         self.ratio = float(ratio)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
-        """The central squares: int32 of shape (N, 4), top, left, height, width."""
         size = np.stack([heights, widths], axis=1).astype(np.int64)
         side = np.maximum((size.min(axis=1, keepdims=True) * self.ratio).astype(np.int64), 1)
         return np.concatenate([(size - side) // 2, side, side], axis=1, dtype=np.int32)
@@ -189,6 +186,9 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
 class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     """Decode a random part of each image, resized; the parts are chosen by torchvision's rule.
+
+    A try draws four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is the
+    largest central one whose aspect ratio is within `ratio`.
 
     Parameters
     ----------
@@ -228,11 +228,6 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         self.ratio = _range("ratio", ratio)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
-        """Random parts: int32 of shape (N, 4), top, left, height, width.
-
-        A try uses four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is
-        the largest central one whose aspect ratio is within `ratio`.
-        """
         if uniform is None:
             raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
         size = np.empty((len(heights), 2))

@@ -50,7 +50,18 @@ class Rank:
             raise OptionError(f"rank {self.number} of {self.world}; expected a rank from 0 to {self.world - 1}")
 
     def share(self, count: int) -> int:
-        """How many of `count` samples each rank gets, repeated ones included."""
+        """How many samples each rank gets.
+
+        Parameters
+        ----------
+        count : int
+            Samples to share.
+
+        Returns
+        -------
+        int
+            ``ceil(count / world)``: the same for every rank, repeated samples included.
+        """
         return -(-count // self.world)
 
 

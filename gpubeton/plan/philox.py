@@ -89,10 +89,14 @@ def uniforms(
 
     Parameters
     ----------
-    seed, epoch, samples, count
+    seed, epoch : int
         As for `uniform`.
+    samples : ndarray of uint64, shape (N,)
+        Sample ids, below 2**32.
     operations : sequence of int
         The operations, K of them.
+    count : int
+        Numbers per sample and operation.
 
     Returns
     -------

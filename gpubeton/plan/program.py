@@ -147,7 +147,13 @@ class ImageProgram:
         return self.tail.run(batch, seed, epoch, samples)
 
     def explain(self) -> str:
-        """Describe, a line for each operation, what was fused and what runs afterwards."""
+        """Describe what was fused and what runs afterwards.
+
+        Returns
+        -------
+        str
+            A headline, and a line for each operation of the pipeline.
+        """
         head = f"{self.field}: {self.height} x {self.width}, {self.interpolation}, written as {self.dtype}"
         names = [repr(operation) for operation, _ in self.notes]
         width = min(max(map(len, names), default=0), 72)
@@ -197,42 +203,26 @@ def compile_image_program(
     >>> program.state.shape, program.dtype, len(program.steps), len(program.tail.steps)
     ((3, 32, 32), 'uint8', 1, 2)
     """
-    decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
-    if not isinstance(decoder, SimpleRGBImageDecoder):
-        raise PipelineError(f"{field}: {decoder!r} is no decoder of images")
     try:
-        height, width = decoder.frame(heights, widths)
-        fusion = _Fusion(field_number, decoder, _image_state(height, width, _cpu()))
+        decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
+        if not isinstance(decoder, SimpleRGBImageDecoder):
+            raise PipelineError(f"{decoder!r} is no decoder of images")
+        fusion = _Fusion(field_number, decoder, decoder.frame(heights, widths))
         for operation in rest:
             fusion.add(operation)
     except PipelineError as error:
         raise PipelineError(f"field {field!r}: {error}") from error
-    fills = _numbered(fusion.steps)
-    return ImageProgram(
-        field=field,
-        field_number=field_number,
-        decoder=decoder,
-        height=height,
-        width=width,
-        interpolation=decoder.interpolation,
-        steps=tuple(fusion.steps),
-        max_paints=sum(map(paints_of, fusion.steps)),
-        fills=np.array(list(fills) or [(0, 0, 0)], np.uint8),
-        table=None if fusion.normalize is None else fusion.normalize.table(),
-        dtype="uint8" if fusion.normalize is None else fusion.normalize.type,
-        tail=Tail(tuple(fusion.tail), fusion.state),
-        streams=tuple(fusion.streams),
-        halves_as_int16=fusion.halves_as_int16,
-        notes=tuple(fusion.notes),
-    )
+    return fusion.program(field)
 
 
 class _Fusion:
     """A program under construction: takes the operations one by one."""
 
-    def __init__(self, field_number: int, decoder: SimpleRGBImageDecoder, state: State) -> None:
+    def __init__(self, field_number: int, decoder: SimpleRGBImageDecoder, size: tuple[int, int]) -> None:
         self.field_number = field_number
-        self.state = state
+        self.decoder = decoder
+        self.size = size
+        self.state = _image_state(*size, _cpu())
         self.steps: list[Transform] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
@@ -261,6 +251,27 @@ class _Fusion:
             self.notes.append((operation, "view" if self.is_open else str(step)))
             self.tail.append(step)
         self.state = after
+
+    def program(self, field: str) -> ImageProgram:
+        """The program, complete."""
+        height, width = self.size
+        return ImageProgram(
+            field=field,
+            field_number=self.field_number,
+            decoder=self.decoder,
+            height=height,
+            width=width,
+            interpolation=self.decoder.interpolation,
+            steps=tuple(self.steps),
+            max_paints=sum(map(paints_of, self.steps)),
+            fills=np.array(list(_numbered(self.steps)) or [(0, 0, 0)], np.uint8),
+            table=None if self.normalize is None else self.normalize.table(),
+            dtype="uint8" if self.normalize is None else self.normalize.type,
+            tail=Tail(tuple(self.tail), self.state),
+            streams=tuple(self.streams),
+            halves_as_int16=self.halves_as_int16,
+            notes=tuple(self.notes),
+        )
 
     def _fuses(self, operation: Operation) -> bool:
         if not self.is_open:

@@ -50,7 +50,22 @@ class TailStep:
     code: Callable[..., Any] | None = None
 
     def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
-        """Carry the operation out: see `Tail.run`."""
+        """Carry the operation out.
+
+        Parameters
+        ----------
+        batch : ndarray or torch.Tensor, shape (N, ...)
+            The batch; it may be changed in place.
+        seed, epoch : int
+            What random parameters depend on, together with the samples.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+
+        Returns
+        -------
+        ndarray or torch.Tensor
+            The result, often a view of `batch`.
+        """
         if isinstance(self.operation, Transform):
             draw = None
             if self.stream is not None:
@@ -163,7 +178,7 @@ def stream_number(field_number: int, ordinal: int) -> int:
     Returns
     -------
     int
-        field number << 16 | ordinal.
+        The field number in the upper bits, the ordinal in the lower 16.
 
     Examples
     --------

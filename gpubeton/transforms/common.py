@@ -44,7 +44,6 @@ class Squeeze(Transform):
         return replace(previous_state, shape=shape), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """View the batch without those axes."""
         return batch.squeeze(tuple(sorted(self._dropped(tuple(batch.shape)))))
 
     def _dropped(self, shape: tuple[int | None, ...]) -> set[int]:

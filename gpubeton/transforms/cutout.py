@@ -59,14 +59,13 @@ class Cutout(Transform):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        """Choose the squares' first row and column: int32 of shape (N, 2), every place equally likely."""
+        # The squares' first row and column, every place equally likely.
         height, width = image_size(self, state)
         places = np.array([height - self.crop_size + 1, width - self.crop_size + 1])
         corners: NDArray[np.int32] = (uniform(2) * places).astype(np.int32)
         return corners
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Paint the squares in place; `draw` is required and has a row (top, left) for each image."""
         if draw is None:
             raise TypeError("Cutout.apply needs the squares' places: pass what draw() returned")
         images, fill = as_nhwc(batch), fill_like(batch, self.fill)

@@ -48,12 +48,12 @@ class RandomHorizontalFlip(Transform):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        """Choose which images are mirrored: int32 of shape (N, 1), 1 for a mirrored image."""
         return (uniform(1) < self.flip_prob).astype(np.int32)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Mirror, in place, the images whose draw is 1; all of them without `draw`."""
-        rows = np.arange(len(batch)) if draw is None else np.flatnonzero(draw[:, 0])
+        if draw is None:
+            raise TypeError("RandomHorizontalFlip.apply needs to know which images: pass what draw() returned")
+        rows = np.flatnonzero(draw[:, 0])
         images = as_nhwc(batch)
         chosen = images[rows]
         images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)

@@ -46,7 +46,6 @@ class ModuleWrapper(Transform):
         return previous_state, None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Call the module."""
         import torch
 
         with torch.no_grad():

@@ -56,7 +56,13 @@ class NormalizeImage(Transform):
         self.type = dtype_name(type)
 
     def table(self) -> NDArray[Any]:
-        """Result for each level and channel: shape (256, 3), of the result's type; for bfloat16 its bits as uint16."""
+        """The result for each level and channel.
+
+        Returns
+        -------
+        ndarray, shape (256, 3)
+            Of the result's type; for bfloat16 its bits as uint16.
+        """
         levels = np.arange(256, dtype=np.float64)[:, None]
         exact = (levels - np.array(self.mean)) / np.array(self.std)
         if self.type == "bfloat16":
@@ -77,7 +83,6 @@ class NormalizeImage(Transform):
         return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Look every pixel up; `batch` is uint8 and stays as it is."""
         table, levels = self.table(), as_nhwc(batch)
         if isinstance(batch, np.ndarray):
             values = table[levels, np.arange(3)]

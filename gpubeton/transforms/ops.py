@@ -34,7 +34,6 @@ class ToTensor(Transform):
         return replace(previous_state, jit_mode=False, dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """View the batch as a tensor; one that is a tensor already stays as it is."""
         import torch
 
         return torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
@@ -69,7 +68,6 @@ class ToDevice(Transform):
         return replace(previous_state, jit_mode=False, device=self.device), query
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Copy the batch to the device, unless it is there."""
         return batch.to(self.device, non_blocking=self.non_blocking)
 
 
@@ -108,7 +106,6 @@ class ToTorchImage(Transform):
         return replace(previous_state, jit_mode=False, shape=shape, dtype=dtype), query
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Permute a contiguous NHWC batch: a view, or a copy with ``channels_last=False``."""
         import torch
 
         if self.convert_back_int16 and batch.dtype == torch.int16:
@@ -139,7 +136,6 @@ class Convert(Transform):
         return replace(previous_state, jit_mode=False, dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Convert; a batch that has the type already stays as it is."""
         if isinstance(batch, np.ndarray):
             return batch.astype(self.target_dtype, copy=False)
         return batch.to(torch_dtype(self.target_dtype))
@@ -172,7 +168,6 @@ class View(Transform):
         return replace(previous_state, jit_mode=False, dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """View the batch."""
         if isinstance(batch, np.ndarray):
             return batch.view(self.target_dtype)
         return batch.view(torch_dtype(self.target_dtype))

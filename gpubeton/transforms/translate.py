@@ -54,23 +54,23 @@ class RandomTranslate(Transform):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        """Choose the windows' first row and column in the padded images: int32 of shape (N, 2), 0 to 2 * padding."""
+        # The windows' first row and column in the padded images, each from 0 to 2 * padding.
         return (uniform(2) * (2 * self.padding + 1)).astype(np.int32)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Shift the images in place; `draw` is required and has a row (row, column) for each image."""
         if draw is None:
             raise TypeError("RandomTranslate.apply needs the windows' places: pass what draw() returned")
         images, fill = as_nhwc(batch), fill_like(batch, self.fill)
         for image, (row, column) in zip(images, draw.tolist(), strict=True):
             height, width = image.shape[:2]
             down, right = row - self.padding, column - self.padding
-            rows = slice(max(down, 0), min(height + down, height))
-            columns = slice(max(right, 0), min(width + right, width))
-            kept = image[rows, columns]
+            kept = image[_overlap(down, height), _overlap(right, width)]
             kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
             image[:] = fill
-            if kept.shape[0] and kept.shape[1]:
-                top, left = max(-down, 0), max(-right, 0)
-                image[top : top + kept.shape[0], left : left + kept.shape[1]] = kept
+            image[_overlap(-down, height), _overlap(-right, width)] = kept
         return batch
+
+
+def _overlap(shift: int, length: int) -> slice:
+    """The part of an axis that is still there after reading `shift` further on."""
+    return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))

@@ -10,7 +10,13 @@ from gpubeton.traversal_order.base import TraversalOrder
 
 
 class Random(TraversalOrder):
-    """The samples shuffled anew for each epoch, as FFCV shuffles them for the same seed."""
+    """The samples shuffled anew for each epoch, as FFCV shuffles them for the same seed.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks.
+    """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         return random(self.indices, self.seed, epoch, self.rank)

@@ -10,7 +10,13 @@ from gpubeton.traversal_order.base import TraversalOrder
 
 
 class Sequential(TraversalOrder):
-    """The samples in the order of the loader's indices."""
+    """The samples in the order of the loader's indices.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks.
+    """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         return sequential(self.indices, self.rank)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.fields.image_decoders import (
+    CenterCropRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    ResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+
+SIDES = st.integers(1, 3000)
+
+
+def fixed(numbers):
+    return lambda count, rows=None: (numbers if rows is None else numbers[rows])[:, :count]
+
+
+def torchvision_box(height, width, scale, ratio, numbers):
+    """Torchvision's RandomResizedCrop.get_params in plain Python, its random numbers given."""
+    for area_share, ratio_share, top, left in numbers.reshape(10, 4):
+        area = height * width * (scale[0] + area_share * (scale[1] - scale[0]))
+        low, high = math.log(ratio[0]), math.log(ratio[1])
+        aspect = math.exp(low + ratio_share * (high - low))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return [int(top * (height - h + 1)), int(left * (width - w + 1)), h, w]
+    w, h = width, height
+    if width / height < ratio[0]:
+        h = min(round(width / ratio[0]), height)
+    elif width / height > ratio[1]:
+        w = min(round(height * ratio[1]), width)
+    w, h = max(w, 1), max(h, 1)
+    return [(height - h) // 2, (width - w) // 2, h, w]
+
+
+@given(
+    st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=8),
+    st.sampled_from(
+        [((0.08, 1.0), (0.75, 4 / 3)), ((0.9, 1.0), (0.9, 1.1)), ((1.0, 1.0), (1.0, 1.0)), ((1e-6, 1e-4), (1, 9))]
+    ),
+    st.integers(0, 2**32),
+)
+def test_random_parts_are_torchvisions_for_the_same_numbers(sizes, options, seed):
+    scale, ratio = options
+    numbers = np.random.default_rng(seed).random((len(sizes), 40))
+    heights, widths = np.array(sizes, np.uint16).T
+    boxes = RandomResizedCropRGBImageDecoder((8, 8), scale, ratio).boxes(heights, widths, fixed(numbers))
+    wanted = [torchvision_box(h, w, scale, ratio, own) for (h, w), own in zip(sizes, numbers, strict=True)]
+    assert boxes.tolist() == wanted
+    assert boxes.dtype == np.int32
+
+
+def test_random_parts_leave_the_numbers_they_were_given_alone():
+    numbers = np.random.default_rng(0).random((64, 40))
+    kept = numbers.copy()
+    sizes = np.full(64, 30), np.full(64, 300)
+    RandomResizedCropRGBImageDecoder((8, 8)).boxes(*sizes, fixed(numbers))
+    assert np.array_equal(numbers, kept)
+
+
+@given(SIDES, SIDES, st.floats(0.01, 1))
+def test_center_crops_are_ffcvs(height, width, ratio):
+    side = max(int(ratio * min(height, width)), 1)
+    box = CenterCropRGBImageDecoder((8, 8), ratio).boxes(np.array([height]), np.array([width]), None)
+    assert box.tolist() == [[(height - side) // 2, (width - side) // 2, side, side]]
+
+
+def test_images_of_one_size_are_decoded_whole():
+    sizes = np.array([5, 5], np.uint16), np.array([7, 7], np.uint16)
+    assert SimpleRGBImageDecoder().frame(*sizes) == (5, 7)
+    assert SimpleRGBImageDecoder().boxes(*sizes, None).tolist() == [[0, 0, 5, 7]] * 2
+
+
+def test_images_of_several_sizes_are_refused_with_both_sizes_and_the_way_out():
+    with pytest.raises(PipelineError, match=r"5 x 7 and of 5 x 8 .*RandomResizedCropRGBImageDecoder or CenterCrop"):
+        SimpleRGBImageDecoder().frame(np.array([5, 5]), np.array([7, 8]))
+
+
+def test_an_output_size_may_be_set_anew():
+    decoder = CenterCropRGBImageDecoder((224, 224), 1.0)
+    decoder.output_size = (160, 192)
+    assert decoder.frame(np.array([1]), np.array([1])) == (160, 192)
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5,), 224, (5.0, 5.0), "big"])
+def test_a_wrong_output_size_is_refused_at_once(size):
+    decoder = CenterCropRGBImageDecoder((224, 224), 1.0)
+    with pytest.raises(OptionError, match="output_size"):
+        decoder.output_size = size
+    assert decoder.output_size == (224, 224)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CenterCropRGBImageDecoder((8, 8), 0),
+        lambda: CenterCropRGBImageDecoder((8, 8), 1.1),
+        lambda: CenterCropRGBImageDecoder((8, 8), 1.0, "nearest"),
+        lambda: RandomResizedCropRGBImageDecoder((8, 8), scale=(0, 1)),
+        lambda: RandomResizedCropRGBImageDecoder((8, 8), ratio=(2, 1)),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
+
+
+def test_a_crop_of_ones_own_needs_only_boxes():
+    class TopLeft(ResizedCropRGBImageDecoder):
+        def boxes(self, heights, widths, uniform):
+            return np.tile(np.array([0, 0, 1, 1], np.int32), (len(heights), 1))
+
+    assert TopLeft((4, 4)).boxes(np.array([9]), np.array([9]), None).tolist() == [[0, 0, 1, 1]]
+    with pytest.raises(TypeError):
+        ResizedCropRGBImageDecoder((4, 4))
+
+
+def test_every_image_decoder_is_a_simple_one_for_isinstance():
+    assert issubclass(CenterCropRGBImageDecoder, SimpleRGBImageDecoder)
+
+
+def test_a_decoder_is_not_a_function_by_itself():
+    with pytest.raises(PipelineError, match="in one pass"):
+        SimpleRGBImageDecoder().generate_code()

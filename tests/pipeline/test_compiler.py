@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+
+from gpubeton.pipeline.compiler import Compiler
+
+OFFSET = 1
+
+
+@pytest.fixture(autouse=True)
+def settings_of_the_process():
+    enabled, threads, numba_threads = Compiler.is_enabled, Compiler.num_threads, numba.get_num_threads()
+    yield
+    Compiler.is_enabled, Compiler.num_threads = enabled, threads
+    numba.set_num_threads(numba_threads)
+
+
+def adder(amount):
+    def add(x):
+        return x + amount
+
+    return add
+
+
+def test_a_compiled_function_gives_the_same():
+    assert Compiler.compile(adder(3))(4) == 7
+
+
+def test_the_same_code_with_the_same_values_is_compiled_once():
+    assert Compiler.compile(adder(5)) is Compiler.compile(adder(5))
+
+
+@pytest.mark.parametrize("amount", [6, 5.0, True])
+def test_another_captured_value_or_type_is_compiled_anew(amount):
+    assert Compiler.compile(adder(5)) is not Compiler.compile(adder(amount))
+
+
+def test_a_changed_global_is_seen(monkeypatch):
+    def add_offset(x):
+        return x + OFFSET
+
+    assert Compiler.compile(add_offset)(1) == 2
+    monkeypatch.setitem(globals(), "OFFSET", 10)
+    assert Compiler.compile(add_offset)(1) == 11
+
+
+def test_a_captured_array_is_compiled_each_time_and_right():
+    for values in (np.array([1.0, 2.0]), np.array([3.0, 4.0])):
+        assert Compiler.compile(adder(values))(1.0).tolist() == (values + 1).tolist()
+
+
+def test_switched_off_the_function_itself_comes_back():
+    Compiler.set_enabled(False)
+    code = adder(1)
+    assert Compiler.compile(code) is code
+
+
+def test_a_loop_runs_in_parallel_only_with_several_threads():
+    assert Compiler.get_iterator() is range
+    Compiler.num_threads = 2
+    assert Compiler.get_iterator() is numba.prange
+
+
+def test_fewer_than_one_thread_means_all_and_more_than_numba_has_is_cut():
+    Compiler.set_num_threads(0)
+    assert 1 <= Compiler.num_threads <= numba.config.NUMBA_NUM_THREADS
+    Compiler.set_num_threads(10_000)
+    assert Compiler.num_threads == numba.config.NUMBA_NUM_THREADS
+
+
+def test_more_functions_than_are_remembered_still_compile(monkeypatch):
+    monkeypatch.setattr("gpubeton.pipeline.compiler._MAX_REMEMBERED", 2)
+    assert [Compiler.compile(adder(amount))(0) for amount in (101, 102, 103, 101)] == [101, 102, 103, 101]

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16"), "float16", "<f2", torch.float16, torch.half])
+def test_one_type_has_one_name_however_it_is_written(dtype):
+    assert dtype_name(dtype) == "float16"
+    assert torch_dtype(dtype) is torch.float16
+
+
+def test_bfloat16_is_known_though_numpy_has_none():
+    assert dtype_name(torch.bfloat16) == dtype_name("bfloat16") == "bfloat16"
+    assert torch_dtype("bfloat16") is torch.bfloat16
+
+
+def test_only_torchs_types_are_torchs():
+    assert is_torch_dtype(torch.uint8)
+    assert not any(map(is_torch_dtype, (np.uint8, np.dtype("uint8"), "uint8", int)))
+
+
+def test_a_type_that_torch_does_not_have_is_named():
+    with pytest.raises(TypeError, match="'str64'"):
+        torch_dtype(np.dtype("<U2"))

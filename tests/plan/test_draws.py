@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.pipeline import State
+from gpubeton.plan.draws import (
+    DRAW_COLUMNS,
+    FLIP,
+    HEIGHT,
+    NUM_PAINTS,
+    PAINT_COLUMNS,
+    SHIFT_X,
+    SHIFT_Y,
+    TOP,
+    WIDTH,
+    compose,
+    paints_of,
+)
+from gpubeton.plan.program import compile_image_program
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, RandomTranslate
+from tests.reference.image import reference_image
+
+FILLS = st.sampled_from([(0, 0, 0), (255, 0, 7), (1, 2, 3)])
+STEPS = st.lists(
+    st.one_of(
+        st.builds(RandomHorizontalFlip, st.sampled_from([0.5, 1.0])),
+        st.builds(Cutout, st.integers(0, 5), FILLS),
+        st.builds(RandomTranslate, st.integers(0, 9), FILLS),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.integers(5, 9), st.integers(5, 9), st.integers(0, 2**64 - 1), st.integers(0, 1000))
+def test_folded_steps_give_what_they_give_one_after_another(steps, height, width, seed, epoch):
+    images = np.random.default_rng(0).integers(0, 256, (5, height, width, 3), np.uint8)
+    samples = np.array([3, 1, 4, 1, 5], np.uint64)
+    sizes = np.full(5, height), np.full(5, width)
+    program = compile_image_program("image", 3, [SimpleRGBImageDecoder(), *steps], *sizes)
+    state = State(True, "cpu", (height, width, 3), np.dtype("uint8"))
+    eager = compile_tail(steps, state, field_number=3).run(images.copy(), seed, epoch, samples)
+    draws = program.draw(seed, epoch, samples, *sizes)
+    for image, draw, wanted in zip(images, draws, eager, strict=True):
+        assert np.array_equal(reference_image(image, draw, program).output, wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.integers(0, 2**32))
+def test_paints_lie_inside_the_image(steps, seed):
+    sizes = np.full(20, 6), np.full(20, 8)
+    program = compile_image_program("image", 0, [SimpleRGBImageDecoder(), *steps], *sizes)
+    rows = program.draw(seed, 0, np.arange(20, dtype=np.uint64), *sizes)
+    assert rows.shape == (20, DRAW_COLUMNS + program.max_paints * PAINT_COLUMNS)
+    assert (rows[:, NUM_PAINTS] == program.max_paints).all()
+    top, left, bottom, right, fill = np.moveaxis(rows[:, DRAW_COLUMNS:].reshape(20, -1, PAINT_COLUMNS), -1, 0)
+    assert ((top >= 0) & (top <= bottom) & (bottom <= 6)).all()
+    assert ((left >= 0) & (left <= right) & (right <= 8)).all()
+    assert ((fill >= 0) & (fill < len(program.fills))).all()
+
+
+def test_the_columns_stand_where_executors_expect_them():
+    box = np.array([[5, 6, 40, 30]], np.int32)
+    steps = [RandomTranslate(3, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
+    draws = [np.array([[5, 2]]), np.array([[1]]), np.array([[4, 6]])]
+    row = compose(steps, draws, box, size=(10, 12), fills={(1, 1, 1): 0, (2, 2, 2): 1})[0]
+    assert row[TOP : WIDTH + 1].tolist() == [5, 6, 40, 30]
+    assert (row[HEIGHT], row[WIDTH], row[FLIP], row[SHIFT_Y], row[SHIFT_X], row[NUM_PAINTS]) == (40, 30, 1, 2, 1, 3)
+    paints = row[DRAW_COLUMNS:].reshape(3, PAINT_COLUMNS).tolist()
+    assert paints == [[8, 0, 10, 12, 0], [0, 11, 10, 12, 0], [4, 6, 6, 8, 1]]
+
+
+def test_a_step_that_does_not_fold_is_refused():
+    box = np.zeros((1, 4), np.int32)
+    with pytest.raises(TypeError, match="does not fold"):
+        compose([NormalizeImage([1] * 3, [1] * 3)], [np.zeros(1)], box, size=(1, 1), fills={})
+    with pytest.raises(TypeError, match="no draw"):
+        compose([Cutout(1)], [None], box, size=(1, 1), fills={(0, 0, 0): 0})
+
+
+def test_flips_cutouts_and_translates_need_no_one_and_two_paints():
+    assert [paints_of(step) for step in (RandomHorizontalFlip(), Cutout(1), RandomTranslate(1))] == [0, 1, 2]
+
+
+def augmented(sizes):
+    steps = [RandomHorizontalFlip(), Cutout(9), RandomTranslate(4)]
+    return compile_image_program("image", 0, [RandomResizedCropRGBImageDecoder((32, 32)), *steps], *sizes)
+
+
+def test_a_sample_is_drawn_alike_in_any_batch():
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(20, 500, (2, 300))
+    samples = generator.permutation(300).astype(np.uint64)
+    together = augmented(sizes).draw(5, 6, samples, *sizes)
+    for rows in ([17], [3, 299, 3], list(range(40, 90))):
+        assert np.array_equal(augmented(sizes).draw(5, 6, samples[rows], *sizes[:, rows]), together[rows])
+
+
+PINNED = [
+    [26, 182, 199, 183, 1, 0, -3, 3, 13, 24, 22, 32, 0, 0, 0, 0, 32, 0, 0, 0, 32, 3, 0],
+    [173, 158, 200, 190, 0, -1, -1, 3, 5, 10, 14, 19, 0, 0, 0, 1, 32, 0, 0, 0, 32, 1, 0],
+    [9, 57, 361, 296, 0, -1, 0, 3, 20, 23, 29, 32, 0, 0, 0, 1, 32, 0, 0, 0, 32, 0, 0],
+]
+
+
+def test_the_draws_of_a_seed_never_change():
+    sizes = np.array([375, 500, 400]), np.array([500, 375, 400])
+    rows = augmented(sizes).draw(42, 1, np.array([0, 1, 1_281_166], np.uint64), *sizes)
+    assert rows.tolist() == PINNED

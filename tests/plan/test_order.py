@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.errors import OptionError
+from gpubeton.plan.order import Rank, quasi_random, random, sequential
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("order", ["SEQUENTIAL", "RANDOM"])
+def test_orders_are_ffcvs(order, world):
+    cases = [case for case in GOLDEN if case["order"] == order and case["world"] == world]
+    assert len(cases) >= 9
+    for case in cases:
+        indices = range(case["num_samples"]) if case["indices"] is None else case["indices"]
+        rank = Rank(case["rank"], world) if world > 1 else None
+        found = (
+            sequential(indices, rank) if order == "SEQUENTIAL" else random(indices, case["seed"], case["epoch"], rank)
+        )
+        assert found.tolist() == case["result"], case
+        assert found.dtype == np.uint64
+
+
+def test_one_rank_of_one_shuffles_as_torch_does():
+    assert random(range(50), 0, 0, Rank(0, 1)).tolist() != random(range(50), 0, 0).tolist()
+    assert sorted(random(range(50), 0, 0, Rank(0, 1)).tolist()) == list(range(50))
+
+
+@st.composite
+def files(draw):
+    """Pages of the samples of a file, the samples asked for, and a batch size."""
+    pages = np.array(draw(st.lists(st.integers(1, 30), min_size=1, max_size=120)), np.int64)
+    indices = np.array(draw(st.permutations(range(len(pages)))), np.uint64)[: draw(st.integers(1, len(pages)))]
+    return indices, pages[indices.astype(int)], draw(st.integers(1, 8))
+
+
+def open_pages(order, page_of, batch_size):
+    """Pages open during each batch: touched by it, or before it and after it."""
+    batch = np.arange(len(order)) // batch_size
+    touched = {}
+    for number, sample in zip(batch, order, strict=True):
+        touched.setdefault(page_of[int(sample)], []).append(number)
+    return [sum(seen[0] <= number <= seen[-1] for seen in touched.values()) for number in range(batch[-1] + 1)]
+
+
+@settings(deadline=None)
+@given(files(), st.integers(0, 2**31), st.integers(0, 50))
+def test_quasi_random_is_a_permutation_from_few_pages(file, seed, epoch):
+    indices, pages, batch_size = file
+    order = quasi_random(indices, pages, batch_size, seed, epoch)
+    assert sorted(order.tolist()) == sorted(indices.tolist())
+    page_of = dict(zip(indices.tolist(), pages.tolist(), strict=True))
+    assert max(open_pages(order, page_of, batch_size)) <= 2 * batch_size
+    assert np.array_equal(order, quasi_random(indices, pages, batch_size, seed, epoch))
+
+
+@settings(deadline=None)
+@given(files(), st.integers(1, 7), st.integers(0, 99))
+def test_ranks_share_a_quasi_random_epoch(file, world, epoch):
+    indices, pages, batch_size = file
+    shares = [quasi_random(indices, pages, batch_size, 1, epoch, Rank(number, world)) for number in range(world)]
+    length = -(-len(indices) // world)
+    assert [len(share) for share in shares] == [length] * world
+    together, times = np.unique(np.concatenate(shares), return_counts=True)
+    assert together.tolist() == sorted(indices.tolist())
+    assert times.sum() - len(indices) == length * world - len(indices)
+    if len(indices) >= world:
+        assert times.max() <= 2
+    page_of = dict(zip(indices.tolist(), pages.tolist(), strict=True))
+    assert max(max(open_pages(share, page_of, batch_size)) for share in shares) <= 2 * batch_size
+
+
+def test_quasi_random_epochs_and_seeds_differ():
+    pages = np.arange(500) // 10
+    orders = [quasi_random(range(500), pages, 4, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_quasi_random_shuffles_pages_and_samples_within_them():
+    pages = np.arange(4000) // 10
+    order = quasi_random(range(4000), pages, 16, seed=0, epoch=0).astype(int)
+    assert abs(np.corrcoef(order, np.arange(4000))[0, 1]) < 0.1
+    assert (np.diff(pages[order]) == 0).mean() < 0.1  # about 1 in 32 neighbours share a page
+
+
+def test_quasi_random_ranks_read_different_pages():
+    pages = np.arange(4000) // 10
+    read = [set(pages[quasi_random(range(4000), pages, 16, 0, 0, Rank(number, 4)).astype(int)]) for number in range(4)]
+    assert sum(map(len, read)) <= 400 + 3 + 1
+
+
+def test_an_empty_epoch_is_empty():
+    nothing = np.zeros(0, np.int64)
+    assert len(quasi_random(nothing, nothing, 4, 0, 0)) == len(random([], 0, 0)) == len(sequential([])) == 0
+    assert len(quasi_random(nothing, nothing, 4, 0, 0, Rank(1, 2))) == len(sequential([], Rank(1, 2))) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Rank(2, 2), "rank 2 of 2; expected a rank from 0 to 1"),
+        (lambda: Rank(-1, 2), "rank -1"),
+        (lambda: quasi_random([1, 2], np.array([1]), 1, 0, 0), "1 pages for 2 samples"),
+        (lambda: quasi_random([1], np.array([1]), 0, 0, 0), "batch_size is 0"),
+    ],
+)
+def test_impossible_arguments_are_refused(make, says):
+    with pytest.raises(OptionError, match=says):
+        make()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.plan.snapshot import snapshot
+from gpubeton.transforms import Cutout, ModuleWrapper, ToTensor
+
+
+def kinds(operations):
+    return [type(operation) for operation in operations]
+
+
+def test_an_empty_pipeline_is_the_decoder_and_totensor():
+    assert kinds(snapshot([], SimpleRGBImageDecoder)) == [SimpleRGBImageDecoder, ToTensor]
+
+
+def test_a_pipeline_without_decoder_gets_one_and_nothing_else():
+    assert kinds(snapshot([Cutout(1)], SimpleRGBImageDecoder)) == [SimpleRGBImageDecoder, Cutout]
+
+
+def test_any_decoder_of_the_fields_kind_stands_first():
+    crop = CenterCropRGBImageDecoder((4, 4), 1)
+    assert kinds(snapshot((crop,), SimpleRGBImageDecoder)) == [CenterCropRGBImageDecoder]
+
+
+def test_what_follows_a_decoder_stays_as_it_is():
+    assert snapshot([]) == []
+
+
+def test_the_users_list_and_operations_stay_as_they_are():
+    pipeline = [CenterCropRGBImageDecoder((4, 4), 1), torch.nn.ReLU()]
+    kept = list(pipeline)
+    copies = snapshot(pipeline, SimpleRGBImageDecoder)
+    copies[0].output_size = (8, 8)
+    assert pipeline == kept
+    assert pipeline[0].output_size == (4, 4)
+
+
+def test_a_torch_module_is_wrapped():
+    module = torch.nn.ReLU()
+    (wrapper,) = snapshot([module])
+    assert isinstance(wrapper, ModuleWrapper)
+    assert wrapper.module is module
+
+
+@pytest.mark.parametrize(
+    ("operations", "says"),
+    [
+        ([ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)], "operation 1 .* a decoder has to stand first"),
+        ([ToTensor], r"operation 0 .* Write ToTensor\(\.\.\.\), with brackets"),
+        ([np.abs], "operation 0 .* expected an Operation or a torch.nn.Module"),
+        (ToTensor(), "a pipeline is a list"),
+    ],
+)
+def test_what_is_no_pipeline_is_refused(operations, says):
+    with pytest.raises(PipelineError, match=says):
+        snapshot(operations, SimpleRGBImageDecoder)

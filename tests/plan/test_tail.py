@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
+
+LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
+SAMPLES = np.array([4, 8, 6], np.uint64)
+
+
+def run(operations, batch, state=LABEL):
+    return compile_tail(operations, state, field_number=1).run(batch, 0, 0, SAMPLES)
+
+
+class Shift(Operation):
+    """Adds a number in Numba, into memory of its own."""
+
+    def __init__(self, amount):
+        super().__init__()
+        self.amount = amount
+
+    def generate_code(self):
+        amount, my_range = self.amount, Compiler.get_iterator()
+
+        def shift(batch, memory):
+            for row in my_range(len(batch)):
+                memory[row] = batch[row] + amount
+            return memory
+
+        shift.is_parallel = True
+        return shift
+
+    def declare_state_and_memory(self, previous_state):
+        dtype = np.float32  # a type, not a dtype: FFCV's examples write both
+        return replace(previous_state, jit_mode=True, dtype=dtype), AllocationQuery(previous_state.shape, dtype)
+
+
+class AddIndex(Operation):
+    """Adds the sample's id, in plain Python or in Numba."""
+
+    def __init__(self, jit_mode):
+        self.jit_mode = jit_mode
+
+    def generate_code(self):
+        def add_index(batch, memory, indices):
+            for row in range(len(batch)):
+                batch[row] += indices[row]
+            return batch
+
+        add_index.with_indices = True
+        return add_index
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=self.jit_mode), None
+
+
+class ShowMemory(Operation):
+    """Returns what memory it was given."""
+
+    def __init__(self, *queries):
+        self.queries = queries
+
+    def generate_code(self):
+        return lambda _batch, memory: memory
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), self.queries if len(self.queries) != 1 else self.queries[0]
+
+
+def test_a_users_operation_is_compiled_and_gets_its_memory():
+    tail = compile_tail([Shift(0.5), ToTensor()], LABEL, field_number=1)
+    assert tail.run(np.array([[1], [2], [3]]), 0, 0, SAMPLES).tolist() == [[1.5], [2.5], [3.5]]
+    assert tail.state.dtype is torch.float32
+    assert hasattr(tail.steps[0].code, "py_func")
+
+
+def test_memory_of_one_batch_is_not_that_of_the_next():
+    tail = compile_tail([Shift(1.0)], LABEL, field_number=1)
+    first, second = (tail.run(np.array([[value]] * 3), 0, 0, SAMPLES) for value in (1, 2))
+    assert first.tolist() == [[2.0]] * 3
+    assert second.tolist() == [[3.0]] * 3
+
+
+@pytest.mark.parametrize("jit_mode", [True, False])
+def test_an_operation_with_indices_gets_the_sample_ids(jit_mode, monkeypatch):
+    assert run([AddIndex(jit_mode)], np.array([[10.0], [20.0], [30.0]])).tolist() == [[14.0], [28.0], [36.0]]
+
+
+def test_compilation_can_be_switched_off(monkeypatch):
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    tail = compile_tail([AddIndex(jit_mode=True)], LABEL, field_number=1)
+    assert not hasattr(tail.steps[0].code, "py_func")
+    assert tail.run(np.zeros((3, 1)), 0, 0, SAMPLES).tolist() == [[4.0], [8.0], [6.0]]
+
+
+def test_memory_comes_as_array_tensor_or_several():
+    array, tensor = AllocationQuery((2, 3), np.uint8), AllocationQuery((4,), torch.float16)
+    assert run([ShowMemory(array)], None).shape == (3, 2, 3)
+    assert run([ShowMemory(tensor)], None).dtype is torch.float16
+    several = run([ShowMemory(array, tensor)], None)
+    assert (several[0].dtype, several[1].shape) == (np.uint8, (3, 4))
+    elsewhere = run([ShowMemory(AllocationQuery((2,), np.dtype("float32"), torch.device("meta")))], None)
+    assert (elsewhere.device.type, elsewhere.dtype) == ("meta", torch.float32)
+
+
+def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
+    monkeypatch.setattr(Compiler, "num_threads", 2)
+    tail = compile_tail([Shift(1.0)], LABEL, field_number=1)
+    wrong = []
+
+    def repeat(value):
+        results = [tail.run(np.full((3, 1), value), 0, 0, SAMPLES) for _ in range(50)]
+        wrong.extend(result for result in results if (result != value + 1).any())
+
+    threads = [threading.Thread(target=repeat, args=(value,)) for value in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_compiled_operation_after_totensor_is_refused_by_name():
+    with pytest.raises(PipelineError, match=r"Shift is a compiled operation .* Put it before ToTensor"):
+        compile_tail([ToTensor(), Shift(1.0)], LABEL, field_number=1)
+
+
+def test_the_users_operation_is_not_touched():
+    class Counts(Shift):
+        def declare_state_and_memory(self, previous_state):
+            self.declared = True
+            return super().declare_state_and_memory(previous_state)
+
+    operation = Counts(1.0)
+    compile_tail([operation], LABEL, field_number=1)
+    assert not hasattr(operation, "declared")
+
+
+def test_labels_of_ffcvs_kind():
+    labels = run([ToTensor(), Squeeze()], np.array([[3], [4], [5]]))
+    assert labels.tolist() == [3, 4, 5]
+    assert labels.dtype is torch.int64
+
+
+def test_random_operations_differ_from_each_other_and_between_fields():
+    images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
+    operations = [Cutout(2, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
+    tails = [compile_tail(operations, images, field_number=number) for number in (1, 2)]
+    assert [step.stream for step in tails[0].steps] == [0x10000, 0x10001, 0x10002]
+    first, second = (tail.run(np.zeros((3, 8, 8, 3), np.uint8), 0, 0, SAMPLES) for tail in tails)
+    assert not np.array_equal(first, second)
+
+
+def test_random_operations_of_a_tail_count_from_those_before_it():
+    images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
+    tail = compile_tail([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
+    assert [step.stream for step in tail.steps] == [None, 0x10003]

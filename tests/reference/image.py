@@ -1,0 +1,82 @@
+"""What one image of a batch has to look like, from its pixels and its draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpubeton.plan.draws import (
+    DRAW_COLUMNS,
+    FLIP,
+    HEIGHT,
+    LEFT,
+    NUM_PAINTS,
+    PAINT_COLUMNS,
+    SHIFT_X,
+    SHIFT_Y,
+    TOP,
+    WIDTH,
+)
+from gpubeton.plan.program import ImageProgram
+from tests.reference.weights import resize
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One image as the program wants it.
+
+    Parameters
+    ----------
+    levels : ndarray of float64, shape (H, W, 3)
+        Levels from 0 to 255 before rounding, painted where the draw paints.
+    output : ndarray, shape (H, W, 3)
+        What is written: rounded, and looked up if there is a table.
+    """
+
+    levels: np.ndarray
+    output: np.ndarray
+
+
+def reference_image(rgb: np.ndarray, draw: np.ndarray, program: ImageProgram) -> Reference:
+    """Carry the one pass of a program out on one image.
+
+    Parameters
+    ----------
+    rgb : ndarray of uint8, shape (h, w, 3)
+        The whole image.
+    draw : ndarray of int32, shape (DRAW_COLUMNS + K * PAINT_COLUMNS,)
+        Its row of `program.draw`.
+    program : ImageProgram
+        The program.
+
+    Returns
+    -------
+    Reference
+        Exact levels and exact output.
+    """
+    levels = place(rgb, draw, (program.height, program.width), program.interpolation)
+    for top, left, bottom, right, fill in draw[DRAW_COLUMNS:].reshape(-1, PAINT_COLUMNS)[: draw[NUM_PAINTS]]:
+        levels[top:bottom, left:right] = program.fills[fill]
+    assert not np.isnan(levels).any(), "the draw leaves pixels unspecified"
+    return Reference(levels, written(levels, program))
+
+
+def place(rgb: np.ndarray, draw: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
+    """Crop, resize, flip and shift; NaN where nothing comes to lie."""
+    crop = rgb[draw[TOP] : draw[TOP] + draw[HEIGHT], draw[LEFT] : draw[LEFT] + draw[WIDTH]]
+    assert crop.shape[:2] == (draw[HEIGHT], draw[WIDTH]), "the crop box passes the image's border"
+    resized = resize(crop, size, interpolation)
+    if draw[FLIP]:
+        resized = resized[:, ::-1]
+    out = np.full((*size, 3), np.nan)
+    row, column = np.arange(size[0]) + draw[SHIFT_Y], np.arange(size[1]) + draw[SHIFT_X]
+    rows, columns = (row >= 0) & (row < size[0]), (column >= 0) & (column < size[1])
+    out[np.ix_(rows, columns)] = resized[np.ix_(row[rows], column[columns])]
+    return out
+
+
+def written(levels: np.ndarray, program: ImageProgram) -> np.ndarray:
+    """Round levels to whole ones and look them up."""
+    whole = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+    return whole if program.table is None else program.table[whole, np.arange(3)]

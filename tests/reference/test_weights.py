@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from gpubeton.fields.image_decoders import INTERPOLATIONS, CenterCropRGBImageDecoder
+from tests.reference.golden import center_crops, raw_images
+from tests.reference.make_opencv import CASES
+from tests.reference.weights import resize, resize_weights
+
+OPENCV = Path(__file__).with_name("opencv.npz")
+SIZES = [
+    ((37, 50), (16, 20)),
+    ((16, 20), (37, 50)),
+    ((40, 9), (20, 30)),
+    ((7, 7), (7, 7)),
+    ((64, 48), (32, 24)),
+    ((1, 5), (4, 3)),
+]
+
+
+@given(st.sampled_from(INTERPOLATIONS), st.integers(1, 60), st.integers(1, 60))
+def test_weights_of_a_pixel_sum_to_one_and_none_is_negative(interpolation, source, target):
+    weights = resize_weights(source, target, interpolation)
+    assert weights.min() >= 0
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["img_raw_fixed", "img_raw_var", "img_raw_odd"])
+def test_area_is_what_ffcv_makes_of_center_crops(name):
+    expected, parameters = center_crops(name)
+    decoder = CenterCropRGBImageDecoder(tuple(parameters["output_size"]), parameters["ratio"])
+    for image, wanted in zip(raw_images(name), expected, strict=True):
+        sides = np.array([image.shape[0]]), np.array([image.shape[1]])
+        top, left, height, width = decoder.boxes(*sides, None)[0]
+        levels = resize(image[top : top + height, left : left + width], decoder.output_size, "area")
+        assert np.abs(levels - wanted).max() <= 1, image.shape
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("interpolation", ["area", "bilinear"])
+def test_area_and_bilinear_are_within_a_level_of_opencv(number, interpolation):
+    with np.load(OPENCV) as arrays:
+        image, wanted = arrays[f"image_{number}"], arrays[f"{interpolation}_{number}"]
+    assert np.abs(resize(image, wanted.shape[:2], interpolation) - wanted).max() <= 1.01
+
+
+@pytest.mark.parametrize(("source", "target"), SIZES)
+@pytest.mark.parametrize(("interpolation", "antialias"), [("bilinear", False), ("antialias", True)])
+def test_bilinear_and_antialias_are_what_torch_interpolates(source, target, interpolation, antialias):
+    image = np.random.default_rng(0).integers(0, 256, (*source, 3)).astype(np.float64)
+    batch = torch.from_numpy(image).permute(2, 0, 1)[None]
+    wanted = torch.nn.functional.interpolate(batch, target, mode="bilinear", antialias=antialias, align_corners=False)
+    np.testing.assert_allclose(resize(image, target, interpolation), wanted[0].permute(1, 2, 0).numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize(("source", "target"), SIZES)
+def test_antialias_is_within_a_level_of_pillow(source, target):
+    image = np.random.default_rng(1).integers(0, 256, (*source, 3), np.uint8)
+    wanted = np.asarray(Image.fromarray(image).resize(target[::-1], Image.Resampling.BILINEAR))
+    assert np.abs(np.rint(resize(image, target, "antialias")) - wanted).max() <= 1

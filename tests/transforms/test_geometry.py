@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import State
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)
+NHWC = State(True, "cpu", (6, 8, 3), np.dtype("uint8"))
+NCHW = State(False, "cpu", (3, 6, 8), torch.uint8)
+OPERATIONS = [RandomHorizontalFlip(), Cutout(2), RandomTranslate(2)]
+
+
+def many(uniforms):
+    return lambda count, _rows=None: np.random.default_rng(1).random((uniforms, count))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_flip_mirrors_the_chosen_images(layout):
+    wanted = IMAGES.copy()
+    wanted[[1, 3]] = wanted[[1, 3], :, ::-1]
+    batch = in_layout(IMAGES, layout)
+    flipped = RandomHorizontalFlip().apply(batch, np.array([[0], [1], [0], [1]]))
+    assert np.array_equal(as_nhwc_array(flipped, layout), wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_cutout_paints_its_square_and_nothing_else(layout):
+    corner = np.array([[0, 0], [4, 6], [1, 2], [3, 0]])
+    wanted = IMAGES.copy()
+    for image, (top, left) in zip(wanted, corner, strict=True):
+        image[top : top + 2, left : left + 2] = [7, 8, 9]
+    cut = Cutout(2, (7, 8, 9)).apply(in_layout(IMAGES, layout), corner)
+    assert np.array_equal(as_nhwc_array(cut, layout), wanted)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_translate_is_a_window_of_the_padded_image(layout):
+    window = np.array([[0, 0], [2, 2], [4, 4], [1, 3]])
+    padded = np.empty((4, 10, 12, 3), np.uint8)
+    padded[:] = [7, 8, 9]
+    padded[:, 2:-2, 2:-2] = IMAGES
+    wanted = np.stack([image[y : y + 6, x : x + 8] for image, (y, x) in zip(padded, window, strict=True)])
+    moved = RandomTranslate(2, (7, 8, 9)).apply(in_layout(IMAGES, layout), window)
+    assert np.array_equal(as_nhwc_array(moved, layout), wanted)
+
+
+def test_an_image_moved_out_of_sight_is_all_padding():
+    moved = RandomTranslate(9, (7, 8, 9)).apply(IMAGES.copy(), np.array([[0, 9], [18, 9], [9, 0], [9, 18]]))
+    assert (moved[[0, 1, 2, 3]] == [7, 8, 9]).all()
+
+
+def test_a_batch_is_changed_in_place():
+    for operation in OPERATIONS:
+        batch = IMAGES.copy()
+        assert operation.apply(batch, operation.draw(many(4), 4, NHWC)) is batch
+
+
+def test_draws_do_not_depend_on_where_the_channels_stand():
+    for operation in OPERATIONS:
+        drawn = [operation.draw(many(4), 4, state) for state in (NHWC, NCHW)]
+        assert np.array_equal(*drawn)
+
+
+def test_flips_happen_as_often_as_asked():
+    drawn = RandomHorizontalFlip(0.25).draw(many(10_000), 10_000, NHWC)
+    assert drawn.shape == (10_000, 1)
+    assert abs(drawn.mean() - 0.25) < 0.02
+    assert RandomHorizontalFlip(0).draw(many(99), 99, NHWC).sum() == 0
+    assert RandomHorizontalFlip(1).draw(many(99), 99, NHWC).sum() == 99
+
+
+def test_every_place_of_a_cutout_is_equally_likely():
+    drawn = Cutout(4).draw(many(15_000), 15_000, NHWC)
+    places, times = np.unique(drawn, axis=0, return_counts=True)
+    assert len(places) == 3 * 5
+    assert drawn.min(axis=0).tolist() == [0, 0]
+    assert drawn.max(axis=0).tolist() == [2, 4]
+    assert abs(times / 1000 - 1).max() < 0.15
+
+
+def test_every_shift_of_a_translate_occurs():
+    drawn = RandomTranslate(2).draw(many(5_000), 5_000, NHWC)
+    assert len(np.unique(drawn, axis=0)) == 25
+    assert (drawn.min(), drawn.max()) == (0, 4)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_labels_are_refused(operation):
+    with pytest.raises(PipelineError, match=rf"{type(operation).__name__} .* shape \(1,\)"):
+        operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_shape_and_type_stay(operation):
+    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
+
+
+def test_a_cutout_larger_than_the_image_is_refused():
+    with pytest.raises(PipelineError, match="7 pixels does not fit into images of 6 x 8"):
+        Cutout(7).declare_state_and_memory(NHWC)
+
+
+@pytest.mark.parametrize("operation", [Cutout(2, (0, 0, 256)), RandomTranslate(2, (0.5, 0, 0)), Cutout(1, (-1, 0, 0))])
+def test_a_fill_that_is_no_level_is_refused_on_levels(operation):
+    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
+        operation.declare_state_and_memory(NHWC)
+
+
+def test_a_fill_in_normalised_units_is_painted_on_normalised_images():
+    images = torch.zeros((1, 3, 6, 8))
+    cutout = Cutout(2, (-0.5, 0.25, 2))
+    cutout.declare_state_and_memory(State(False, "cpu", (3, 6, 8), torch.float32))
+    assert cutout.apply(images, np.array([[1, 1]]))[0, :, 2, 2].tolist() == [-0.5, 0.25, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomHorizontalFlip(1.5),
+        lambda: Cutout(-1),
+        lambda: Cutout(2.5),
+        lambda: RandomTranslate(-1),
+        lambda: Cutout(1, (0, 0)),
+        lambda: Cutout(1, "red"),
+        lambda: RandomTranslate(1, (0, 0, float("nan"))),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_by_itself_an_operation_draws_what_it_needs(operation):
+    assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_without_its_draw_an_operation_says_what_is_missing(operation):
+    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+        operation.apply(IMAGES.copy())

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import State
+from gpubeton.transforms import NormalizeImage
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+LEVELS = np.arange(256, dtype=np.uint8)[None, :, None, None].repeat(4, axis=2).repeat(3, axis=3)
+EXACT = (LEVELS.astype(np.float64) - MEAN) / STD
+STATE = State(True, "cpu", (256, 4, 3), np.dtype("uint8"))
+TENSOR = State(False, "cpu", (256, 4, 3), torch.uint8)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, torch.float32, "float64"])
+def test_the_result_is_the_exact_one_rounded_once(layout, dtype):
+    normalize = NormalizeImage(MEAN, STD, dtype)
+    result = as_nhwc_array(normalize.apply(in_layout(LEVELS, layout)), layout)
+    if layout == "numpy" and normalize.type == "float16":
+        assert result.dtype == np.int16
+        result = result.view(np.float16)
+    assert result.dtype == normalize.type
+    assert np.array_equal(result, EXACT.astype(normalize.type))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bfloat16_is_what_torch_rounds_to(layout):
+    result = NormalizeImage(MEAN, STD, torch.bfloat16).apply(in_layout(LEVELS, layout))
+    assert result.dtype is torch.bfloat16
+    if layout in {"channels_last", "nchw"}:
+        result = result.permute(0, 2, 3, 1)
+    assert torch.equal(result, torch.from_numpy(EXACT).to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bits_of_the_bfloat16_table_are_torchs_for_any_mean_and_std(seed):
+    generator = np.random.default_rng(seed)
+    normalize = NormalizeImage(generator.uniform(0, 255, 3), generator.uniform(1e-3, 300, 3), "bfloat16")
+    exact = (np.arange(256.0)[:, None] - normalize.mean) / np.array(normalize.std)
+    wanted = torch.from_numpy(exact).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(normalize.table(), wanted)
+
+
+@pytest.mark.parametrize("layout", ["channels_last"])
+def test_channels_last_stays_channels_last(layout):
+    result = NormalizeImage(MEAN, STD, np.float16).apply(in_layout(LEVELS, layout))
+    assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_levels_stay_as_they_are():
+    batch = LEVELS.copy()
+    NormalizeImage(MEAN, STD).apply(batch)
+    assert np.array_equal(batch, LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("state", "dtype", "wanted"),
+    [
+        (STATE, np.float16, np.dtype("int16")),
+        (STATE, np.float32, np.dtype("float32")),
+        (STATE, torch.bfloat16, torch.bfloat16),
+        (TENSOR, np.float16, torch.float16),
+        (TENSOR, np.float64, torch.float64),
+        (TENSOR, "bfloat16", torch.bfloat16),
+    ],
+)
+def test_halves_are_carried_as_int16_only_before_totensor(state, dtype, wanted):
+    after, memory = NormalizeImage(MEAN, STD, dtype).declare_state_and_memory(state)
+    assert after.dtype == wanted
+    assert after.jit_mode == isinstance(wanted, np.dtype)
+    assert memory is None
+
+
+def test_normalising_twice_is_refused():
+    normalize = NormalizeImage(MEAN, STD)
+    with pytest.raises(PipelineError, match="images are int16"):
+        normalize.declare_state_and_memory(normalize.declare_state_and_memory(STATE)[0])
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [((0, 0), STD), (MEAN, (1, 0, 1)), (MEAN, (1, -1, 1)), ((0, float("nan"), 0), STD), (0.5, STD)]
+)
+def test_mean_and_std_are_three_finite_numbers_and_std_positive(mean, std):
+    with pytest.raises(OptionError, match="expected"):
+        NormalizeImage(mean, std)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline import State
+from gpubeton.transforms import Convert, ModuleWrapper, Squeeze, ToDevice, ToTensor, ToTorchImage, View
+from gpubeton.transforms.common import Squeeze as CommonSqueeze
+
+CPU = torch.device("cpu")
+ARRAY = State(True, CPU, (4, 5, 3), np.dtype("uint8"))
+TENSOR = State(False, CPU, (4, 5, 3), torch.uint8)
+
+
+def declared(operation, state):
+    return operation.declare_state_and_memory(state)[0]
+
+
+def test_totensor_shares_the_memory():
+    array = np.zeros(3, np.int64)
+    tensor = ToTensor().apply(array)
+    array[0] = 7
+    assert tensor.tolist() == [7, 0, 0]
+    assert declared(ToTensor(), ARRAY) == TENSOR
+
+
+def test_totensor_leaves_a_tensor_alone():
+    tensor = torch.zeros(3)
+    assert ToTensor().apply(tensor) is tensor
+
+
+def test_totensor_refuses_a_type_that_torch_does_not_have():
+    with pytest.raises(PipelineError, match="ToTensor: torch has no element type 'str96'"):
+        declared(ToTensor(), State(True, CPU, (1,), np.dtype("<U3")))
+
+
+def test_totorchimage_is_a_view_in_channels_last_memory():
+    images = torch.arange(2 * 4 * 5 * 3, dtype=torch.uint8).reshape(2, 4, 5, 3)
+    result = ToTorchImage().apply(images)
+    assert result.shape == (2, 3, 4, 5)
+    assert result.stride() == (60, 1, 15, 3)
+    assert result.data_ptr() == images.data_ptr()
+    assert declared(ToTorchImage(), TENSOR).shape == (3, 4, 5)
+
+
+def test_totorchimage_without_channels_last_is_a_contiguous_copy():
+    images = torch.arange(2 * 4 * 5 * 3, dtype=torch.uint8).reshape(2, 4, 5, 3)
+    result = ToTorchImage(channels_last=False).apply(images)
+    assert result.is_contiguous()
+    assert torch.equal(result, images.permute(0, 3, 1, 2))
+    assert result.data_ptr() != images.data_ptr()
+
+
+@pytest.mark.parametrize(("convert_back", "wanted"), [(True, torch.float16), (False, torch.int16)])
+def test_totorchimage_turns_the_bits_of_halves_back(convert_back, wanted):
+    halves = torch.full((1, 4, 5, 3), 1.5, dtype=torch.float16)
+    operation = ToTorchImage(convert_back_int16=convert_back)
+    result = operation.apply(halves.view(torch.int16))
+    assert result.dtype is wanted is declared(operation, State(False, CPU, (4, 5, 3), torch.int16)).dtype
+    assert torch.equal(result.view(torch.float16), halves.permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("operation", [ToTorchImage(), ToDevice("cpu"), ModuleWrapper(torch.nn.ReLU())])
+def test_what_needs_a_tensor_says_so(operation):
+    with pytest.raises(PipelineError, match=r"numpy array\. Put ToTensor"):
+        declared(operation, ARRAY)
+
+
+def test_todevice_names_the_device():
+    assert ToDevice(torch.device("cpu")).apply(torch.zeros(1)).device == CPU
+    assert declared(ToDevice("meta"), TENSOR).device == torch.device("meta")
+    assert ToDevice("meta").apply(torch.zeros(1)).device == torch.device("meta")
+
+
+@pytest.mark.parametrize(
+    ("batch", "state", "target"),
+    [
+        (np.array([[1.9]]), State(True, CPU, (1,), np.dtype("float64")), np.int32),
+        (torch.ones(2, 4), TENSOR, np.float16),
+    ],
+)
+def test_convert_converts_arrays_and_tensors(batch, state, target):
+    result = Convert(target).apply(batch)
+    assert result.dtype == declared(Convert(target), state).dtype
+    assert result.ravel()[0] == 1
+
+
+def test_view_reads_the_same_bytes():
+    assert View(np.float16).apply(np.array([[0x3C00]], np.int16)).tolist() == [[1.0]]
+    assert View(torch.float16).apply(torch.tensor([[0x3C00]], dtype=torch.int16)).tolist() == [[1.0]]
+    assert declared(View(np.float16), State(True, CPU, (1,), np.dtype("int16"))).dtype == np.float16
+
+
+def test_view_refuses_a_type_of_another_size():
+    with pytest.raises(PipelineError, match="uint8 has 1 bytes and float32 has 4"):
+        declared(View(np.float32), ARRAY)
+
+
+def test_an_array_cannot_become_bfloat16():
+    with pytest.raises(PipelineError, match="Put ToTensor before"):
+        declared(Convert(torch.bfloat16), ARRAY)
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros])
+@pytest.mark.parametrize(
+    ("dims", "shape", "wanted"),
+    [
+        ((), (4, 1), (4,)),
+        ((), (1, 1), (1,)),
+        ((), (4, 1, 3, 1), (4, 3)),
+        ((1,), (4, 1, 1), (4, 1)),
+        ((-1,), (4, 1, 1), (4, 1)),
+        ((2,), (4, 1, 3), (4, 1, 3)),
+        ((0,), (1, 1), (1,)),
+    ],
+)
+def test_squeeze_drops_axes_of_length_one_but_keeps_the_batch(make, dims, shape, wanted):
+    operation = Squeeze(*dims)
+    assert operation.apply(make(shape)).shape == wanted
+    if 0 not in dims:
+        assert declared(operation, State(False, CPU, shape[1:], torch.int64)).shape == wanted[1:]
+
+
+def test_squeeze_names_an_axis_that_is_not_there():
+    with pytest.raises(PipelineError, match=r"dims \(2,\)"):
+        declared(Squeeze(2), State(False, CPU, (1,), torch.int64))
+
+
+def test_squeeze_is_found_where_ffcv_has_it():
+    assert CommonSqueeze is Squeeze
+
+
+def test_a_module_is_called_without_gradients():
+    result = ModuleWrapper(torch.nn.Linear(3, 2)).apply(torch.zeros(4, 3))
+    assert result.shape == (4, 2)
+    assert not result.requires_grad
