@@ -65,6 +65,8 @@ class ImageProgram:
         Whether float16 output is handed to the tail as int16, as FFCV does before ``ToTensor``.
     notes : tuple of (Operation, str)
         Each operation of the pipeline and where it runs.
+    mean_std : tuple of two tuples of float, or None
+        What `table` was made from: an executor may compute ``(level - mean) / std`` where that gives the table's bits.
     """
 
     field: str
@@ -82,6 +84,7 @@ class ImageProgram:
     streams: tuple[int, ...] = ()
     halves_as_int16: bool = False
     notes: tuple[tuple[Operation, str], ...] = ()
+    mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @property
     def state(self) -> State:
@@ -271,6 +274,7 @@ class _Fusion:
             streams=tuple(self.streams),
             halves_as_int16=self.halves_as_int16,
             notes=tuple(self.notes),
+            mean_std=None if self.normalize is None else (tuple(self.normalize.mean), tuple(self.normalize.std)),
         )
 
     def _fuses(self, operation: Operation) -> bool:

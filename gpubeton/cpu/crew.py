@@ -1,0 +1,316 @@
+"""Crew: threads that make the images of planned batches, ahead of whoever collects them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpubeton.errors import LoaderClosedError
+from gpubeton.plan.program import ImageProgram
+
+from .fallback import bytes_at, jpeg_size
+from .image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
+from .jpeg.codes import OK, REASONS, WRONG_SIZE
+from .ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
+from .worker import UNDECODABLE, Worker, draw_columns, outputs_of
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class ImageJob:
+    """The images of one field of one batch, decided and not yet made.
+
+    Parameters
+    ----------
+    address : ndarray of uint64, shape (N,)
+        Where in memory each stored image starts.
+    size : ndarray of uint64, shape (N,)
+        Its bytes.
+    height, width : ndarray of int32, shape (N,)
+        Its size in pixels, as the file's metadata have it.
+    mode : ndarray of uint8, shape (N,)
+        The file format's image modes.
+    draws : ndarray of int32, shape (N, D)
+        See `gpubeton.plan.draws`.
+    out : ndarray, shape (N, height, width, 3), C-contiguous
+        Written: uint8, float16, float32, or the bits of bfloat16 as uint16.
+    keep : object
+        Held until the batch is collected: whatever owns the memory at `address`.
+    """
+
+    address: Array
+    size: Array
+    height: Array
+    width: Array
+    mode: Array
+    draws: Array
+    out: Array
+    keep: object = None
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that could not be made; its output is of no value."""
+
+    program: int
+    row: int
+    reason: str
+
+
+@dataclass
+class _Batch:
+    """A batch on its way."""
+
+    jobs: Sequence[ImageJob]
+    # Of images that nobody could decode: why.
+    reasons: dict[int, str] = field(default_factory=dict)
+    is_done: bool = False
+
+
+def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
+    count = len(job.address)
+    if count > batch_size or job.out.shape != (count, program.height, program.width, 3):
+        raise ValueError(
+            f"an output of shape {job.out.shape} for {count} images of {program.height} x {program.width}, "
+            f"{batch_size} at most"
+        )
+    if not job.out.flags.c_contiguous:
+        raise ValueError("an output that is not contiguous")
+
+
+def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob) -> None:
+    """Describe a job's images, `first` to at most `stop` of the batch; those beyond its last stay empty."""
+    count = len(job.address)
+    ring.tasks[slot, first:stop] = 0
+    rows = ring.tasks[slot, first : first + count]
+    rows[:, ADDRESS] = job.address
+    rows[:, SIZE] = job.size
+    rows[:, IMAGE_HEIGHT] = job.height
+    rows[:, IMAGE_WIDTH] = job.width
+    rows[:, MODE] = np.where(job.mode == JPEG, JPEG, RAW)
+    rows[:, PROGRAM] = number
+    rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
+    ring.draws[slot, first : first + count, : job.draws.shape[1]] = job.draws
+    ring.codes[slot, first:stop] = OK
+
+
+def _extent(job: ImageJob) -> tuple[int, int]:
+    """Longest side in pixels and most bytes of a job's images."""
+    side = max(int(job.height.max(initial=1)), int(job.width.max(initial=1)))
+    return side, int(np.asarray(job.size)[job.mode == JPEG].max(initial=0))
+
+
+def _reason(task: Array, code: int) -> str:
+    """Say why an image could not be made."""
+    if code != WRONG_SIZE:
+        return REASONS[code]
+    expected = f"the file's metadata say {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
+    if task[MODE] != JPEG:
+        return f"it has {task[SIZE]} bytes, but {expected}, {3 * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
+    height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+    return f"it is {height} x {width} pixels, but {expected}"
+
+
+class Crew:
+    """Threads that make images; batches go in and come out in order.
+
+    The threads start at once and take images off a ring of batches (see `ring`); they hold the GIL only between batches
+    and for the rare image that the crop decoder refuses.
+
+    Parameters
+    ----------
+    programs : sequence of ImageProgram
+        The image programs of a loader, at least one.
+    batch_size : int
+        Images of one field in a batch, at most.
+    num_workers : int
+        Threads.
+    ring : int
+        Batches that may be in flight.
+    """
+
+    def __init__(self, programs: Sequence[ImageProgram], batch_size: int, num_workers: int, ring: int) -> None:
+        self._programs = list(programs)
+        self._batch_size = batch_size
+        self._outputs = outputs_of(self._programs)
+        self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs))
+        self._batches: dict[int, _Batch] = {}
+        self._submitted = 0
+        self._collected = 0
+        self._largest = (1, 0)
+        self._is_closed = False
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"gpubeton-worker-{i}", daemon=True) for i in range(num_workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, jobs: Sequence[ImageJob]) -> None:
+        """Let the workers make a batch.
+
+        Parameters
+        ----------
+        jobs : sequence of ImageJob
+            One for each program, all of the same length.
+
+        Raises
+        ------
+        RuntimeError
+            If the ring is full: collect first.
+        LoaderClosedError
+            If the crew is closed.
+        ValueError
+            If a job does not fit its program.
+        """
+        for job, program in zip(jobs, self._programs, strict=True):
+            _check(job, program, self._batch_size)
+        with self._changed:
+            self._raise_if_ended()
+            slots = len(self._ring.remaining)
+            if self._submitted - self._collected == slots:
+                raise RuntimeError(f"all {slots} batches of the ring are in flight")
+            number = self._submitted
+            for program, job in enumerate(jobs):
+                first = program * self._batch_size
+                _write_tasks(self._ring, number % slots, program, first, first + self._batch_size, job)
+            self._largest = _largest([self._largest, *map(_extent, jobs)])
+            self._batches[number] = _Batch(jobs)
+            self._submitted += 1
+            publish(self._ring, number)
+            self._changed.notify_all()
+
+    def collect(self) -> list[BadImage]:
+        """Wait for the oldest batch.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made; all else of the batch is complete.
+
+        Raises
+        ------
+        LoaderClosedError
+            If the crew is closed before the batch is done.
+        BaseException
+            What ended a worker, if one ended.
+        """
+        with self._changed:
+            if self._collected == self._submitted:
+                raise RuntimeError("no batch is in flight")
+            batch = self._batches[self._collected]
+            while not batch.is_done:
+                self._raise_if_ended()
+                self._changed.wait()
+            bad = self._bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons)
+            del self._batches[self._collected]
+            self._collected += 1
+        return bad
+
+    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
+        """Make images in the caller's thread.
+
+        Parameters
+        ----------
+        program : int
+            Number of the program.
+        job : ImageJob
+            The images.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made.
+        """
+        count = len(job.address)
+        _check(job, self._programs[program], count)
+        worker = Worker(self._programs, self._outputs)
+        ring = allocate_ring(1, max(1, count), draw_columns(self._programs))
+        _write_tasks(ring, 0, program, 0, count, job)
+        publish(ring, 0)
+        reasons: dict[int, str] = {}
+        while True:
+            event, ticket = worker.run(ring, *_extent(job))
+            if event == REFUSED:
+                self._make_refused(worker, ring, ticket, reasons)
+            elif event == IDLE:
+                break
+        bad = self._bad_images(ring, 0, reasons)
+        return [BadImage(program, image.row, image.reason) for image in bad]
+
+    def close(self) -> None:
+        """End the threads; what is in flight is dropped. May be called twice, from any thread."""
+        with self._changed:
+            self._is_closed = True
+            shut(self._ring)
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._batches.clear()
+
+    def _raise_if_ended(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise LoaderClosedError("the loader was closed while a batch was being made")
+
+    def _bad_images(self, ring: Ring, slot: int, reasons: dict[int, str]) -> list[BadImage]:
+        """List what could not be made of a finished batch."""
+        bad = []
+        for image in np.flatnonzero(ring.codes[slot]).tolist():
+            reason = reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]))
+            bad.append(BadImage(image // self._batch_size, image % self._batch_size, reason))
+        return bad
+
+    def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> bool:
+        """Have libjpeg-turbo decode an image; return whether it was the last of its batch."""
+        code, reason = worker.make_refused(ring, ticket)
+        if code == UNDECODABLE:
+            reasons[ticket % ring.codes.shape[1]] = reason
+        return bool(complete(ring, ticket, code))
+
+    def _serve(self) -> None:
+        """Run one worker until the crew is closed."""
+        try:
+            worker = Worker(self._programs, self._outputs)
+            while self._wait_for_tickets():
+                event, ticket = worker.run(self._ring, *self._largest)
+                number = ticket // self._ring.codes.shape[1]
+                if event == REFUSED:
+                    if self._make_refused(worker, self._ring, ticket, self._batches[number].reasons):
+                        self._announce(number)
+                elif event == BATCH_DONE:
+                    self._announce(number)
+        except BaseException as error:  # the user's loop must learn of it, whatever it is
+            with self._changed:
+                self._failure = self._failure or error
+                self._changed.notify_all()
+
+    def _wait_for_tickets(self) -> bool:
+        """Wait until there is an image to make; return whether there is one, and not the end."""
+        if self._is_closed:
+            return False
+        if has_tickets(self._ring):
+            return True
+        with self._changed:
+            while not self._is_closed and not has_tickets(self._ring):
+                self._changed.wait()
+            return not self._is_closed
+
+    def _announce(self, number: int) -> None:
+        with self._changed:
+            # A batch of a crew that was closed meanwhile interests nobody.
+            if number in self._batches:
+                self._batches[number].is_done = True
+            self._changed.notify_all()
+
+
+def _largest(extents: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return max(side for side, _ in extents), max(size for _, size in extents)

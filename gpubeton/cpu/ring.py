@@ -1,0 +1,130 @@
+"""A ring of batches in shared memory, and the loop in which a worker takes images off it.
+
+Workers take tickets, one for each image, from a counter; whoever has finished an image takes the next one, of whichever
+batch. There is no barrier between batches, no lock and no Python between images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .compile import compiled
+from .image import TARGET, TASK_FIELDS, make_image
+from .jpeg.codes import OK, WRONG_SIZE
+from .memory import atomic_add, atomic_claim, atomic_load, atomic_store
+
+Array = np.ndarray[Any, Any]
+
+# `Ring.control`, int64; a cache line for each word that changes.
+NEXT = 0  # the next ticket to take
+PUBLISHED = 8  # the first ticket that may not be taken yet
+CLOSED = 16  # 1: take no more tickets
+_CONTROL_WORDS = 24
+
+# What `work` returns first.
+IDLE = 0  # no tickets left for now
+REFUSED = 1  # the crop decoder refused an image; someone else must make it, then call `complete`
+BATCH_DONE = 2  # this worker finished the last image of a batch
+
+
+class Ring(NamedTuple):
+    """The arrays of a ring of S batches of T images each."""
+
+    control: Array  # int64 (_CONTROL_WORDS,)
+    remaining: Array  # int64 (S,): images of each batch still to be made
+    tasks: Array  # int64 (S, T, TASK_FIELDS): see `image`; a TARGET of 0: nothing to do
+    draws: Array  # int32 (S, T, D): see `gpubeton.plan.draws`
+    codes: Array  # int64 (S, T): see `jpeg.codes`
+
+
+def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
+    """Allocate an empty ring.
+
+    Parameters
+    ----------
+    batches, images : int
+        Batches in the ring and images in each.
+    draw_columns : int
+        Columns of the longest row of draws.
+
+    Returns
+    -------
+    Ring
+        Without tickets.
+    """
+    return Ring(
+        control=np.zeros(_CONTROL_WORDS, np.int64),
+        remaining=np.zeros(batches, np.int64),
+        tasks=np.zeros((batches, images, TASK_FIELDS), np.int64),
+        draws=np.zeros((batches, images, draw_columns), np.int32),
+        codes=np.zeros((batches, images), np.int64),
+    )
+
+
+@compiled
+def work(ring, outputs, scratch):  # type: ignore[no-untyped-def]
+    """Make images until something happens that Python must see to.
+
+    Parameters
+    ----------
+    ring : Ring
+        Shared by all workers.
+    outputs : Outputs
+        What each program wants.
+    scratch : Scratch
+        This worker's memory.
+
+    Returns
+    -------
+    tuple of int
+        IDLE, REFUSED or BATCH_DONE, and the ticket it is about.
+    """
+    control = ring.control.ctypes.data
+    batches, images = ring.codes.shape
+    while True:
+        ticket = atomic_load(control + 8 * NEXT)
+        if atomic_load(control + 8 * CLOSED) != 0 or ticket >= atomic_load(control + 8 * PUBLISHED):
+            return IDLE, ticket
+        if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
+            continue
+        batch, image = (ticket // images) % batches, ticket % images
+        task = ring.tasks[batch, image]
+        if task[TARGET] != 0:
+            code = make_image(task, ring.draws[batch, image], outputs, scratch)
+            ring.codes[batch, image] = code
+            if code != OK and code != WRONG_SIZE:
+                return REFUSED, ticket
+        if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
+            return BATCH_DONE, ticket
+
+
+@compiled
+def complete(ring, ticket, code):  # type: ignore[no-untyped-def]
+    """Set the code of an image that `work` refused; return whether it was the last of its batch."""
+    batches, images = ring.codes.shape
+    batch = (ticket // images) % batches
+    ring.codes[batch, ticket % images] = code
+    return atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1
+
+
+@compiled
+def publish(ring, batch):  # type: ignore[no-untyped-def]
+    """Let the workers take the images of a batch whose tasks and draws are written."""
+    batches, images = ring.codes.shape
+    atomic_store(ring.remaining.ctypes.data + 8 * (batch % batches), images)
+    atomic_store(ring.control.ctypes.data + 8 * PUBLISHED, (batch + 1) * images)
+
+
+@compiled
+def shut(ring):  # type: ignore[no-untyped-def]
+    """Let the workers take no more images."""
+    atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
+
+
+@compiled
+def has_tickets(ring):  # type: ignore[no-untyped-def]
+    """Return whether there are images that no worker has taken."""
+    control = ring.control.ctypes.data
+    return atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED)

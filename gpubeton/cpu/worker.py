@@ -1,0 +1,132 @@
+"""One worker: its memory, and the images that it makes, with libjpeg-turbo's help where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton.plan.program import ImageProgram
+
+from .fallback import UndecodableError, bytes_at, decode_rgb
+from .finish import Finish
+from .image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
+from .jpeg.codes import REASONS, WRONG_SIZE
+from .output import FIELDS, FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH, Outputs
+from .ring import Ring, allocate_ring, publish, work
+from .scratch import Scratch, allocate
+from .taps import INTERPOLATIONS
+
+# A code of an image that nobody can decode, beyond those of `jpeg.codes`.
+UNDECODABLE = 100
+
+
+def draw_columns(programs: Sequence[ImageProgram]) -> int:
+    """Return how many numbers the longest row of draws has."""
+    return DRAW_COLUMNS + PAINT_COLUMNS * max(program.max_paints for program in programs)
+
+
+def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
+    """Translate programs for compiled code.
+
+    Parameters
+    ----------
+    programs : sequence of ImageProgram
+        The loader's image programs.
+
+    Returns
+    -------
+    Outputs
+        One row for each.
+    """
+    settings = np.zeros((len(programs), FIELDS), np.int64)
+    finishes = []
+    fills = np.concatenate([program.fills for program in programs])
+    first_fill = 0
+    for row, program in zip(settings, programs, strict=True):
+        mean, std = program.mean_std or (None, None)
+        finish = Finish(program.table, mean, std)
+        finishes.append(finish)
+        row[HEIGHT], row[WIDTH] = program.height, program.width
+        row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
+        row[METHOD], row[ITEM_SIZE] = finish.method, finish.item_size
+        row[FILLS] = first_fill
+        first_fill += len(program.fills)
+    return Outputs(
+        settings,
+        np.stack([finish.factors for finish in finishes]),
+        np.stack([finish.table for finish in finishes]),
+        np.ascontiguousarray(fills),
+    )
+
+
+class Worker:
+    """What one thread needs to make images.
+
+    Parameters
+    ----------
+    programs : sequence of ImageProgram
+        The loader's image programs.
+    outputs : Outputs
+        The same for compiled code.
+    """
+
+    def __init__(self, programs: Sequence[ImageProgram], outputs: Outputs) -> None:
+        self._outputs = outputs
+        self._sides = (
+            max(program.height for program in programs),
+            max(program.width for program in programs),
+            min(min(program.height, program.width) for program in programs),
+        )
+        self._scratch: Scratch | None = None
+        self._largest = (0, 0)
+        # What libjpeg-turbo decoded goes through the same code as a raw-stored image, on a ring of one.
+        self._own = allocate_ring(1, 1, draw_columns(programs))
+
+    def scratch(self, side: int, size: int) -> Scratch:
+        """Return memory for images of up to `side` pixels and `size` bytes; it grows, and never shrinks."""
+        if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
+            self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
+            self._scratch = allocate(*self._largest, *self._sides)
+        return self._scratch
+
+    def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
+        """Make images off a ring until Python must see to something; see `ring.work`."""
+        event: tuple[int, int] = work(ring, self._outputs, self.scratch(side, size))
+        return event
+
+    def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
+        """Make an image that the crop decoder refused.
+
+        Parameters
+        ----------
+        ring : Ring
+            Where the image's task is.
+        ticket : int
+            Its ticket.
+
+        Returns
+        -------
+        tuple of int and str
+            A code of `jpeg.codes`, or UNDECODABLE and why.
+        """
+        batches, images = ring.codes.shape
+        batch, image = (ticket // images) % batches, ticket % images
+        task = ring.tasks[batch, image].copy()
+        refusal = REASONS[int(ring.codes[batch, image])]
+        try:
+            pixels = decode_rgb(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+        except UndecodableError as error:
+            return UNDECODABLE, f"{refusal}; {error}"
+        if pixels.shape[:2] != (task[IMAGE_HEIGHT], task[IMAGE_WIDTH]):
+            return WRONG_SIZE, ""
+        task[ADDRESS], task[SIZE], task[MODE] = pixels.ctypes.data, pixels.size, RAW
+        own = self._own
+        own.control[:] = 0
+        own.tasks[0, 0] = task
+        own.draws[0, 0] = ring.draws[batch, image]
+        publish(own, 0)
+        self.run(own, max(pixels.shape[:2]), 0)
+        return int(own.codes[0, 0]), ""
+
