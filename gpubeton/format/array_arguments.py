@@ -91,7 +91,8 @@ class ArrayArguments:
         """
         if len(self.shape) > 32 or any(length < 1 for length in self.shape):
             raise FieldArgumentsError(f"shape {self.shape}: the format holds up to 32 lengths of at least 1")
-        if not _PLAIN_DTYPE.fullmatch(self.dtype.str):
+        # Structures and subarrays have the `str` of plain memory, and are not equal to it.
+        if not _PLAIN_DTYPE.fullmatch(self.dtype.str) or np.dtype(self.dtype.str) != self.dtype:
             raise FieldArgumentsError(f"dtype {self.dtype}: the format holds plain numbers only")
         text = json.dumps(self.dtype.descr).encode("ascii")
         stored = np.zeros(1, _ARGUMENTS_DTYPE)

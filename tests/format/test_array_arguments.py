@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes
+
+from gpubeton.errors import FieldArgumentsError
+from gpubeton.format.array_arguments import ArrayArguments
+from tests.golden_files import sidecar
+
+
+def stored(dtype_text: bytes, lengths=(2,), claimed=None) -> bytes:
+    shape = np.zeros(33, "<u8")
+    shape[: len(lengths)] = lengths
+    shape[32] = len(dtype_text) if claimed is None else claimed
+    return (shape.tobytes() + dtype_text).ljust(1024, b"\0")
+
+
+@pytest.mark.parametrize("name", ["ndarrays", "ndarray_be", "ndarray_big", "all_fields", "custom"])
+def test_arguments_are_those_of_ffcv_to_the_byte(name):
+    for field in sidecar(name)["fields"]:
+        if field["type_id"] in (4, 6, 255):
+            content = bytes.fromhex(field["arguments_hex"]).ljust(1024, b"\0")
+            assert ArrayArguments.from_bytes(content).to_bytes() == content
+
+
+@given(
+    st.sampled_from(["|b1", "|u1", "<f2", ">f4", "<c16", "|S7", "<U3", "<M8[ns]"]),
+    array_shapes(max_dims=32, max_side=9),
+)
+def test_what_was_stored_comes_back(code, shape):
+    arguments = ArrayArguments(shape, np.dtype(code))
+    assert ArrayArguments.from_bytes(arguments.to_bytes()) == arguments
+
+
+def test_a_scalar_has_no_lengths():
+    arguments = ArrayArguments((), np.dtype("<f4"))
+    assert ArrayArguments.from_bytes(arguments.to_bytes()) == arguments
+    assert arguments.nbytes == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 700,
+        b"{}",
+        b"[]",
+        b'[["", "<f4"], ["", "<f4"]]',
+        b'[["a", "<f4"]]',
+        b'[["", "|O"]]',
+        b'[["", "O8"]]',
+        b'[["", "f4,f4"]]',
+        b'[["", "(2,3)f4"]]',
+        b'[["", [["a", "<f4"]]]]',
+        b'[["", 4]]',
+        b'[["", "<f3"]]',
+        b'[["", "__import__(\'os\')"]]',
+        json.dumps(np.dtype([("a", "<f4"), ("b", "<i8")]).descr).encode(),
+    ],
+)
+def test_a_dtype_that_is_not_one_of_plain_numbers_is_refused(text):
+    with pytest.raises(FieldArgumentsError, match="expected JSON"):
+        ArrayArguments.from_bytes(stored(text))
+
+
+def test_a_description_longer_than_its_room_is_refused():
+    with pytest.raises(FieldArgumentsError, match=r"761 of 760"):
+        ArrayArguments.from_bytes(stored(b'[["", "<f4"]]', claimed=761))
+
+
+def test_a_length_of_zero_inside_the_shape_is_refused():
+    with pytest.raises(FieldArgumentsError, match=r"\(2, 0, 3\)"):
+        ArrayArguments.from_bytes(stored(b'[["", "<f4"]]', lengths=(2, 0, 3)))
+
+
+@given(st.binary(min_size=1024, max_size=1024))
+def test_random_bytes_give_arguments_or_their_error(content):
+    with suppress(FieldArgumentsError):
+        ArrayArguments.from_bytes(content)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, -1), (1,) * 33])
+def test_a_shape_beyond_the_format_is_not_stored(shape):
+    with pytest.raises(FieldArgumentsError, match="32 lengths"):
+        ArrayArguments(shape, np.dtype("<f4")).to_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["O", "f4,f4", "(2,)f4"])
+def test_a_dtype_beyond_the_format_is_not_stored(dtype):
+    with pytest.raises(FieldArgumentsError, match="plain numbers"):
+        ArrayArguments((1,), np.dtype(dtype)).to_bytes()

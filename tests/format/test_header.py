@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gpubeton.errors import (
+    FieldNameError,
+    FormatError,
+    HeaderError,
+    NoSamplesError,
+    TruncatedError,
+    VersionError,
+)
+from gpubeton.format import read_descriptors, read_header
+from tests.golden_files import NAMES, content, save, sidecar
+
+
+def patched(tmp_path, name, *changes):
+    """A golden file with some of its bytes replaced: (offset, bytes) pairs."""
+    file = bytearray(content(name))
+    for offset, replacement in changes:
+        file[offset : offset + len(replacement)] = replacement
+    path = tmp_path / "patched.beton"
+    path.write_bytes(file)
+    return path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_headers_and_descriptors_of_ffcv_are_read(name, tmp_path):
+    path = save(name, tmp_path)
+    header = read_header(path)
+    assert vars(header) == sidecar(name)["header"]
+    assert header.metadata_offset == sidecar(name)["metadata"]["offset"]
+    for descriptor, expected in zip(read_descriptors(path), sidecar(name)["fields"], strict=True):
+        assert (descriptor.name, descriptor.type_id) == (expected["name"], expected["type_id"])
+        assert descriptor.arguments.rstrip(b"\0").hex() == expected["arguments_hex"]
+
+
+def test_a_name_of_16_characters_needs_no_zero_behind_it(tmp_path):
+    assert [field.name for field in read_descriptors(save("names", tmp_path))] == ["x" * 16, "a_name_of_17_cha", "y"]
+
+
+@pytest.mark.parametrize("length", [0, 10, 23])
+def test_a_file_shorter_than_a_header_is_truncated(length, tmp_path):
+    path = tmp_path / "short.beton"
+    path.write_bytes(content("one_int")[:length])
+    with pytest.raises(TruncatedError, match=rf"{length} bytes.*24"):
+        read_header(path)
+
+
+def test_a_file_that_ends_in_its_descriptors_is_truncated(tmp_path):
+    path = tmp_path / "short.beton"
+    path.write_bytes(content("all_fields")[:5000])
+    with pytest.raises(TruncatedError, match=r"7 fields.*7287 bytes.*4976"):
+        read_descriptors(path)
+
+
+def test_another_kind_of_file_is_told_by_its_version(tmp_path):
+    path = tmp_path / "photo.beton"
+    path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(100))
+    with pytest.raises(VersionError, match=r"version 55551.*reads version 2.*ff d8 ff e0"):
+        read_header(path)
+
+
+def test_an_unfinished_conversion_of_ffcv_is_told_by_its_missing_table(tmp_path):
+    path = patched(tmp_path, "all_fields", (16, bytes(8)))
+    with pytest.raises(TruncatedError, match="interrupted"):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("offset", "replacement", "error", "message"),
+    [
+        (2, bytes(2), HeaderError, "0 fields"),
+        (4, bytes(4), HeaderError, "page size 0"),
+        (4, (3 << 20).to_bytes(4, "little"), HeaderError, "3145728.*power of two"),
+        (8, bytes(8), NoSamplesError, "0 samples"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(offset, replacement, error, message, tmp_path):
+    path = patched(tmp_path, "one_int", (offset, replacement))
+    with pytest.raises(error, match=message):
+        read_header(path)
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9".ljust(16, b"\0"), b"a\0b".ljust(16, b"\0"), b"\0" * 15 + b"x"])
+def test_a_name_that_is_not_ascii_and_then_zeros_is_refused(name, tmp_path):
+    with pytest.raises(FieldNameError, match="field 0"):
+        read_descriptors(patched(tmp_path, "one_int", (25, name)))
+
+
+def test_two_fields_of_one_name_are_refused(tmp_path):
+    path = patched(tmp_path, "scalars", (25 + 1041, b"i"))
+    with pytest.raises(FieldNameError, match="2 fields are called 'i'"):
+        read_descriptors(path)
+
+
+def test_an_empty_name_is_a_name(tmp_path):
+    assert read_descriptors(patched(tmp_path, "one_int", (25, bytes(16))))[0].name == ""
+
+
+def test_a_missing_file_and_a_folder_raise_what_open_raises(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_header(tmp_path / "nothing.beton")
+    with pytest.raises(IsADirectoryError):
+        read_header(tmp_path)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match="not a regular file"):
+        read_header(tmp_path / "pipe")

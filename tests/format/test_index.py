@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import (
+    AllocationError,
+    FieldArgumentsError,
+    FieldTypeError,
+    GpubetonError,
+    HeaderError,
+    ImageSizeError,
+    NoSuchFieldError,
+    RegionError,
+    RegionOverlapError,
+    RegionSizeError,
+    TruncatedError,
+)
+from gpubeton.format import Index
+from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+from tests.golden_files import CUSTOM_TYPES, NAMES, content, save, sidecar
+
+
+class Patched:
+    """A golden file whose parts are numpy views, to be damaged."""
+
+    def __init__(self, name, folder):
+        self.path = save(name, folder)
+        whole = Index.open(self.path, CUSTOM_TYPES)
+        self.file = bytearray(content(name))
+        self.header = np.frombuffer(self.file, HEADER_DTYPE, 1)
+        self.metadata = np.frombuffer(self.file, whole.metadata.dtype, whole.num_samples, whole.header.metadata_offset)
+        self.table = np.frombuffer(self.file, ALLOCATION_DTYPE, -1, whole.header.alloc_table_ptr)
+
+    def open(self, length=None, extra=b""):
+        self.path.write_bytes(self.file[:length] + extra)
+        return Index.open(self.path, CUSTOM_TYPES)
+
+
+def given_names(name):
+    """The names under which the samples are described; FFCV cuts one of them."""
+    return [field["given_name"] for field in sidecar(name)["fields"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_region_of_ffcv_is_found(name, tmp_path):
+    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    file = content(name)
+    assert index.file_size == len(file)
+    assert index.names == tuple(field["name"] for field in sidecar(name)["fields"])
+    for field, given_name in zip(index.names, given_names(name), strict=True):
+        for sample, expected in enumerate(sample[given_name] for sample in sidecar(name)["samples"]):
+            if not isinstance(expected, dict) or "ptr" not in expected:
+                assert not index.has_regions(field)
+                continue
+            offset = int(index.regions(field).offset[sample])
+            size = int(index.regions(field).size[sample])
+            assert (offset, size) == (expected["ptr"], expected["size"])
+            assert hashlib.sha256(file[offset : offset + size]).hexdigest() == expected["stored_sha256"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_ffcv_is_read(name, tmp_path):
+    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    for field, descriptor, given_name in zip(index.names, index.descriptors, given_names(name), strict=True):
+        expected = [sample[given_name] for sample in sidecar(name)["samples"]]
+        if descriptor.type_id == 0:
+            assert [value.hex() for value in index.column(field).tolist()] == [value["hex"] for value in expected]
+        elif descriptor.type_id == 1:
+            assert index.column(field).tolist() == expected
+        elif descriptor.type_id == 2:
+            found = index.column(field)[["mode", "width", "height"]].tolist()
+            assert found == [(value["mode_id"], value["width"], value["height"]) for value in expected]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_comes_sorted_and_complete(name, tmp_path):
+    index = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    assert index.allocations.tolist() == sorted(map(tuple, sidecar(name)["alloc_table"]), key=lambda row: row[1])
+
+
+def test_a_sample_has_the_page_of_its_first_region(tmp_path):
+    index = Index.open(save("pages_two_workers", tmp_path))
+    described = sidecar("pages_two_workers")
+    expected = {row[0]: page for row, page in zip(described["alloc_table"], described["page_of_alloc"], strict=True)}
+    assert index.sample_pages().tolist() == [expected[sample] for sample in range(index.num_samples)]
+
+
+def test_a_file_without_pages_has_no_pages_of_samples(tmp_path):
+    with pytest.raises(AllocationError, match="random order"):
+        Index.open(save("scalars", tmp_path)).sample_pages()
+
+
+def test_an_index_cannot_be_changed_by_accident(tmp_path):
+    index = Index.open(save("all_fields", tmp_path))
+    for array in (index.metadata, index.allocations, index.column("label")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = array[1]
+
+
+def test_an_unknown_field_is_named_beside_those_there_are(tmp_path):
+    index = Index.open(save("img_raw_fixed", tmp_path))
+    for ask in (index.column, index.regions, index.has_regions, index.max_region):
+        with pytest.raises(NoSuchFieldError, match="no field 'img'; the file has 'label', 'image', 'score'"):
+            ask("img")
+        with pytest.raises(KeyError):
+            ask("img")
+
+
+def test_a_number_has_no_region(tmp_path):
+    with pytest.raises(FieldTypeError, match=r"'label'.*metadata"):
+        Index.open(save("img_raw_fixed", tmp_path)).regions("label")
+
+
+def test_the_longest_region_is_known(tmp_path):
+    index = Index.open(save("page_exact", tmp_path))
+    assert index.max_region("blob") == 2 << 20
+
+
+def test_a_custom_field_needs_its_type(tmp_path):
+    with pytest.raises(FieldTypeError, match=r"'caption'.*custom_fields=\{'caption'"):
+        Index.open(save("custom", tmp_path))
+
+
+def test_a_custom_column_that_holds_no_pointers_has_no_regions(tmp_path):
+    patched = Patched("custom", tmp_path)
+    patched.metadata["f0"][3] = 12345
+    index = patched.open()
+    assert not index.has_regions("caption")
+    assert index.column("caption")[3] == 12345
+
+
+def test_a_custom_struct_may_hold_its_pointer_by_name(tmp_path):
+    index = Index.open(save("custom", tmp_path), {"caption": np.dtype([("ptr", "<u8")])})
+    assert index.regions("caption").size.tolist() == [40] * 10
+
+
+def test_an_unknown_type_is_refused(tmp_path):
+    patched = Patched("scalars", tmp_path)
+    patched.file[24] = 77
+    with pytest.raises(FieldTypeError, match=r"'i' has the unknown type 77, expected one of 0 \(FLOAT\)"):
+        patched.open()
+
+
+@pytest.mark.parametrize("name", ["all_fields", "small_pages", "scalars", "page_exact"])
+@pytest.mark.parametrize("share", [0.0001, 0.3, 0.6, 0.9])
+def test_a_file_that_was_cut_is_truncated(name, share, tmp_path):
+    patched = Patched(name, tmp_path)
+    with pytest.raises(TruncatedError):
+        patched.open(length=int(share * len(patched.file)))
+
+
+def test_a_file_cut_where_its_table_begins_lacks_regions(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    with pytest.raises(AllocationError, match=r"sample 0, field 'image': no region begins at 2097152.*8 such samples"):
+        patched.open(length=int(patched.header["alloc_table_ptr"][0]))
+
+
+def test_a_table_cut_inside_a_row_is_truncated(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    with pytest.raises(TruncatedError, match="185 bytes, which is not a multiple of 24"):
+        patched.open(length=-7)
+
+
+def test_a_table_that_lost_whole_rows_lacks_their_regions(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    with pytest.raises(AllocationError, match=r"sample 6.*2 such samples"):
+        patched.open(length=-48)
+
+
+@pytest.mark.parametrize("extra", [b"x", bytes(24), bytes(23)])
+def test_bytes_behind_the_table_are_noticed(extra, tmp_path):
+    with pytest.raises((TruncatedError, AllocationError), match="appended"):
+        Patched("img_raw_var", tmp_path).open(extra=extra)
+
+
+def test_more_samples_than_the_file_can_hold_are_noticed_before_memory_is_asked_for(tmp_path):
+    patched = Patched("scalars", tmp_path)
+    patched.header["num_samples"] = 1 << 60
+    with pytest.raises(TruncatedError, match=str(1 << 60)):
+        patched.open()
+
+
+def test_fewer_samples_than_the_table_names_are_noticed(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    patched.header["num_samples"] = 5
+    with pytest.raises(AllocationError, match="at most 5 regions"):
+        patched.open()
+
+
+def test_a_row_of_a_sample_that_does_not_exist_is_noticed(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    patched.table["sample_id"][2] = 8
+    with pytest.raises(AllocationError, match="names sample 8, but there are 8 samples"):
+        patched.open()
+
+
+def test_a_table_inside_the_metadata_is_noticed(tmp_path):
+    patched = Patched("scalars", tmp_path)
+    patched.header["alloc_table_ptr"] = 3000
+    with pytest.raises(HeaderError, match="begins at 3000, inside the metadata"):
+        patched.open()
+
+
+@pytest.mark.parametrize(
+    ("ptr", "size"),
+    [(4 << 20, 1), ((4 << 20) - 1, 2), (100, 5), (2**64 - 1, 2), (2 << 20, 2**64 - 1), (2**63, 2**63)],
+)
+def test_a_region_outside_the_data_pages_is_refused(ptr, size, tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    patched.table["ptr"][3], patched.table["size"][3] = ptr, size
+    with pytest.raises(RegionError, match=f"sample 3: a region of {size} bytes at {ptr} lies outside the data pages"):
+        patched.open()
+
+
+def test_a_region_that_crosses_into_the_next_page_is_refused(tmp_path):
+    patched = Patched("small_pages", tmp_path)
+    patched.header["page_size"] = 1 << 12
+    with pytest.raises(RegionError, match="crosses the end of its page of 4096 bytes"):
+        patched.open()
+
+
+def test_regions_that_share_bytes_are_refused(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    patched.table["size"][3] += 1
+    with pytest.raises(RegionOverlapError, match=r"sample 3 \(bytes .*that of sample 4"):
+        patched.open()
+
+
+def test_a_region_of_another_sample_is_refused(tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    pointers = patched.metadata["f0"]["data_ptr"]
+    pointers[[1, 2]] = pointers[[2, 1]]
+    with pytest.raises(RegionError, match=r"sample 1, field 'image': the region at .* belongs to sample 2"):
+        patched.open()
+
+
+@pytest.mark.parametrize("side", ["width", "height"])
+def test_an_image_without_a_side_is_refused(side, tmp_path):
+    patched = Patched("img_jpg_var", tmp_path)
+    patched.metadata["f0"][side][4] = 0
+    with pytest.raises(ImageSizeError, match=rf"sample 4, field 'image'.*{side} 0.*65536"):
+        patched.open()
+
+
+@pytest.mark.parametrize("mode", [1, 2, 255])
+def test_a_raw_image_whose_size_contradicts_its_region_is_refused(mode, tmp_path):
+    patched = Patched("img_raw_var", tmp_path)
+    patched.metadata["f0"]["mode"][4] = mode
+    patched.metadata["f0"]["height"][4] += 1
+    with pytest.raises(RegionSizeError, match="sample 4, field 'image': its region has 19008 bytes, but a raw image"):
+        patched.open()
+
+
+def test_bytes_whose_two_sizes_differ_are_refused(tmp_path):
+    patched = Patched("all_fields", tmp_path)
+    patched.metadata["f3"]["size"][2] += 1
+    with pytest.raises(RegionSizeError, match=r"sample 2, field 'blob'.*102 bytes, but its metadata says 103"):
+        patched.open()
+
+
+def test_an_array_whose_shape_contradicts_its_region_is_refused(tmp_path):
+    patched = Patched("ndarray_big", tmp_path)
+    patched.file[24 + 17] = 65
+    with pytest.raises(RegionSizeError, match=r"sample 0, field 'x'.*3840 bytes, but shape \(65, 3, 5\).*3900"):
+        patched.open()
+
+
+def test_an_array_beyond_64_bits_is_refused(tmp_path):
+    patched = Patched("ndarray_big", tmp_path)
+    patched.file[24 + 17 : 24 + 17 + 24] = b"\xff" * 24
+    with pytest.raises(RegionSizeError, match="sample 0, field 'x'"):
+        patched.open()
+
+
+def test_an_array_whose_dtype_cannot_be_read_is_refused(tmp_path):
+    patched = Patched("ndarray_big", tmp_path)
+    patched.file[24 + 17 + 264] = ord("{")
+    with pytest.raises(FieldArgumentsError, match=r"field 'x'.*expected JSON"):
+        patched.open()
+
+
+def test_the_order_of_the_table_does_not_matter(tmp_path):
+    patched = Patched("all_fields", tmp_path)
+    whole = patched.open()
+    patched.table[:] = np.random.default_rng(0).permutation(patched.table)
+    shuffled = patched.open()
+    assert np.array_equal(shuffled.allocations, whole.allocations)
+    assert np.array_equal(shuffled.regions("vec").offset, whole.regions("vec").offset)
+
+
+def empty_value(patched, sample, ptr, row):
+    """Make one value of `blob` in page_exact empty, as FFCV's writer leaves it."""
+    patched.metadata["f0"]["size"][sample] = 0
+    patched.metadata["f0"]["ptr"][sample] = ptr
+    patched.table["ptr"][row], patched.table["size"][row] = ptr, 0
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_empty_value_with_the_pointer_of_the_next_one_hides_nothing(swapped, tmp_path):
+    patched = Patched("page_exact", tmp_path)
+    empty_value(patched, 2, 6291456, 2)
+    if swapped:
+        patched.table[[2, 3]] = patched.table[[3, 2]]
+    index = patched.open()
+    assert index.regions("blob").size.tolist() == [2097152, 2097151, 0, 1, 2097152]
+    assert index.sample_pages().tolist() == [1, 2, -1, 3, 4]
+
+
+def test_an_empty_value_before_all_others_may_point_to_the_start_of_the_file(tmp_path):
+    patched = Patched("page_exact", tmp_path)
+    empty_value(patched, 0, 0, 0)
+    assert patched.open().regions("blob").size.tolist() == [0, 2097151, 1, 1, 2097152]
+
+
+def test_an_empty_value_needs_no_row_in_the_table(tmp_path):
+    patched = Patched("page_exact", tmp_path)
+    empty_value(patched, 4, 0, 4)
+    assert patched.open(length=-24).regions("blob").size.tolist() == [2097152, 2097151, 1, 1, 0]
+
+
+def test_values_that_are_all_empty_need_no_table(tmp_path):
+    patched = Patched("page_exact", tmp_path)
+    patched.metadata["f0"]["size"] = 0
+    index = patched.open(length=int(patched.header["alloc_table_ptr"][0]))
+    assert index.regions("blob").size.tolist() == [0] * 5
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path, monkeypatch):
+    path = save("img_raw_var", tmp_path)
+    size = path.stat().st_size
+
+    class Grown:
+        st_size = size + 8
+
+    monkeypatch.setattr("gpubeton.format.index.os.fstat", lambda _: Grown)
+    with pytest.raises(TruncatedError, match="while it was read"):
+        Index.open(path)
+
+
+def test_every_error_of_a_file_is_a_value_error(tmp_path):
+    with pytest.raises(ValueError, match=r"76 bytes") as caught:
+        Patched("img_raw_var", tmp_path).open(length=100)
+    assert isinstance(caught.value, GpubetonError)
