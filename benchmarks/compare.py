@@ -1,0 +1,182 @@
+"""Time gpubeton beside its peers: by turns, on the same images, on the same cores.
+
+Writes benchmarks/results/DATE-compare-....json and draws the tables of the two READMEs from it.
+
+    python -m benchmarks.compare --rounds 7
+
+Peers that are not installed are left out, and the result says so. Each can live in an environment of its own, named by
+GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), GPUBETON_DALI_PYTHON and GPUBETON_SPDL_PYTHON.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.contenders.process import ContenderError, ContenderProcess
+from benchmarks.contenders.work import Work
+from benchmarks.corpus import Corpus, make_corpus
+from benchmarks.machine import describe_machine
+from benchmarks.results import RESULTS, save
+from benchmarks.table import draw_tables
+from gpubeton.cli.cpu_time import count_cores
+from gpubeton.cli.race import Lap, median_rate, race
+
+_DATA = Path(__file__).resolve().parent / "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender of a race.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the results.
+    module : str
+        Its module below ``benchmarks.contenders``.
+    needs : str
+        The package that its interpreter must have.
+    variable : str
+        Environment variable that names its interpreter; without it, this one is tried.
+    interpolation : str
+        Given to gpubeton's loader.
+    storages : tuple of str
+        The races that it can run in.
+    """
+
+    name: str
+    module: str
+    needs: str
+    variable: str = ""
+    interpolation: str = "area"
+    storages: tuple[str, ...] = ("jpg",)
+
+    @property
+    def python(self) -> str:
+        """The interpreter that it runs with."""
+        return os.environ.get(self.variable) or sys.executable
+
+
+ENTRIES = (
+    *(
+        Entry(f"gpubeton, {name}", "gpubeton_loader", "gpubeton", interpolation=name, storages=("jpg", "raw"))
+        for name in ("area", "bilinear", "antialias")
+    ),
+    Entry("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON", storages=("jpg", "raw")),
+    Entry("PyTorch DataLoader, Pillow", "torch_dataloader", "torch"),
+    Entry("DALI, CPU", "dali_pipeline", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
+    Entry("SPDL", "spdl_pipeline", "spdl.io", "GPUBETON_SPDL_PYTHON"),
+)
+
+
+def main(
+    images: Annotated[int, typer.Option(min=128, help="Number of images.")] = 3000,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each contender.")] = 7,
+    cores: Annotated[int, typer.Option(min=0, help="Cores for each; 0 for all of this process.")] = 0,
+    storage: Annotated[str, typer.Option(help="Races to run: jpg, raw or both.")] = "both",
+    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
+    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+) -> None:
+    """Time gpubeton beside its peers: by turns, on the same images, on the same cores."""
+    console = Console()
+    machine = describe_machine()
+    machine["cores"] = cores = cores or count_cores()
+    corpus = make_corpus(data, images, console)
+    races = [
+        run_race(console, name, Work(beton, corpus.folder, images, passes, cores), corpus, rounds)
+        for name, beton in (("jpg", corpus.jpg), ("raw", corpus.raw))
+        if storage in (name, "both")
+    ]
+    path = save("compare", {"machine": machine, "races": races}, results)
+    console.print(f"Written: {path}")
+    if results == RESULTS:
+        draw_tables()
+
+
+def run_race(console: Console, storage: str, work: Work, corpus: Corpus, rounds: int) -> dict[str, Any]:
+    """Run one race.
+
+    Parameters
+    ----------
+    console : Console
+        Where to say what is being done.
+    storage : {"jpg", "raw"}
+        How the images are stored.
+    work : Work
+        What each contender does.
+    corpus : Corpus
+        The images.
+    rounds : int
+        Timed laps of each contender.
+
+    Returns
+    -------
+    dict
+        What was measured, as JSON can hold it.
+    """
+    left_out: dict[str, str] = {}
+    with ExitStack() as stack:
+        running: dict[str, ContenderProcess] = {}
+        for entry in ENTRIES:
+            if storage not in entry.storages:
+                continue
+            with console.status(f"{storage}: {entry.name}: starting and warming up (compiling takes its time)"):
+                try:
+                    running[entry.name] = stack.enter_context(_start(entry, work))
+                    lap = running[entry.name].lap()
+                except ContenderError as error:
+                    running.pop(entry.name, None)
+                    left_out[entry.name] = str(error)
+                    console.print(f"{storage}: {entry.name}: left out: {error}")
+                    continue
+            console.print(f"{storage}: {entry.name}: warm-up {lap.images_per_second:,.0f} images/s")
+        laps = _run_rounds(console, storage, running, rounds)
+        versions = {name: contender.versions for name, contender in running.items()}
+    return {
+        "storage": storage,
+        "work": {key: value for key, value in asdict(work).items() if key not in ("beton", "folder", "interpolation")},
+        "corpus": corpus.facts[storage],
+        "contenders": {
+            name: {"versions": versions[name], "laps": [asdict(lap) for lap in own]} for name, own in laps.items()
+        },
+        "left_out": left_out,
+    }
+
+
+def _start(entry: Entry, work: Work) -> ContenderProcess:
+    found = subprocess.run([entry.python, "-c", f"import {entry.needs}"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        last = (found.stderr.strip().splitlines() or ["no interpreter"])[-1]
+        raise ContenderError(f"not installed ({last})" + (f"; name its interpreter in {entry.variable}"))
+    return ContenderProcess(entry.name, entry.python, entry.module, replace(work, interpolation=entry.interpolation))
+
+
+def _run_rounds(
+    console: Console, storage: str, running: dict[str, ContenderProcess], rounds: int
+) -> dict[str, list[Lap]]:
+    done = 0
+    with console.status("") as status:
+
+        def advance(name: str) -> None:
+            nonlocal done
+            status.update(f"{storage}: round {done // len(running) + 1} of {rounds}: {name}")
+            done += 1
+
+        laps = race({name: contender.lap for name, contender in running.items()}, rounds, advance)
+    for name, own in laps.items():
+        console.print(f"{storage}: {name}: {median_rate(own):,.0f} images/s")
+    return laps
+
+
+if __name__ == "__main__":
+    typer.run(main)

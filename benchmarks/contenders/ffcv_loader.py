@@ -1,0 +1,43 @@
+"""FFCV's Loader; runs in the environment that ``benchmarks/ffcv_environment.sh`` makes."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import numpy as np
+from ffcv.fields.basics import IntDecoder
+from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from ffcv.loader import Loader, OrderOption
+from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+from benchmarks.contenders.service import Ready, serve
+from benchmarks.contenders.work import MEAN, STD, Work
+
+
+def prepare(work: Work) -> Ready:
+    """Make the loader."""
+    image = [
+        RandomResizedCropRGBImageDecoder((work.side, work.side)),
+        RandomHorizontalFlip(),
+        NormalizeImage(np.array(MEAN), np.array(STD), np.float16),
+        ToTensor(),
+        ToTorchImage(),
+    ]
+    loader = Loader(
+        work.beton,
+        batch_size=work.batch_size,
+        num_workers=work.cores,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=np.tile(np.arange(work.images), work.passes),
+        pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
+        drop_last=True,
+    )
+    return Ready(
+        lambda: sum(len(images) for images, _ in loader),
+        {name: version(name) for name in ("ffcv", "numba", "numpy", "opencv-python-headless", "torch")},
+    )
+
+
+if __name__ == "__main__":
+    serve(prepare)

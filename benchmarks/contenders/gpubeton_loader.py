@@ -1,0 +1,42 @@
+"""gpubeton's Loader on the CPU."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import numpy as np
+
+from benchmarks.contenders.service import Ready, serve
+from benchmarks.contenders.work import MEAN, STD, Work
+from gpubeton.fields.basics import IntDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+
+def prepare(work: Work) -> Ready:
+    """Make the loader."""
+    image = [
+        RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
+        RandomHorizontalFlip(),
+        NormalizeImage(MEAN, STD, np.float16),
+        ToTensor(),
+        ToTorchImage(),
+    ]
+    loader = Loader(
+        work.beton,
+        batch_size=work.batch_size,
+        num_workers=work.cores,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=np.tile(np.arange(work.images), work.passes),
+        pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
+        device="cpu",
+    )
+    return Ready(
+        lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
+    )
+
+
+if __name__ == "__main__":
+    serve(prepare)

@@ -1,0 +1,50 @@
+"""The contender's end of the line: reads a word from stdin, runs a lap, answers with a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks.contenders.work import Work
+from gpubeton.cli.race import time_lap
+
+__all__ = ["Ready", "serve"]
+
+
+class Ready(NamedTuple):
+    """A contender that can run.
+
+    Parameters
+    ----------
+    lap : callable
+        Runs a lap and returns the number of images.
+    versions : dict of str to str
+        The versions of what it consists of.
+    """
+
+    lap: Callable[[], int]
+    versions: dict[str, str]
+
+
+def serve(prepare: Callable[[Work], Ready]) -> None:
+    """Prepare a contender from the first line of stdin, then run a lap for each further line.
+
+    Parameters
+    ----------
+    prepare : callable
+        Makes the contender.
+    """
+    # Libraries print to stdout, which is the line to the other side: give them stderr instead.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    work = Work.from_json(sys.stdin.readline())
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.cores])
+    ready = prepare(work)
+    answers.write(json.dumps({"python": sys.version.split()[0], **ready.versions}) + "\n")
+    while sys.stdin.readline():
+        lap = time_lap(ready.lap)
+        answers.write(json.dumps([lap.images, lap.wall_seconds, lap.cpu_seconds]) + "\n")

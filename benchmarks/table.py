@@ -1,0 +1,159 @@
+"""Draw the tables of the READMEs from the newest result files.
+
+    python -m benchmarks.table
+
+A figure that stands in a README comes from a committed result through here; a test draws the tables again and compares.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import RESULTS, latest
+from gpubeton.cli.race import Lap, median_cpu, median_rate, ratios
+
+__all__ = ["READMES", "draw_tables", "fill"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md")
+
+_STORED = {"jpg": "JPEG-stored", "raw": "raw-stored"}
+_FFCV = "FFCV"
+_DATALOADER = "PyTorch DataLoader, Pillow"
+
+
+def draw_tables(readmes: Sequence[Path] = READMES, results: Path = RESULTS) -> None:
+    """Draw every table again.
+
+    Parameters
+    ----------
+    readmes : sequence of Path
+        Files with ``<!-- table: NAME -->`` ... ``<!-- end of table -->``.
+    results : Path
+        The folder of result files.
+    """
+    for readme in readmes:
+        readme.write_text(fill(readme.read_text(), results))
+
+
+def fill(text: str, results: Path = RESULTS) -> str:
+    """Draw the tables of a text.
+
+    Parameters
+    ----------
+    text : str
+        Markdown with the marks of tables.
+    results : Path
+        The folder of result files.
+
+    Returns
+    -------
+    str
+        The text with its tables drawn from the newest results.
+
+    Raises
+    ------
+    KeyError
+        If a table has a name that does not exist.
+    """
+
+    def table(found: re.Match[str]) -> str:
+        kind = found["name"]
+        result = latest(kind, results)
+        drawn = _DRAW[kind](result) if result else "Not measured yet."
+        return f"{found['begin']}\n{drawn}\n{found['end']}"
+
+    mark = r"(?P<begin><!-- table: (?P<name>\w+) -->)\n.*?(?P<end><!-- end of table -->)"
+    return re.sub(mark, table, text, flags=re.DOTALL)
+
+
+def _compare(result: dict[str, Any]) -> str:
+    return "\n\n".join([*(_race(race) for race in result["races"]), _provenance(result)])
+
+
+def _race(race: dict[str, Any]) -> str:
+    laps = {name: [Lap(**lap) for lap in own["laps"]] for name, own in race["contenders"].items()}
+    work = race["work"]
+    references = [name for name in (_FFCV, _DATALOADER) if name in laps]
+    heading = ["", "images/s", "per core", "CPU s / 1000 images", *(f"× {name.split(',')[0]}" for name in references)]
+    lines = [_description(race), "", _row(heading), _row(["---", *["---:"] * (len(heading) - 1)])]
+    for name, own in sorted(laps.items(), key=lambda item: -median_rate(item[1])):
+        cells = [_spread([lap.images_per_second for lap in own], "{:,.0f}")]
+        cells += [f"{median_rate(own) / work['cores']:,.0f}", f"{median_cpu(own):.2f}"]
+        cells += ["1" if name == other else _spread(ratios(own, laps[other]), "{:.2f}") for other in references]
+        lines.append(_row([name, *cells]))
+    if {"gpubeton, area", "gpubeton, bilinear"} <= laps.keys():
+        beside = _spread(ratios(laps["gpubeton, area"], laps["gpubeton, bilinear"]), "{:.2f}")
+        lines += ["", f"`area` runs at {beside} of the rate of `bilinear`."]
+    lines += [f"Left out: {name}: {reason}." for name, reason in race["left_out"].items()]
+    return "\n".join(lines)
+
+
+def _description(race: dict[str, Any]) -> str:
+    work, corpus = race["work"], race["corpus"]
+    rounds = len(next(iter(race["contenders"].values()))["laps"])
+    return (
+        f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {corpus['median_width']} × "
+        f"{corpus['median_height']}, {corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
+        f"crop to {work['side']}, flip, normalise to float16 channels_last; batches of {work['batch_size']}, "
+        f"{work['cores']} cores, warm cache; {rounds} rounds by turns of {corpus['images'] * work['passes']:,} images"
+    )
+
+
+def _open_index(result: dict[str, Any]) -> str:
+    lines = [_row(["opening a file", "median", "fastest to slowest"]), _row(["---", "---:", "---:"])]
+    for name, seconds in result["seconds"].items():
+        lines.append(_row([name, f"{statistics.median(seconds):.2f} s", f"{min(seconds):.2f} to {max(seconds):.2f} s"]))
+    facts = f"{result['samples']:,} samples with an image and a label, {result['file_bytes'] / 1e9:,.0f} GB"
+    return "\n".join([facts, "", *lines, "", _provenance(result)])
+
+
+def _memory(result: dict[str, Any]) -> str:
+    lines = [_row(["`os_cache=False`", "by the formula", "measured peak"]), _row(["---", "---:", "---:"])]
+    lines += [
+        _row([run["name"], _mebibytes(run["bound_bytes"]), _mebibytes(run["peak_bytes"])]) for run in result["runs"]
+    ]
+    return "\n".join([*lines, "", _provenance(result)])
+
+
+def _provenance(result: dict[str, Any]) -> str:
+    machine, made = result["machine"], result["made"][:10]
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
+    lines = [f"{made}, {where}; gpubeton {result['gpubeton']['version']} at {result['gpubeton']['commit']}."]
+    for race in result.get("races", [])[:1]:
+        listed = "; ".join(
+            f"{name}: {', '.join(f'{what} {version}' for what, version in own['versions'].items())}"
+            for name, own in race["contenders"].items()
+            if name not in ("gpubeton, bilinear", "gpubeton, antialias")
+        )
+        lines.append(f"Versions: {listed}.")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """Write the median, and in small letters the extremes."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return f"{form.format(statistics.median(values))} <sub>{low}–{high}</sub>"
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+_DRAW: dict[str, Callable[[dict[str, Any]], str]] = {
+    "compare": _compare,
+    "open_index": _open_index,
+    "memory": _memory,
+}
+
+
+if __name__ == "__main__":
+    draw_tables()

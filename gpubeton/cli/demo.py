@@ -1,0 +1,183 @@
+"""The demo: photos to a .beton file to training batches, timed beside a PyTorch DataLoader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from gpubeton.cli.cpu_time import count_cores
+from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
+from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
+
+if TYPE_CHECKING:
+    import torch
+
+    from gpubeton.loader import Loader
+
+__all__ = ["run_demo"]
+
+_BATCH = 32
+_SIDE = 224
+_HOLE = 64
+#: Passes over the images in a timed lap of gpubeton, so that it takes long enough to be timed.
+_PASSES = 10
+
+
+def run_demo(folder: Path, images: int, rounds: int) -> None:
+    """Run the demo and print what it found.
+
+    Parameters
+    ----------
+    folder : Path
+        Where photos, the ``.beton`` file and the contact sheet go; what is there already is used again.
+    images : int
+        Number of photos.
+    rounds : int
+        Timed laps of each loader.
+    """
+    console = Console()
+    photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
+    with _progress(console) as progress:
+        task = progress.add_task("Photos: crops of the samples of scikit-image and scikit-learn", total=images)
+        write_photos(photos, PhotoSet(images), lambda: progress.advance(task))
+        progress.update(task, completed=images)
+    with console.status("Importing torch and numba"):
+        classes = _write_beton(console, photos, beton)
+    with console.status("Compiling the decoder for this CPU: about half a minute, once per machine"):
+        for _ in _loader(beton, range(_BATCH)):
+            pass
+    loader = _loader(beton)
+    first = _two_epochs(console, loader, images)
+    write_contact_sheet_of(sheet, *first, classes)
+    laps = _race(console, photos, beton, classes, rounds)
+    console.print(_table(laps, images))
+    console.print(f"One augmented batch: [bold]{sheet}[/bold]   The file: [bold]{beton}[/bold]")
+
+
+def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
+    """Undo the normalisation of a batch and draw it.
+
+    Parameters
+    ----------
+    path : Path
+        The PNG file.
+    images : torch.Tensor, shape (N, 3, H, W)
+        Normalised with ImageNet's mean and deviation.
+    labels : torch.Tensor, shape (N,)
+        Positions in `classes`.
+    classes : tuple of str
+        Names of the classes.
+    """
+    from gpubeton.cli.contact_sheet import write_contact_sheet
+    from gpubeton.cli.pillow_loader import MEAN, STD
+
+    pixels = 255 * (images.float().permute(0, 2, 3, 1).numpy() * np.array(STD, "f4") + np.array(MEAN, "f4"))
+    write_contact_sheet(path, pixels, [classes[label] for label in labels.tolist()])
+
+
+def _write_beton(console: Console, photos: Path, beton: Path) -> tuple[str, ...]:
+    from gpubeton.fields import IntField, RGBImageField
+    from gpubeton.writer import DatasetWriter
+
+    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+    console.print(f"Writing {beton}: the JPEG files go in as they are")
+    return DatasetWriter(beton, fields).from_image_folder(photos)
+
+
+def _loader(beton: Path, indices: range | np.ndarray | None = None) -> Loader:
+    from gpubeton.cli.pillow_loader import MEAN, STD
+    from gpubeton.fields.basics import IntDecoder
+    from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+    from gpubeton.loader import Loader, OrderOption
+    from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+    mean, std = ([255 * level for level in levels] for levels in (MEAN, STD))
+    image = [
+        RandomResizedCropRGBImageDecoder((_SIDE, _SIDE)),
+        RandomHorizontalFlip(),
+        Cutout(_HOLE, (124, 116, 104)),
+        NormalizeImage(mean, std, np.float16),
+        ToTensor(),
+        ToTorchImage(),
+    ]
+    return Loader(
+        beton,
+        batch_size=_BATCH,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=None if indices is None else np.asarray(indices),
+        pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
+        drop_last=False,
+    )
+
+
+def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Load two epochs, show how they come along, and keep the last batch that is whole."""
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
+    with _progress(console) as progress:
+        for epoch in range(2):
+            task = progress.add_task(f"Epoch {epoch}: crop, flip, cutout, normalise", total=images)
+            for batch, labels in loader:
+                if len(batch) == _BATCH:
+                    kept = batch, labels
+                progress.advance(task, len(batch))
+    if kept is None:
+        raise RuntimeError(f"two epochs of {images} images gave no whole batch of {_BATCH}")
+    return kept
+
+
+def _race(console: Console, photos: Path, beton: Path, classes: tuple[str, ...], rounds: int) -> dict[str, list[Lap]]:
+    from gpubeton.cli.pillow_loader import PillowDataset, pillow_loader
+
+    files = [(path, classes.index(name)) for path, name in list_photos(photos)]
+    ours = _loader(beton, np.tile(np.arange(len(files)), _PASSES))
+    # Not "fork": threads are running by now.
+    usual = pillow_loader(
+        PillowDataset(files, _SIDE, _HOLE), _BATCH, count_cores(), drop_last=False, start_method="spawn"
+    )
+
+    def lap_of(loader: Loader | torch.utils.data.DataLoader[tuple[torch.Tensor, int]]) -> Lap:
+        return time_lap(lambda: sum(len(batch) for batch, _ in loader))
+
+    with _progress(console) as progress:
+        task = progress.add_task("Warming up: the DataLoader starts its processes", total=2 * rounds + 2)
+        contenders = {"gpubeton": lambda: lap_of(ours), "PyTorch DataLoader, Pillow": lambda: lap_of(usual)}
+        race(contenders, 1, lambda _: progress.advance(task))
+        progress.update(task, description="Timing both by turns on the same images")
+        laps = race(contenders, rounds, lambda _: progress.advance(task))
+        progress.update(task, completed=2 * rounds + 2)
+    return laps
+
+
+def _table(laps: dict[str, list[Lap]], images: int) -> Table:
+    cores = count_cores()
+    table = Table(title=f"{images} photos, random crop to {_SIDE}, flip, cutout, normalise to float16; {cores} cores")
+    table.add_column("loader")
+    for heading in ("images/s", "images/s per core", "CPU seconds per 1000 images", "times as fast"):
+        table.add_column(heading, justify="right")
+    for name, own in laps.items():
+        rate, cpu = median_rate(own), median_cpu(own)
+        speed_up = float(np.median(ratios(own, laps["PyTorch DataLoader, Pillow"])))
+        table.add_row(
+            name,
+            f"{rate:,.0f}",
+            f"{rate / cores:,.0f}",
+            "unknown here" if math.isnan(cpu) else f"{cpu:.2f}",
+            f"{speed_up:.1f}",
+        )
+    return table
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console) as progress:
+        yield progress

@@ -1,0 +1,158 @@
+"""A folder of JPEG photographs with the sizes of ImageNet's, one sub-folder per class."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+__all__ = ["PhotoSet", "list_photos", "write_photos"]
+
+#: Class name, package that ships the photograph, and its place there.
+_SOURCES = (
+    ("temple", "sklearn", "datasets/images/china.jpg"),
+    ("flower", "sklearn", "datasets/images/flower.jpg"),
+    ("astronaut", "skimage", "data/astronaut.png"),
+    ("cat", "skimage", "data/chelsea.png"),
+    ("coffee", "skimage", "data/coffee.png"),
+    ("galaxies", "skimage", "data/hubble_deep_field.jpg"),
+    ("motorcycle", "skimage", "data/motorcycle_left.png"),
+    ("retina", "skimage", "data/retina.jpg"),
+    ("rocket", "skimage", "data/rocket.jpg"),
+    ("tissue", "skimage", "data/ihc.png"),
+)
+
+#: (width, height) and how often, after ImageNet: most are 500 wide, few are large, few are small.
+_SIZES = (
+    ((500, 375), 36),
+    ((375, 500), 12),
+    ((500, 333), 12),
+    ((333, 500), 6),
+    ((500, 400), 6),
+    ((400, 300), 8),
+    ((640, 480), 8),
+    ((320, 240), 4),
+    ((250, 250), 4),
+    ((800, 600), 4),
+)
+
+_COMPLETE = "photos.json"
+
+
+@dataclass(frozen=True)
+class PhotoSet:
+    """What `write_photos` makes; two equal sets are the same files.
+
+    Parameters
+    ----------
+    count : int
+        Number of images.
+    quality : tuple of int
+        Lowest and highest JPEG quality; each image draws its own.
+    seed : int
+        Another seed gives other crops of the same photographs.
+    """
+
+    count: int
+    quality: tuple[int, int] = (85, 95)
+    seed: int = 0
+
+
+def list_photos(folder: Path) -> list[tuple[Path, str]]:
+    """List the images of a folder that has one sub-folder per class.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Returns
+    -------
+    list of (Path, str)
+        Each JPEG file and the name of its class, sorted.
+    """
+    return [(path, path.parent.name) for path in sorted(folder.glob("*/*.jpg"))]
+
+
+def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] = lambda: None) -> None:
+    """Crop and vary the sample photographs of scikit-image and scikit-learn into many.
+
+    Each image is a random crop of a photograph, resampled, perhaps mirrored, with some sensor noise, and stored as a
+    baseline JPEG with halved chroma (4:2:0), as cameras and the web do.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they go. If it holds the same set already, nothing is done; if it holds another set, that is replaced.
+    wanted : PhotoSet
+        How many, and how.
+    advance : callable
+        Called once for each image.
+
+    Raises
+    ------
+    FileExistsError
+        If `folder` holds files that did not come from here.
+    ModuleNotFoundError
+        If scikit-image or scikit-learn is not installed.
+    """
+    complete = folder / _COMPLETE
+    if complete.is_file() and json.loads(complete.read_text()) == json.loads(json.dumps(asdict(wanted))):
+        return
+    if folder.exists():
+        if not complete.exists() and any(folder.iterdir()):
+            raise FileExistsError(f"{folder}: holds files that are not the demo's. Name an empty or a new folder.")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    complete.write_text("{}")
+    photographs = list(_open_photographs())
+
+    def write(number: int) -> None:
+        rng = np.random.default_rng((wanted.seed, number))
+        name, photograph = photographs[int(rng.integers(len(photographs)))]
+        image = _vary(photograph, rng)
+        quality = int(rng.integers(wanted.quality[0], wanted.quality[1] + 1))
+        path = folder / name / f"{number:06d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        image.save(path, quality=quality, subsampling="4:2:0")
+
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(write, range(wanted.count)):
+            advance()
+    complete.write_text(json.dumps(asdict(wanted)))
+
+
+def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
+    for name, package, place in _SOURCES:
+        found = find_spec(package)
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError(
+                f"the photographs come with {package}, which is not installed. Try: pip install 'gpubeton[demo]'",
+                name=package,
+            )
+        with Image.open(Path(found.origin).parent / place) as image:
+            yield name, image.convert("RGB")
+
+
+def _vary(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
+    weights = np.array([weight for _, weight in _SIZES], np.float64)
+    width, height = _SIZES[int(rng.choice(len(_SIZES), p=weights / weights.sum()))][0]
+    width, height = width + int(rng.integers(-12, 13)), height + int(rng.integers(-12, 13))
+    magnification = rng.uniform(0.9, 1.6)
+    crop_width = min(photograph.width, int(width / magnification))
+    crop_height = min(photograph.height, int(height / magnification))
+    left = int(rng.integers(photograph.width - crop_width + 1))
+    top = int(rng.integers(photograph.height - crop_height + 1))
+    box = (left, top, left + crop_width, top + crop_height)
+    image = photograph.resize((width, height), Image.Resampling.BICUBIC, box=box)
+    if rng.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    noise = rng.normal(0, 3, (height, width, 1))
+    return Image.fromarray(np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8))

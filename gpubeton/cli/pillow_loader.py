@@ -1,0 +1,120 @@
+"""The usual way: a PyTorch DataLoader whose worker processes decode and augment with Pillow.
+
+Random crops, resizing, flips and normalisation are done as torchvision's transforms do them on Pillow images, call by
+call, so that this stands for `torchvision.transforms` without needing torchvision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+__all__ = ["MEAN", "STD", "PillowDataset", "pillow_loader"]
+
+#: ImageNet's, for pixels from 0 to 1.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
+    """Image files, randomly cropped, mirrored and normalised one by one.
+
+    Parameters
+    ----------
+    files : sequence of (Path, int)
+        Each image file and its label.
+    size : int
+        Side of the result in pixels.
+    cutout : int
+        Side of a square that is painted with the mean colour; 0 for none.
+    """
+
+    def __init__(self, files: Sequence[tuple[Path, int]], size: int = 224, cutout: int = 0) -> None:
+        self.files = [(str(path), label) for path, label in files]
+        self.size = size
+        self.cutout = cutout
+        self.mean = torch.tensor(MEAN)[:, None, None]
+        self.std = torch.tensor(STD)[:, None, None]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        """Decode and augment one image: float32, (3, size, size)."""
+        path, label = self.files[index]
+        with open(path, "rb") as file, Image.open(file) as opened:
+            image = opened.convert("RGB")
+        left, top, width, height = _random_crop(*image.size)
+        image = image.crop((left, top, left + width, top + height))
+        image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        if torch.rand(1) < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        pixels = torch.from_numpy(np.array(image, copy=True)).permute(2, 0, 1).contiguous()
+        pixels = pixels.to(torch.float32).div(255).sub_(self.mean).div_(self.std)
+        if self.cutout:
+            y, x = (int(torch.randint(self.size - self.cutout + 1, (1,))) for _ in range(2))
+            pixels[:, y : y + self.cutout, x : x + self.cutout] = 0
+        return pixels, label
+
+
+def pillow_loader(
+    dataset: PillowDataset, batch_size: int, num_workers: int, *, drop_last: bool, start_method: str | None = None
+) -> DataLoader[tuple[torch.Tensor, int]]:
+    """Make a shuffling DataLoader that gives float16 channels_last batches.
+
+    Parameters
+    ----------
+    dataset : PillowDataset
+        The images.
+    batch_size : int
+        Images of a batch.
+    num_workers : int
+        Worker processes; they stay from epoch to epoch.
+    drop_last : bool
+        Whether a smaller last batch is left out.
+    start_method : {"fork", "forkserver", "spawn"}, optional
+        How the worker processes start.
+
+    Returns
+    -------
+    DataLoader
+        Gives batches of images, (N, 3, H, W), and labels, int64 (N,).
+    """
+    return DataLoader(
+        dataset,
+        batch_size=batch_size,
+        shuffle=True,
+        num_workers=num_workers,
+        drop_last=drop_last,
+        collate_fn=_collate,
+        persistent_workers=True,
+        multiprocessing_context=start_method,
+    )
+
+
+def _collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
+    images, labels = default_collate(samples)
+    # In the worker: it is one more core's work there, and half the bytes that go to the main process.
+    return [images.to(torch.float16, memory_format=torch.channels_last), labels]
+
+
+def _random_crop(width: int, height: int) -> tuple[int, int, int, int]:
+    """Draw a crop box as torchvision's RandomResizedCrop does: left, top, width, height."""
+    area = width * height
+    low, high = math.log(3 / 4), math.log(4 / 3)
+    for _ in range(10):
+        target = area * torch.empty(1).uniform_(0.08, 1.0).item()
+        aspect = math.exp(torch.empty(1).uniform_(low, high).item())
+        crop_width, crop_height = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            top = int(torch.randint(0, height - crop_height + 1, size=(1,)).item())
+            left = int(torch.randint(0, width - crop_width + 1, size=(1,)).item())
+            return left, top, crop_width, crop_height
+    crop_width, crop_height = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
