@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.fields import FloatField, IntField
+from gpubeton.fields.decoders import FloatDecoder, IntDecoder
+from gpubeton.pipeline.state import State
+from tests.fields.room import encode
+
+NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"), [(3, 3), (3.7, 3), (-3.7, -3), (True, 1), (np.int32(7), 7), (-(2**63), -(2**63))]
+)
+def test_an_integer_is_stored_as_ffcv_stores_it(value, stored):
+    assert encode(IntField(), value) == (stored, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(2**63, OverflowError), (None, TypeError), ("a", ValueError), (float("nan"), ValueError)]
+)
+def test_what_is_no_integer_is_refused(value, error):
+    with pytest.raises(error):
+        encode(IntField(), value)
+
+
+@pytest.mark.parametrize("value", [0.1, -0.0, float("inf"), 5e-324, 3])
+def test_a_float_keeps_every_bit(value):
+    stored, _ = encode(FloatField(), value)
+    assert stored.tobytes() == np.float64(value).tobytes()
+
+
+@pytest.mark.parametrize(("decoder", "dtype"), [(IntDecoder(), "int64"), (FloatDecoder(), "float64")])
+def test_numbers_come_back_one_to_a_row(decoder, dtype):
+    rows = np.arange(4, dtype=dtype)
+    decoded = decoder.decode(rows, None)
+    assert (decoded.shape, decoded.dtype) == ((4, 1), dtype)
+    assert not np.shares_memory(decoded, rows)
+    state, memory = decoder.declare_state_and_memory(NOTHING)
+    assert (state.shape, state.dtype, memory) == ((1,), np.dtype(dtype), None)

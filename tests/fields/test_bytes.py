@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields import BytesField
+from gpubeton.fields.decoders import BytesDecoder
+from gpubeton.pipeline.state import State
+from tests.fields.room import encode, gather_from
+
+NOTHING = State(jit_mode=True, device="cpu", shape=(), dtype=None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"abc",
+        bytearray(b"abc"),
+        memoryview(b"abc"),
+        np.frombuffer(b"abc", np.uint8),
+        np.array([97, 98, 99]),
+        np.array([97.0, 98.0, 99.0]),
+        np.frombuffer(b"a.b.c.", np.uint8)[::2],
+    ],
+)
+def test_bytes_are_stored_however_they_are_given(value):
+    row, region = encode(BytesField(), value)
+    assert (region, row["ptr"], row["size"]) == (b"abc", 1000, 3)
+
+
+def test_no_bytes_are_a_value_too():
+    row, region = encode(BytesField(), b"")
+    assert (region, row["size"]) == (b"", 0)
+
+
+@pytest.mark.parametrize("value", [[1, 2], "text", 3, None])
+def test_what_is_neither_bytes_nor_an_array_is_refused(value):
+    with pytest.raises(TypeError, match="bytes or a 1-dimensional uint8 array"):
+        encode(BytesField(), value)
+
+
+@pytest.mark.parametrize("value", [np.zeros((2, 2), np.uint8), np.uint8(3) + np.zeros((), np.uint8)])
+def test_only_one_dimension_is_accepted(value):
+    with pytest.raises((ValueError, TypeError)):
+        encode(BytesField(), value)
+
+
+@pytest.mark.parametrize("value", [np.array([256]), np.array([-1]), np.array([0.5]), np.array(["a"])])
+def test_numbers_that_are_no_bytes_are_refused_instead_of_cut(value):
+    with pytest.raises(ValueError, match="no bytes"):
+        encode(BytesField(), value)
+
+
+def test_rows_are_as_long_as_the_longest_value_and_zero_behind_each():
+    decoder = BytesDecoder()
+    decoder.accept_extent(5)
+    assert decoder.declare_state_and_memory(NOTHING)[0].shape == (5,)
+    decoded = decoder.decode(np.zeros(2, BytesField().metadata_type), gather_from([b"abc", b""]))
+    assert decoded.tolist() == [[97, 98, 99, 0, 0], [0] * 5]
+
+
+def test_a_decoder_outside_a_loader_says_what_it_lacks():
+    with pytest.raises(PipelineError, match="BytesDecoder has not been told the longest value: use it in a Loader"):
+        BytesDecoder().declare_state_and_memory(NOTHING)
+    with pytest.raises(PipelineError, match=r"the loader calls decode\(\)"):
+        BytesDecoder().generate_code()

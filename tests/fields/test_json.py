@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.fields import JSONField
+from gpubeton.fields.decoders import JSONDecoder
+from tests.fields.room import encode, gather_from
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=4))
+def test_what_was_stored_is_unpacked(values):
+    texts = [encode(JSONField(), value)[1] for value in values]
+    decoder = JSONDecoder()
+    decoder.accept_extent(max(map(len, texts)))
+    rows = decoder.decode(np.zeros(len(values), JSONField().metadata_type), gather_from(texts))
+    assert JSONField.unpack(rows) == values
+    assert JSONField.unpack(torch.from_numpy(rows)) == values
+    assert JSONField.unpack(rows[0]) == values[0]
+
+
+def test_text_ends_with_a_zero_that_counts():
+    row, region = encode(JSONField(), {"a": "\0"})
+    assert region == b'{"a": "\\u0000"}\0'
+    assert row["size"] == len(region)
+
+
+def test_not_a_number_is_stored_as_ffcv_does():
+    _, region = encode(JSONField(), float("nan"))
+    assert region == b"NaN\0"
+    assert math.isnan(JSONField.unpack(np.frombuffer(region, np.uint8)))
+
+
+def test_what_json_cannot_say_is_refused():
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        encode(JSONField(), {1, 2})
+
+
+def test_a_row_that_is_no_json_is_a_value_error():
+    with pytest.raises(ValueError, match="Expecting"):
+        JSONField.unpack(np.zeros(4, np.uint8))

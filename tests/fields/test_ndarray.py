@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from gpubeton.errors import FieldArgumentsError
+from gpubeton.fields import NDArrayField, TorchTensorField
+from gpubeton.fields.decoders import NDArrayDecoder
+from gpubeton.pipeline.state import State
+from tests.fields.room import encode, gather_from
+
+CODES = ["?", "u1", "i1", "<u2", ">i2", "<i4", ">u4", "<i8", "<f2", ">f2", "<f4", ">f8", "<f8", "<c8", ">c16"]
+
+
+def decode(field, regions):
+    decoder = NDArrayDecoder()
+    decoder.accept_field(field)
+    decoder.accept_extent(field.element_size)
+    state, _ = decoder.declare_state_and_memory(State(jit_mode=True, device="cpu", shape=(), dtype=None))
+    decoded = decoder.decode(np.zeros(len(regions), "<u8"), gather_from(regions))
+    assert (state.shape, state.dtype) == (decoded.shape[1:], decoded.dtype)
+    return decoded
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_arrays_come_back_in_the_byte_order_of_the_machine(data):
+    dtype, shape = data.draw(st.sampled_from(CODES)), data.draw(array_shapes(min_dims=0, max_dims=4, max_side=4))
+    value = data.draw(arrays(np.dtype(dtype), shape))
+    field = NDArrayField(dtype, shape)
+    row, region = encode(field, value)
+    assert (row, len(region)) == (1000, value.nbytes)
+    read = NDArrayField.from_binary(np.frombuffer(field.to_binary().tobytes(), np.uint8))
+    decoded = decode(read, [region, region])
+    assert decoded.dtype.isnative
+    assert decoded.shape == (2, *shape)
+    assert decoded[1].tobytes() == value.astype(value.dtype.newbyteorder("=")).tobytes()
+    torch.from_numpy(decoded)
+
+
+def test_an_array_is_stored_in_c_order_wherever_it_comes_from():
+    value = np.arange(6, dtype="<i4").reshape(2, 3)
+    for given_value in (value, np.asfortranarray(value), value.astype(">i4"), torch.from_numpy(value)):
+        assert encode(NDArrayField("<i4", (2, 3)), given_value)[1] == value.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (5, 1)])
+def test_axes_of_length_one_may_differ(shape):
+    assert encode(NDArrayField("<f4", (1, 5)), np.ones(shape, "<f4"))[1] == np.ones(5, "<f4").tobytes()
+
+
+def test_a_scalar_is_an_array_of_one():
+    assert encode(NDArrayField("<f4", (1,)), np.float32(3))[1] == np.float32(3).tobytes()
+
+
+@pytest.mark.parametrize("value", [np.ones((3, 2), "<f4"), np.ones(6, "<f4"), np.ones((2, 4), "<f4")])
+def test_another_shape_is_refused(value):
+    with pytest.raises(ValueError, match=r"of shape \(.*made for \(2, 3\); reshape it"):
+        encode(NDArrayField("<f4", (2, 3)), value)
+
+
+@pytest.mark.parametrize("dtype", ["<i4", "<f8", "<f2"])
+def test_another_dtype_is_refused_also_when_it_has_as_many_bytes(dtype):
+    with pytest.raises(ValueError, match="made for float32; convert it"):
+        encode(NDArrayField("<f4", (2, 3)), np.ones((2, 3), dtype))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [("O", (1,)), ("f4,f4", (1,)), ("<f4", (0,)), ("<f4", (1,) * 33)])
+def test_a_field_that_no_file_can_hold_is_refused_when_it_is_made(dtype, shape):
+    with pytest.raises(FieldArgumentsError):
+        NDArrayField(dtype, shape)
+
+
+def test_a_tensor_field_is_an_array_field_of_the_same_type():
+    field = TorchTensorField(torch.float16, (2, 3))
+    assert (field.dtype, field.shape, field.element_size) == (np.dtype("f2"), (2, 3), 12)
+    value = torch.arange(6, dtype=torch.float16).reshape(2, 3)
+    _, region = encode(field, value)
+    read = TorchTensorField.from_binary(np.frombuffer(field.to_binary().tobytes(), np.uint8))
+    assert torch.equal(torch.from_numpy(decode(read, [region])[0]), value)
+
+
+def test_a_type_that_numpy_lacks_is_refused():
+    with pytest.raises(TypeError, match="BFloat16"):
+        TorchTensorField(torch.bfloat16, (1,))

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpubeton.errors import OptionError
+from gpubeton.fields import RGBImageField
+from gpubeton.fields.image_codec import encode_jpeg
+from gpubeton.fields.rgb_image import (
+    CenterCropRGBImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from tests.fields.room import encode
+from tests.golden.make_opencv_writer import picture
+
+PIXELS = picture(60, 90)
+FILE = encode_jpeg(PIXELS, 77)
+
+
+def kind_of(row):
+    return row[["mode", "width", "height"]].item()
+
+
+def progressive():
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "JPEG", progressive=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("value", [PIXELS, Image.fromarray(PIXELS)])
+def test_raw_pixels_are_stored_row_by_row(value):
+    row, region = encode(RGBImageField("raw"), value)
+    assert kind_of(row) == (1, 90, 60)
+    assert region == PIXELS.tobytes()
+
+
+def test_jpeg_has_the_quality_asked_for():
+    row, region = encode(RGBImageField("jpg", jpeg_quality=50), PIXELS)
+    assert kind_of(row) == (0, 90, 60)
+    assert region == encode_jpeg(PIXELS, 50)
+
+
+def test_a_jpeg_file_that_fits_is_taken_over_as_it_is(tmp_path):
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(FILE)
+    for value in (FILE, path, str(path)):
+        for limit in (None, 90, 500):
+            row, region = encode(RGBImageField("jpg", limit), value)
+            assert kind_of(row) == (0, 90, 60)
+            assert region == FILE
+
+
+def test_a_gray_jpeg_file_is_taken_over_too():
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).convert("L").save(file, "JPEG")
+    assert encode(RGBImageField("jpg"), file.getvalue())[1] == file.getvalue()
+
+
+def test_a_jpeg_file_that_is_too_large_is_reduced_and_encoded():
+    row, region = encode(RGBImageField("jpg", 45), FILE)
+    assert kind_of(row) == (0, 45, 30)
+    reduced = encode(RGBImageField("raw", 45), np.asarray(Image.open(io.BytesIO(FILE))))[1]
+    assert region == encode_jpeg(np.frombuffer(reduced, np.uint8).reshape(30, 45, 3), 90)
+
+
+def test_a_progressive_file_is_encoded_as_baseline():
+    row, region = encode(RGBImageField("jpg"), progressive())
+    assert kind_of(row) == (0, 90, 60)
+    assert region == encode_jpeg(np.asarray(Image.open(io.BytesIO(progressive()))), 90)
+
+
+def test_a_file_of_another_kind_is_encoded():
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG")
+    assert encode(RGBImageField("jpg"), file.getvalue())[1] == encode_jpeg(PIXELS, 90)
+
+
+@pytest.mark.parametrize("value", [FILE, progressive()])
+def test_raw_pixels_come_from_files_too(value):
+    row, region = encode(RGBImageField("raw"), value)
+    assert kind_of(row) == (1, 90, 60)
+    assert region == np.asarray(Image.open(io.BytesIO(value))).tobytes()
+
+
+def test_a_jpeg_file_cut_short_is_an_error_when_written():
+    with pytest.raises(OSError, match="truncated"):
+        encode(RGBImageField("jpg"), FILE[: len(FILE) // 2])
+
+
+@pytest.mark.parametrize("value", [PIXELS, FILE])
+@pytest.mark.parametrize(("threshold", "mode"), [(PIXELS.nbytes, 1), (PIXELS.nbytes - 1, 0), (None, 1)])
+def test_smart_compresses_what_is_strictly_larger_than_the_threshold(value, threshold, mode):
+    row, region = encode(RGBImageField("smart", smart_threshold=threshold), value)
+    assert row["mode"] == mode
+    assert len(region) == PIXELS.nbytes if mode else region[:2] == b"\xff\xd8"
+
+
+def modes(share, seed, samples=range(400)):
+    field = RGBImageField("proportion", compress_probability=share, seed=seed)
+    pixels = picture(2, 2)
+    return [int(encode(field, pixels, sample)[0]["mode"]) for sample in samples]
+
+
+def test_a_proportion_depends_on_seed_and_sample_alone():
+    drawn = modes(0.25, seed=3)
+    assert 60 < drawn.count(0) < 140
+    assert modes(0.25, seed=3, samples=range(399, -1, -1)) == drawn[::-1]
+    assert modes(0.25, seed=4) != drawn
+
+
+@pytest.mark.parametrize(("share", "mode"), [(0, 1), (1, 0)])
+def test_a_proportion_of_none_or_all_is_exact(share, mode):
+    assert set(modes(share, seed=0, samples=range(50))) == {mode}
+
+
+def test_sides_beyond_16_bits_are_refused_instead_of_cut():
+    with pytest.raises(ValueError, match=r"1 x 65536 pixels.*65535; use max_resolution"):
+        encode(RGBImageField("raw"), np.zeros((1, 65536, 3), np.uint8))
+    assert kind_of(encode(RGBImageField("raw"), np.zeros((1, 65535, 3), np.uint8))[0]) == (1, 65535, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"write_mode": "jpeg"},
+        {"max_resolution": 0},
+        {"jpeg_quality": 0},
+        {"jpeg_quality": 101},
+        {"compress_probability": 1.5},
+        {"seed": -1},
+    ],
+)
+def test_arguments_out_of_range_are_refused_when_the_field_is_made(arguments):
+    with pytest.raises(OptionError, match=f"{next(iter(arguments))} is"):
+        RGBImageField(**arguments)
+
+
+def test_the_arguments_stand_in_the_order_of_ffcv():
+    field = RGBImageField("smart", 256, 1000, 80, 0.25)
+    assert (field.write_mode, field.max_resolution, field.smart_threshold) == ("smart", 256, 1000)
+    assert (field.jpeg_quality, field.proportion) == (80, 0.25)
+
+
+def test_the_decoders_are_found_beside_the_field():
+    assert RGBImageField().get_decoder_class() is SimpleRGBImageDecoder
+    assert CenterCropRGBImageDecoder((8, 8), 1.0).output_size == (8, 8)
+    assert RandomResizedCropRGBImageDecoder((8, 8)).output_size == (8, 8)
