@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import commit, describe_machine
+from gpubeton import __version__
 
 __all__ = ["RESULTS", "latest", "save"]
 
@@ -35,7 +35,7 @@ def save(kind: str, measured: dict[str, Any], folder: Path = RESULTS) -> Path:
     result: dict[str, Any] = {
         "kind": kind,
         "made": now.isoformat(timespec="seconds"),
-        "gpubeton": {"version": version("gpubeton"), "commit": commit()},
+        "gpubeton": {"version": __version__, "commit": commit()},
         "machine": describe_machine(),
         **measured,
     }

@@ -7,6 +7,24 @@ and `gpubeton.transforms`.
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpubeton.loader import Loader
+    from gpubeton.writer import DatasetWriter
+
+__all__ = ["DatasetWriter", "Loader", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Loader":
+        from gpubeton.loader import Loader
+
+        return Loader
+    if name == "DatasetWriter":
+        from gpubeton.writer import DatasetWriter
+
+        return DatasetWriter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

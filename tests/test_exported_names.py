@@ -1,0 +1,94 @@
+"""What users import, and what that costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpubeton
+from tests.golden_files import save
+from tests.public_names import FFCV, PUBLIC
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("module", FFCV)
+def test_what_ffcv_exports_stands_under_the_same_path(module: str) -> None:
+    ours = importlib.import_module(f"gpubeton.{module}")
+    assert [name for name in FFCV[module] if not hasattr(ours, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, names in FFCV.items() for name, given in names.items() if given]
+)
+def test_arguments_are_ffcvs_in_ffcvs_order_and_ours_come_after_them(module: str, name: str) -> None:
+    found = list(inspect.signature(getattr(importlib.import_module(f"gpubeton.{module}"), name)).parameters.values())
+    expected = FFCV[module][name]
+    same = [written(ours, "=" in theirs) for ours, theirs in zip(found, expected, strict=False)]
+    assert same == list(expected)
+    assert [ours.name for ours in found[len(expected) :] if ours.default is ours.empty] == []
+
+
+def written(parameter: inspect.Parameter, with_default: bool) -> str:
+    default = repr(parameter.default) if isinstance(parameter.default, str) else str(parameter.default)
+    return f"{parameter.name}={default}" if with_default else parameter.name
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_what_a_public_module_says_to_export_is_there(module: str) -> None:
+    found = importlib.import_module(module)
+    exported = getattr(found, "__all__", [])
+    assert exported or not hasattr(found, "__path__"), f"{module} is a package without __all__"
+    assert [name for name in exported if not hasattr(found, name)] == []
+
+
+def test_the_package_itself_exports_loader_and_writer() -> None:
+    from gpubeton.loader import Loader
+    from gpubeton.writer import DatasetWriter
+
+    assert gpubeton.Loader is Loader
+    assert gpubeton.DatasetWriter is DatasetWriter
+    with pytest.raises(AttributeError, match="no attribute 'Lader'"):
+        _ = gpubeton.Lader
+
+
+@pytest.mark.parametrize("module", ["gpubeton", "gpubeton.errors", "gpubeton.format", "gpubeton.cli"])
+def test_light_imports_stay_light(module: str) -> None:
+    loaded = run(f"import {module}, sys; print(sorted(sys.modules))")
+    assert {"torch", "numba", "PIL", "simplejpeg", "rich", "typer"} & set(ast.literal_eval(loaded)) == set()
+
+
+def test_a_header_can_be_read_with_numpy_alone(tmp_path: Path) -> None:
+    path = save("one_int", tmp_path)
+    program = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class Refuse:
+    allowed = {{"numpy", "gpubeton"}} | set(sys.stdlib_module_names)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in self.allowed:
+            raise ModuleNotFoundError(f"{{name}} is not numpy", name=name)
+        return PathFinder.find_spec(name, path, target)
+
+sys.meta_path.insert(0, Refuse())
+from gpubeton.format.header import read_header
+from gpubeton.format.index import Index
+print(read_header({str(path)!r}).num_samples, Index.open({str(path)!r}).num_samples)
+"""
+    assert run(program) == "1 1"
+
+
+def run(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

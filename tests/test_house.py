@@ -1,0 +1,60 @@
+"""The rules of the house that no other tool checks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = sorted((ROOT / "gpubeton").rglob("*.py"))
+ALL = PACKAGE + sorted(path for room in ("benchmarks", "examples", "tests") for path in (ROOT / room).rglob("*.py"))
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+#: Functions that may be longer, and why.
+LONG_FUNCTIONS: dict[str, str] = {}
+
+#: A name that says nothing attracts whatever has no place.
+NAMES_THAT_SAY_NOTHING = {"base_utils", "common", "core", "helper", "helpers", "misc", "tools", "util", "utils"}
+#: FFCV's users import it from there.
+ALLOWED_NAMES = {"gpubeton/transforms/common.py"}
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", ALL, ids=place)
+def test_a_module_has_at_most_400_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_MODULE_LINES
+
+
+@pytest.mark.parametrize("path", ALL, ids=place)
+def test_the_body_of_a_function_has_at_most_60_lines(path: Path) -> None:
+    long = [(name, lines) for name, lines in functions(path) if lines > MAX_FUNCTION_LINES]
+    assert [(name, lines) for name, lines in long if name not in LONG_FUNCTIONS] == []
+
+
+def test_the_list_of_long_functions_holds_no_short_one() -> None:
+    long = {name for path in ALL for name, lines in functions(path) if lines > MAX_FUNCTION_LINES}
+    assert set(LONG_FUNCTIONS) - long == set()
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    named = [
+        place(path) for path in PACKAGE if NAMES_THAT_SAY_NOTHING & set(path.relative_to(ROOT).with_suffix("").parts)
+    ]
+    assert sorted(named) == sorted(ALLOWED_NAMES)
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Give every function's name, as MODULE:NAME, and the lines of its body without the docstring."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            lines = (node.end_lineno or node.lineno) - body[0].lineno + 1 if body else 0
+            yield f"{place(path)}:{node.name}", lines
