@@ -27,6 +27,7 @@ __all__ = ["Processes", "default_start_method"]
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2
 _SECONDS_TO_END = 5.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def default_start_method() -> str | None:
@@ -159,10 +160,14 @@ class Processes:
                     in_hand[number] += 1
 
     def _ready(self) -> list[int]:
-        """Wait for a process that has something to say or has died."""
-        ends = [(pipe, process.sentinel) for pipe, process in zip(self._connections, self._running, strict=True)]
-        ready = wait([end for both in ends for end in both])
-        return [number for number, both in enumerate(ends) if any(end in ready for end in both)]
+        """Wait for processes that have something to say or have died."""
+        ready: list[Any] = []
+        dead: list[int] = []
+        while not ready and not dead:
+            # Death shows at once by the end of the pipe, unless a process that the dataset started holds it open.
+            ready = wait(self._connections, _SECONDS_BETWEEN_LOOKS)
+            dead = [number for number, process in enumerate(self._running) if not process.is_alive()]
+        return [number for number, pipe in enumerate(self._connections) if pipe in ready or number in dead]
 
     def _send(self, number: int, message: Encode | Write) -> None:
         try:
@@ -175,7 +180,6 @@ class Processes:
     def _receive(self, number: int) -> Encoded | Written:
         connection, process = self._connections[number], self._running[number]
         try:
-            # A dead process's end of the pipe may be held open by a process that the dataset started.
             if not process.is_alive() and not connection.poll():
                 raise EOFError
             message = connection.recv()

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+import pytest
+
+from gpubeton.errors import StorageError
+from gpubeton.writing.atomic_file import AtomicFile
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def leave_behind(folder, name):
+    """What a killed process leaves: its file, no longer locked."""
+    path = folder / f".{name}.0123456789abcdef.partial"
+    path.write_bytes(b"half")
+    return path
+
+
+def test_nothing_has_the_name_before_the_commit(tmp_path):
+    path = tmp_path / "data.beton"
+    with AtomicFile(path) as file:
+        file.write(0, b"abc")
+        assert names(tmp_path) == [file.temporary.name]
+        assert file.temporary.name.startswith(".data.beton.")
+        file.commit()
+        assert names(tmp_path) == ["data.beton"]
+    assert path.read_bytes() == b"abc"
+
+
+def test_an_older_file_stays_until_the_commit(tmp_path):
+    path = tmp_path / "data.beton"
+    path.write_bytes(b"old")
+    with AtomicFile(path) as file:
+        file.write(0, b"new one")
+        assert path.read_bytes() == b"old"
+        file.commit()
+    assert path.read_bytes() == b"new one"
+
+
+def write_and(path, action, offset=0, content=b"half"):
+    with AtomicFile(path) as file:
+        file.write(offset, content)
+        action(file)
+
+
+def throw(error):
+    raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_exception_leaves_the_older_file_and_nothing_else(error, tmp_path):
+    path = tmp_path / "data.beton"
+    path.write_bytes(b"old")
+    with pytest.raises(error):
+        write_and(path, lambda _: throw(error))
+    assert names(tmp_path) == ["data.beton"]
+    assert path.read_bytes() == b"old"
+
+
+def test_parts_are_written_anywhere_and_the_gaps_are_zeros(tmp_path):
+    path = tmp_path / "data.beton"
+    with AtomicFile(path) as file:
+        file.write(6, memoryview(b"de"))
+        file.write(0, b"abc")
+        file.commit()
+    assert path.read_bytes() == b"abc\0\0\0de"
+
+
+def test_a_leftover_of_a_killed_process_is_removed(tmp_path):
+    leave_behind(tmp_path, "data.beton")
+    with AtomicFile(tmp_path / "data.beton") as file:
+        assert names(tmp_path) == [file.temporary.name]
+
+
+def test_files_of_other_names_are_no_leftovers(tmp_path):
+    others = [leave_behind(tmp_path, name) for name in ("other.beton", "data.beton.beton", "data")]
+    others += [tmp_path / "data.beton.partial", tmp_path / ".data.beton.abc.partial"]
+    for other in others:
+        other.write_bytes(b"")
+    with AtomicFile(tmp_path / "data.beton"):
+        pass
+    assert names(tmp_path) == sorted(other.name for other in others)
+
+
+def test_two_at_once_leave_each_other_alone(tmp_path):
+    path = tmp_path / "data.beton"
+    with AtomicFile(path) as first, AtomicFile(path) as second:
+        first.write(0, b"first")
+        second.write(0, b"second")
+        first.commit()
+        second.commit()
+    assert path.read_bytes() == b"second"
+    assert names(tmp_path) == ["data.beton"]
+
+
+def test_a_file_taken_for_a_leftover_at_birth_is_made_anew(tmp_path, monkeypatch):
+    taken = []
+    flock = fcntl.flock
+
+    def steal_first(descriptor, operation):
+        if not taken:
+            taken.append(descriptor)
+            next(tmp_path.iterdir()).unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", steal_first)
+    with AtomicFile(tmp_path / "data.beton") as file:
+        file.commit()
+    assert taken
+    assert names(tmp_path) == ["data.beton"]
+
+
+def test_a_file_system_without_locks_is_written_to_and_keeps_its_leftovers(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOTSUP, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    leftover = leave_behind(tmp_path, "data.beton")
+    with AtomicFile(tmp_path / "data.beton") as file:
+        file.commit()
+    assert names(tmp_path) == [leftover.name, "data.beton"]
+
+
+def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "data.beton"
+    link.symlink_to(tmp_path / "disk" / "real.beton")
+    with AtomicFile(link) as file:
+        file.write(0, b"abc")
+        file.commit()
+    assert link.is_symlink()
+    assert (tmp_path / "disk" / "real.beton").read_bytes() == b"abc"
+
+
+def test_the_longest_name_still_has_room_for_the_addition(tmp_path):
+    path = tmp_path / ("x" * 255)
+    with AtomicFile(path) as file:
+        file.commit()
+    assert names(tmp_path) == [path.name]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"nowhere.data\.beton: no file can be written here: No such") as caught:
+        AtomicFile(tmp_path / "nowhere" / "data.beton")
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, content, offset: pwrite(descriptor, content[:2], offset))
+    path = tmp_path / "data.beton"
+    with AtomicFile(path) as file:
+        file.write(1, b"abcde")
+        file.commit()
+    assert path.read_bytes() == b"\0abcde"
+
+
+def test_a_full_disk_is_an_error_with_the_number_of_the_system(tmp_path, monkeypatch):
+    path = tmp_path / "data.beton"
+    path.write_bytes(b"old")
+
+    def full(descriptor, content, offset):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageError, match=r"3 bytes could not be written at 7: No space left.*untouched") as caught:
+        write_and(path, lambda _: None, 7, b"abc")
+    assert caught.value.errno == errno.ENOSPC
+    assert names(tmp_path) == ["data.beton"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_disk_that_fails_to_sync_is_reported(number, tmp_path, monkeypatch):
+    path = tmp_path / "data.beton"
+    calls = []
+
+    def fail(descriptor):
+        calls.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if len(calls) == number:
+            raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match="could not be completed: broken"):
+        write_and(path, AtomicFile.commit)
+    # First the file, then, when it has its name, the folder.
+    assert calls == [False, True][:number]
+    assert names(tmp_path) == (["data.beton"] if number == 2 else [])
+
+
+def test_the_new_file_has_the_rights_that_the_user_s_mask_leaves(tmp_path):
+    mask = os.umask(0o027)
+    try:
+        with AtomicFile(tmp_path / "data.beton") as file:
+            file.commit()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "data.beton").stat().st_mode) == 0o640

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import RegionTooLargeError, SampleError
+from gpubeton.fields import BytesField, IntField
+from gpubeton.fields.base import ARG_TYPE, Field
+from gpubeton.writing.chunk import encode_chunk
+
+FIELDS = {"blob": BytesField(), "label": IntField()}
+PAGE = 1 << 21
+
+
+def encode(dataset, fields=None, indices=None, first_row=0):
+    return encode_chunk(dataset, fields or FIELDS, indices or range(len(dataset)), first_row, PAGE)
+
+
+def settle(chunk, offset, fields):
+    return [(place, region.tobytes()) for place, region in chunk.settle(np.array(offset, np.uint64), fields)]
+
+
+def test_pointers_become_offsets_once_samples_are_placed():
+    chunk = encode([(b"abc", 7), (b"", 8), (b"de", 9)])
+    assert chunk.extent.sizes.tolist() == [3, 0, 2]
+    assert settle(chunk, [100, 103, 200], list(FIELDS.values())) == [(100, b"abc"), (103, b""), (200, b"de")]
+    assert chunk.metadata["f0"].tolist() == [(100, 3), (103, 0), (200, 2)]
+    assert chunk.metadata["f1"].tolist() == [7, 8, 9]
+
+
+class ManyField(Field):
+    """Several regions, pointed to from inside a struct: also into a region and to its end."""
+
+    metadata_type = np.dtype([("count", "<u2"), ("starts", "<u8", (2,)), ("inside", "<i8"), ("end", "<u8")])
+    from_binary = staticmethod(lambda _: ManyField())
+    get_decoder_class = None
+
+    def to_binary(self):
+        return np.zeros(1, ARG_TYPE)[0]
+
+    def encode(self, destination, value, malloc):
+        destination["count"] = len(value)
+        for number, part in enumerate(value):
+            pointer, region = malloc(len(part))
+            assert not region.any()
+            region[:] = np.frombuffer(part, np.uint8)
+            destination["starts"][0, number] = pointer
+        destination["inside"] = pointer + 1
+        destination["end"] = pointer + len(part)
+
+
+def test_pointers_of_a_users_field_are_found_wherever_they_stand():
+    fields = {"a": ManyField(), "b": ManyField()}
+    chunk = encode([((b"abc", b"de"), (b"f",)), ((b"g", b"hi"), (b"jk", b"l"))], fields)
+    placed = dict(settle(chunk, [100, 500], list(fields.values())))
+    assert placed == {100: b"abc", 103: b"de", 105: b"f", 500: b"g", 501: b"hi", 503: b"jk", 505: b"l"}
+    for column, starts, ends in [
+        ("f0", [[100, 103], [500, 501]], [105, 503]),
+        ("f1", [[105, 0], [503, 505]], [106, 506]),
+    ]:
+        assert chunk.metadata[column]["starts"].tolist() == starts
+        assert chunk.metadata[column]["end"].tolist() == ends
+    assert chunk.metadata["f0"]["inside"].tolist() == [104, 502]
+
+
+def test_an_integer_that_looks_like_a_pointer_stays_what_it_is():
+    lookalike = 0x7BE7 << 48
+    chunk = encode([(b"abc", lookalike)])
+    settle(chunk, [100], list(FIELDS.values()))
+    assert chunk.metadata["f1"].tolist() == [lookalike]
+
+
+def test_a_pointer_of_another_sample_is_a_number_like_any_other():
+    seen = []
+
+    class Nosy(BytesField):
+        def encode(self, destination, value, malloc):
+            pointer, _ = malloc(1)
+            seen.append(pointer)
+            destination["ptr"], destination["size"] = seen[0], 1
+
+    chunk = encode([(0,), (0,)], {"x": Nosy()})
+    settle(chunk, [100, 200], [Nosy()])
+    assert chunk.metadata["f0"]["ptr"].tolist() == [100, seen[0]]
+
+
+def test_chunks_without_regions_have_nothing_to_settle():
+    chunk = encode([(1,), (2,)], {"x": IntField()})
+    assert settle(chunk, [0, 0], [IntField()]) == []
+
+
+def test_samples_may_be_mappings():
+    chunk = encode([{"label": 3, "blob": b"a", "more": None}])
+    assert chunk.metadata["f1"].tolist() == [3]
+
+
+def test_values_behind_the_last_field_are_ignored_as_in_ffcv():
+    assert encode([(b"a", 1, "more")]).metadata["f1"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ((b"a",), "1 values for 2 fields"),
+        ({"label": 3}, "a mapping without 'blob'"),
+        ("abc", "a str, expected a tuple of 2 values for 'blob', 'label'"),
+        (3, "a int, expected a tuple"),
+    ],
+)
+def test_samples_that_do_not_match_the_fields_are_named(sample, message):
+    with pytest.raises(SampleError, match=rf"sample 0 \(row 10 of the file\): {message}") as caught:
+        encode([sample], first_row=10)
+    assert caught.value.sample == 0
+
+
+def test_an_array_with_one_number_per_field_is_a_sample():
+    chunk = encode(np.array([[1, 2], [3, 4]]), {"x": IntField(), "y": IntField()})
+    assert chunk.metadata["f1"].tolist() == [2, 4]
+
+
+def test_a_dataset_that_raises_is_named_with_the_index_that_it_was_asked_for():
+    with pytest.raises(
+        SampleError, match=r"sample 5 \(row 11 of the file\): the dataset raised: KeyError: 5"
+    ) as caught:
+        encode({3: (b"a", 1)}, indices=[3, 5], first_row=10)
+    assert caught.value.sample == 5
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_value_that_its_field_refuses_is_named_with_the_field():
+    with pytest.raises(SampleError, match=r"sample 1 .*field 'label': OverflowError: .*too (large|big)"):
+        encode([(b"a", 1), (b"a", 2**63)])
+
+
+@pytest.mark.parametrize(
+    ("size", "advice"),
+    [
+        (PAGE + 1, rf"{PAGE + 1} bytes, but a page has {PAGE}\. Use page_size={2 * PAGE}\."),
+        (5 * PAGE, "page_size=16777216"),
+    ],
+)
+def test_a_sample_larger_than_a_page_names_the_page_that_would_do(size, advice):
+    with pytest.raises(RegionTooLargeError, match=rf"sample 1 .*{advice}") as caught:
+        encode([(b"", 0), (bytes(size), 1)])
+    assert caught.value.sample == 1
+
+
+def test_a_sample_of_exactly_one_page_is_accepted():
+    assert encode([(bytes(PAGE), 0)]).extent.sizes.tolist() == [PAGE]
+
+
+def test_a_sample_that_no_page_can_hold_is_to_be_split():
+    class Huge(BytesField):
+        def encode(self, destination, value, malloc):
+            malloc(3 << 30)
+
+    with pytest.raises(RegionTooLargeError, match="split the sample"):
+        encode([(0,)], {"x": Huge()})
+
+
+def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
+    rows = []
+    with pytest.raises(SampleError):
+        encode_chunk([(b"a", 1)], FIELDS, [0, 1], 7, PAGE, rows.append)
+    assert rows == [7, 8]

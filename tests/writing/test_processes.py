@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
+from gpubeton.fields import BytesField, IntField
+from gpubeton.writing import encoder as encoder_module
+from gpubeton.writing.encoder import Job, Task
+from gpubeton.writing.processes import Processes
+
+FIELDS = {"blob": BytesField(), "label": IntField()}
+
+
+class Numbers:
+    """Samples that can do something on the way; at module level, so that spawned processes find it."""
+
+    def __init__(self, actions=None):
+        self.actions = actions or {}
+
+    def __getitem__(self, index):
+        if index in self.actions:
+            self.actions[index](index)
+        return index.to_bytes(4, "little"), index
+
+
+def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, place=None):
+    """Write `count` samples one after the other; give the tasks in the order of placing, and the file."""
+    file = tmp_path / "file"
+    file.touch()
+    placed, written = [], []
+
+    def in_order(task, extent):
+        placed.append(task.start)
+        return np.arange(task.start, task.stop, dtype=np.uint64) * 4 + 1000
+
+    job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
+    tasks = (Task(start, min(start + chunk, count)) for start in range(0, count, chunk))
+    with Processes(job, workers, start_method) as processes:
+        processes.run(tasks, place or in_order, lambda task: written.append(task.start))
+    assert sorted(written) == placed == list(range(0, count, chunk))
+    return file.read_bytes()
+
+
+def no_children_left():
+    return not multiprocessing.active_children()
+
+
+def expected(count=12):
+    return b"".join(index.to_bytes(4, "little") for index in range(count))
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_samples_are_written_where_they_are_placed_however_processes_start(start_method, tmp_path):
+    assert run(tmp_path, Numbers(), workers=2, start_method=start_method)[1000:] == expected()
+    assert no_children_left()
+
+
+def test_chunks_are_placed_in_order_although_the_first_comes_last(tmp_path):
+    late = Numbers({0: lambda _: time.sleep(0.3)})
+    assert run(tmp_path, late)[1000:] == expected()
+
+
+def test_more_processes_than_chunks_are_no_matter(tmp_path):
+    assert run(tmp_path, Numbers(), count=3, workers=5)[1000:] == expected(3)
+
+
+class UnpicklableError(Exception):
+    def __init__(self, value):
+        super().__init__("cannot be sent")
+        self.lock = value
+
+
+def throw(error):
+    raise error
+
+
+def test_an_exception_of_the_dataset_arrives_with_sample_and_traceback(tmp_path):
+    with pytest.raises(
+        SampleError, match=r"sample 7 \(row 7 of the file\): the dataset raised: KeyError: 'lost'"
+    ) as caught:
+        run(tmp_path, Numbers({7: lambda _: throw(KeyError("lost"))}))
+    assert caught.value.sample == 7
+    assert "in throw" in str(caught.value.__cause__)
+    assert no_children_left()
+
+
+def test_an_exception_that_cannot_be_sent_arrives_as_text(tmp_path):
+    with pytest.raises(SampleError, match="UnpicklableError: cannot be sent"):
+        run(tmp_path, Numbers({7: lambda _: throw(UnpicklableError(threading.Lock()))}))
+
+
+def test_an_error_outside_a_sample_that_cannot_be_sent_arrives_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoder_module, "write_at", lambda *_: throw(UnpicklableError(threading.Lock())))
+    with pytest.raises(GpubetonError, match="UnpicklableError: cannot be sent"):
+        run(tmp_path, Numbers())
+
+
+def test_a_full_disk_arrives_as_storage_error(tmp_path, monkeypatch):
+    def full(descriptor, content, offset):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        run(tmp_path, Numbers())
+    assert caught.value.errno == errno.ENOSPC
+    assert no_children_left()
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda _: os._exit(3), "exit code 3"),
+        (lambda _: os.kill(os.getpid(), signal.SIGKILL), "signal SIGKILL"),
+        (lambda _: os.kill(os.getpid(), signal.SIGUSR1), "signal SIGUSR1"),
+    ],
+)
+def test_a_process_that_dies_without_a_word_is_reported_with_the_sample_at_hand(end, how, tmp_path):
+    with pytest.raises(
+        WorkerDiedError, match=rf"ended at sample 7 \(row 7 of the file\) without a message: {how}"
+    ) as caught:
+        run(tmp_path, Numbers({7: end}))
+    assert caught.value.sample == 7
+    assert no_children_left()
+
+
+def test_a_process_whose_child_lives_on_is_still_known_to_be_dead(tmp_path):
+    def leave_a_child(_):
+        if os.fork() == 0:
+            time.sleep(3)
+            os._exit(0)
+        os._exit(4)
+
+    with pytest.raises(WorkerDiedError, match="exit code 4"):
+        run(tmp_path, Numbers({5: leave_a_child}))
+
+
+def test_a_process_killed_between_two_samples_names_none(tmp_path):
+    def place(task, extent):
+        for child in multiprocessing.active_children():
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+        return np.zeros(len(extent.counts), np.uint64)
+
+    with pytest.raises(WorkerDiedError, match=r"between two samples.*SIGKILL") as caught:
+        run(tmp_path, Numbers(), count=2, workers=1, place=place)
+    assert caught.value.sample is None
+
+
+def test_an_interrupt_ends_all_processes(tmp_path):
+    def place(task, extent):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Numbers({11: lambda _: time.sleep(60)}), place=place)
+    assert no_children_left()
+
+
+def test_a_dataset_that_ignores_the_request_to_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.writing.processes._SECONDS_TO_END", 0.2)
+
+    def stubborn(_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+
+    with pytest.raises(SampleError):
+        run(tmp_path, Numbers({3: stubborn, 0: lambda _: throw(ValueError)}), workers=2)
+    assert no_children_left()
+
+
+def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path):
+    previous = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with pytest.raises(SampleError):
+            run(tmp_path, Numbers({3: lambda _: time.sleep(60), 0: lambda _: throw(ValueError)}), workers=2)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert no_children_left()
+
+
+def test_what_cannot_be_sent_to_a_spawned_process_is_said(tmp_path):
+    with pytest.raises(OptionError, match=r"cannot be sent to a process that is started by 'spawn'.*num_workers=1"):
+        run(tmp_path, Numbers({7: lambda _: None}), start_method="spawn")
+    assert no_children_left()
