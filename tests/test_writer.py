@@ -131,7 +131,7 @@ def test_the_file_does_not_depend_on_the_number_of_processes_or_the_chunks(tmp_p
     index = Index.open(tmp_path / "data.beton")
     assert regions(index, "blob") == [blob for blob, _, _ in dataset]
     assert set(index.column("image")["mode"].tolist()) == {0, 1}
-    assert len(set(index.sample_pages().tolist())) > 2
+    assert len(set(index.sample_pages().tolist())) > 1
 
 
 def test_empty_values_have_pointers_of_their_own(tmp_path):
