@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ _SIDE = 224
 _HOLE = 64
 #: Passes over the images in a timed lap of gpubeton, so that it takes long enough to be timed.
 _PASSES = 10
+_USUAL = "torch DataLoader, Pillow"
 
 
 def run_demo(folder: Path, images: int, rounds: int) -> None:
@@ -46,11 +49,12 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
     console = Console()
     photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
     with _progress(console) as progress:
-        task = progress.add_task("Photos: crops of the samples of scikit-image and scikit-learn", total=images)
+        task = progress.add_task("Cutting photos", total=images)
         write_photos(photos, PhotoSet(images), lambda: progress.advance(task))
         progress.update(task, completed=images)
     with console.status("Importing torch and numba"):
-        classes = _write_beton(console, photos, beton)
+        import_module("gpubeton.loader")
+    classes = _write_beton(console, photos, beton)
     with console.status("Compiling the decoder for this CPU: about half a minute, once per machine"):
         for _ in _loader(beton, range(_BATCH)):
             pass
@@ -59,7 +63,7 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
     write_contact_sheet_of(sheet, *first, classes)
     laps = _race(console, photos, beton, classes, rounds)
     console.print(_table(laps, images))
-    console.print(f"One augmented batch: [bold]{sheet}[/bold]   The file: [bold]{beton}[/bold]")
+    console.print(f"[bold]{sheet}[/bold] shows an augmented batch, [bold]{beton}[/bold] is the file.")
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
@@ -88,7 +92,7 @@ def _write_beton(console: Console, photos: Path, beton: Path) -> tuple[str, ...]
     from gpubeton.writer import DatasetWriter
 
     fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-    console.print(f"Writing {beton}: the JPEG files go in as they are")
+    console.print(f"Writing {beton}; the JPEG files go in as they are")
     return DatasetWriter(beton, fields).from_image_folder(photos)
 
 
@@ -124,7 +128,7 @@ def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Te
     kept: tuple[torch.Tensor, torch.Tensor] | None = None
     with _progress(console) as progress:
         for epoch in range(2):
-            task = progress.add_task(f"Epoch {epoch}: crop, flip, cutout, normalise", total=images)
+            task = progress.add_task(f"Epoch {epoch}", total=images)
             for batch, labels in loader:
                 if len(batch) == _BATCH:
                     kept = batch, labels
@@ -148,10 +152,10 @@ def _race(console: Console, photos: Path, beton: Path, classes: tuple[str, ...],
         return time_lap(lambda: sum(len(batch) for batch, _ in loader))
 
     with _progress(console) as progress:
-        task = progress.add_task("Warming up: the DataLoader starts its processes", total=2 * rounds + 2)
-        contenders = {"gpubeton": lambda: lap_of(ours), "PyTorch DataLoader, Pillow": lambda: lap_of(usual)}
+        task = progress.add_task("Starting the DataLoader's processes", total=2 * rounds + 2)
+        contenders = {"gpubeton": lambda: lap_of(ours), _USUAL: lambda: lap_of(usual)}
         race(contenders, 1, lambda _: progress.advance(task))
-        progress.update(task, description="Timing both by turns on the same images")
+        progress.update(task, description="Timing both by turns")
         laps = race(contenders, rounds, lambda _: progress.advance(task))
         progress.update(task, completed=2 * rounds + 2)
     return laps
@@ -159,20 +163,16 @@ def _race(console: Console, photos: Path, beton: Path, classes: tuple[str, ...],
 
 def _table(laps: dict[str, list[Lap]], images: int) -> Table:
     cores = count_cores()
-    table = Table(title=f"{images} photos, random crop to {_SIDE}, flip, cutout, normalise to float16; {cores} cores")
-    table.add_column("loader")
-    for heading in ("images/s", "images/s per core", "CPU seconds per 1000 images", "times as fast"):
+    title = f"{images} photos: random crop to {_SIDE}, flip, cutout, float16; {cores} cores"
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("images/s", "per core", "CPU s / 1000 images", "speed"):
         table.add_column(heading, justify="right")
     for name, own in laps.items():
         rate, cpu = median_rate(own), median_cpu(own)
-        speed_up = float(np.median(ratios(own, laps["PyTorch DataLoader, Pillow"])))
-        table.add_row(
-            name,
-            f"{rate:,.0f}",
-            f"{rate / cores:,.0f}",
-            "unknown here" if math.isnan(cpu) else f"{cpu:.2f}",
-            f"{speed_up:.1f}",
-        )
+        known = "" if math.isnan(cpu) else f"{cpu:.2f}"
+        times = statistics.median(ratios(own, laps[_USUAL]))
+        table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
     return table
 
 
