@@ -12,11 +12,11 @@ import numpy as np
 from gpubeton.errors import LoaderClosedError
 from gpubeton.plan.program import ImageProgram
 
-from .fallback import bytes_at, jpeg_size
-from .image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
-from .jpeg.codes import OK, REASONS, WRONG_SIZE
-from .ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
-from .worker import UNDECODABLE, Worker, draw_columns, outputs_of
+from gpubeton.cpu.fallback import bytes_at, jpeg_size
+from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
+from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
+from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
+from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
 
 Array = np.ndarray[Any, Any]
 

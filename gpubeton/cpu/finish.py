@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from .compile import compiled, stage
-from .lanes import F32, I8, I32, Emitter, Lanes, kernel
-from .memory import copy, load_u8, store_i16, store_u8
+from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.lanes import F32, I8, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.memory import copy, load_u8, store_i16, store_u8
 
 # How one row is finished.
 BYTES = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .compile import compiled
-from .memory import clear, copy
+from gpubeton.cpu.compile import compiled
+from gpubeton.cpu.memory import clear, copy
 
 
 @compiled

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
-from .compile import compiled, stage
-from .jpeg.codes import OK, WRONG_SIZE
-from .jpeg.picture import decode_picture
-from .paint import paint
-from .rgb import resample_rgb
+from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
+from gpubeton.cpu.jpeg.picture import decode_picture
+from gpubeton.cpu.paint import paint
+from gpubeton.cpu.rgb import resample_rgb
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0

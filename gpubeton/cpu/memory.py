@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
 
 
 @intrinsic

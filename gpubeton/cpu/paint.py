@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 
-from .compile import stage
-from .memory import store_i16, store_u8
-from .output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
+from gpubeton.cpu.compile import stage
+from gpubeton.cpu.memory import store_i16, store_u8
+from gpubeton.cpu.output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
 
 
 @stage

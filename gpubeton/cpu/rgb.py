@@ -10,12 +10,12 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from .compile import stage
-from .finish import finish_row
-from .lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
-from .memory import copy
-from .output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
-from .taps import effective, fill_axis
+from gpubeton.cpu.compile import stage
+from gpubeton.cpu.finish import finish_row
+from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
+from gpubeton.cpu.memory import copy
+from gpubeton.cpu.output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
+from gpubeton.cpu.taps import effective, fill_axis
 
 # Bytes resampled down at a time, and pixels resampled across.
 _CHUNK = 32
@@ -47,7 +47,6 @@ def _resample_down(typing_context: Any, target: Any, source: Any, stride: Any, w
         last = size - _CHUNK
 
         def chunk(case: int | None) -> None:
-            weights = [_fraction(emit, words + 4 * k, _CHUNK) for k in range(case or 0)]
             with emit.loop(chunks) as index:
                 offset = index * _CHUNK
                 inside = emit.builder.icmp_signed("<", offset.value, last.value)
@@ -56,8 +55,9 @@ def _resample_down(typing_context: Any, target: Any, source: Any, stride: Any, w
                 if case:
                     total = emit.fill(I16, _CHUNK, _HALF + case // 2)
                     for k in range(case):
-                        row = _high(emit.load(start + stride * k, I8, _CHUNK))
-                        total = total + row.times_fraction(weights[k])
+                        # Loaded anew for each chunk: see `jpeg.colour`.
+                        weight = _fraction(emit, words + 4 * k, _CHUNK)
+                        total = total + _high(emit.load(start + stride * k, I8, _CHUNK)).times_fraction(weight)
                 else:
                     running = emit.variable(emit.fill(I16, _CHUNK, _HALF + _MANY))
                     with emit.loop(taps) as k:
@@ -175,7 +175,7 @@ def resample_rgb(source, stride, box, output, factors, table, target, scratch): 
     top, left, height, width, flip, shift_y, shift_x = box
     rows, columns = output[HEIGHT], output[WIDTH]
     rule = effective(output[INTERPOLATION], height, width, rows, columns)
-    first, words, row = scratch.first, scratch.words, scratch.row[0]
+    first, words, row = scratch.first, scratch.words, scratch.row
     across = fill_axis(rule, 0, width, columns, shift_x, flip, first[0], words[0], row)
     down = fill_axis(rule, 0, height, rows, shift_y, False, first[2], words[2], row)
     pairs = _spread(words[0], across, first.shape[1], scratch.lane_words)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compile import compiled
-from .image import TARGET, TASK_FIELDS, make_image
-from .jpeg.codes import OK, WRONG_SIZE
-from .memory import atomic_add, atomic_claim, atomic_load, atomic_store
+from gpubeton.cpu.compile import compiled
+from gpubeton.cpu.image import TARGET, TASK_FIELDS, make_image
+from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
+from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
 
 Array = np.ndarray[Any, Any]
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .jpeg.entropy import BLOCK_FIELDS
-from .jpeg.huffman import PAIR_BITS, SINGLE_BITS, SKIP_BITS
-from .jpeg.markers import FRAME_SIZE, ZIGZAG
-from .jpeg.scan import OVERRUN, PADDING
-from .taps import most_taps
+from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
+from gpubeton.cpu.jpeg.huffman import PAIR_BITS, SINGLE_BITS, SKIP_BITS
+from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
+from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
+from gpubeton.cpu.taps import most_taps
 
 # Vectors are written whole: rows are this much longer than their pixels need.
 _SLACK = 64
@@ -56,7 +56,7 @@ class Scratch(NamedTuple):
     planes: Array  # uint16 (3, n): horizontally resampled Y, Cb, Cr
     first: Array  # int32 (4, padded side): taps of luma and chroma, across and down
     words: Array  # uint32 (4, padded side, taps)
-    row: Array  # float64 (2, taps)
+    row: Array  # float64 (taps,)
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
@@ -123,7 +123,7 @@ def allocate(source_side: int, source_bytes: int, output_height: int, output_wid
         planes=np.zeros((3, rows * width), np.uint16),
         first=np.zeros((4, padded), np.int32),
         words=np.zeros((4, padded, taps), np.uint32),
-        row=np.zeros((2, taps), np.float64),
+        row=np.zeros(taps, np.float64),
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from .compile import inlined, stage
+from gpubeton.cpu.compile import inlined, stage
 
 BILINEAR = 0
 AREA = 1
@@ -92,19 +92,20 @@ def _area(index, scale, size, row):  # type: ignore[no-untyped-def]
     start = index * scale
     stop = start + scale
     cell = min(scale, size - start)
+    part = 1.0 / cell
     last = min(int(math.floor(stop)), size - 1)
     whole = min(int(math.ceil(start)), last)
     count = 0
     first = whole
     if whole - start > _SLIVER:
         first = whole - 1
-        row[0] = (whole - start) / cell
+        row[0] = (whole - start) * part
         count = 1
     for _ in range(whole, last):
-        row[count] = 1.0 / cell
+        row[count] = part
         count += 1
     if stop - last > _SLIVER:
-        row[count] = min(min(stop - last, 1.0), cell) / cell
+        row[count] = min(min(stop - last, 1.0), cell) * part
         count += 1
     return first, count
 
@@ -156,46 +157,62 @@ def ideal(rule, index, scale, size, row):  # type: ignore[no-untyped-def]
     return _area_enlarging(index, scale, size, row)
 
 
-@stage
-def _quantise(row, count, width, words):  # type: ignore[no-untyped-def]
-    """Store weights as 16-bit fractions that sum to one exactly: the largest takes what rounding left over."""
-    left = _ONE
+@inlined
+def _settle(words, count, width, total):  # type: ignore[no-untyped-def]
+    """Make `count` weights sum to one exactly (the largest takes what rounding left over) and store each twice."""
     largest = 0
-    for k in range(count):
-        weight = int(row[k] * _ONE + 0.5)
-        words[k] = weight
-        left -= weight
-        if row[k] > row[largest]:
+    for k in range(1, count):
+        if words[k] > words[largest]:
             largest = k
     # One itself does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
-    words[largest] = min(65535, words[largest] + left)
+    words[largest] = min(65535, words[largest] + (_ONE - total))
     for k in range(count):
-        words[k] = words[k] * 65537
+        words[k] *= 65537
     for k in range(count, width):
         words[k] = 0
 
 
-@stage
-def _through_upsampling(row, first, count, start, limit, fancy, chroma):  # type: ignore[no-untyped-def]
-    """Turn the taps on luma samples into taps on chroma samples, which libjpeg would first upsample by two.
+@inlined
+def _quantise(row, count, words):  # type: ignore[no-untyped-def]
+    """Round weights to 16-bit fractions; return their sum."""
+    total = 0
+    for k in range(count):
+        weight = int(row[k] * _ONE + 0.5)
+        words[k] = weight
+        total += weight
+    return total
+
+
+@inlined
+def _through_upsampling(luma, first, count, limit, fancy, chroma):  # type: ignore[no-untyped-def]
+    """Turn 16-bit weights of luma samples into those of chroma samples, which libjpeg would first upsample by two.
 
     An upsampled sample is 3/4 of its nearest chroma sample and 1/4 of the next nearest (libjpeg's triangle filter), so
-    that the two steps are one set of weights.
+    that the two steps are one set of weights. Returns the first chroma sample, their number and the weights' sum.
     """
-    origin = max(((start + first) >> 1) - 1, 0)
-    last = min(((start + first + count - 1) >> 1) + 1, limit - 1)
-    for k in range(last - origin + 1):
-        chroma[k] = 0.0
+    origin = max((first >> 1) - 1, 0)
+    last = min(((first + count - 1) >> 1) + 1, limit - 1)
+    taps = last - origin + 1
+    for k in range(taps):
+        chroma[k] = 2
     for k in range(count):
-        position = start + first + k
-        nearest = min(position >> 1, limit - 1)
-        if fancy:
-            other = min(max(nearest + 1 if position & 1 else nearest - 1, 0), limit - 1)
-            chroma[nearest - origin] += 0.75 * row[k]
-            chroma[other - origin] += 0.25 * row[k]
-        else:
-            chroma[nearest - origin] += row[k]
-    return origin, last - origin + 1
+        nearest = (first + k) >> 1
+        # The neighbour on the side on which the luma sample lies; at the image's edge there is none.
+        other = min(max(nearest + 2 * ((first + k) & 1) - 1, 0), limit - 1) if fancy else nearest
+        chroma[nearest - origin] += 3 * luma[k]
+        chroma[other - origin] += luma[k]
+    total = 0
+    for k in range(taps):
+        chroma[k] >>= 2
+        total += chroma[k]
+    return origin, taps, total
+
+
+@inlined
+def _resized_index(i, output, shift, flip):  # type: ignore[no-untyped-def]
+    """Which resized sample output sample i shows."""
+    index = min(max(min(i, output - 1) + shift, 0), output - 1)
+    return output - 1 - index if flip else index
 
 
 @stage
@@ -229,12 +246,9 @@ def fill_axis(rule, start, size, output, shift, flip, first, words, row):  # typ
     scale = size / output
     taps = 0
     for i in range(first.shape[0]):
-        index = min(max(min(i, output - 1) + shift, 0), output - 1)
-        if flip:
-            index = output - 1 - index
-        begin, count = ideal(rule, index, scale, size, row)
+        begin, count = ideal(rule, _resized_index(i, output, shift, flip), scale, size, row)
         first[i] = start + begin
-        _quantise(row, count, words.shape[1], words[i])
+        _settle(words[i], count, words.shape[1], _quantise(row, count, words[i]))
         taps = max(taps, count)
     return taps
 
@@ -255,8 +269,8 @@ def fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, 
         Written: first luma and first chroma sample.
     words : ndarray of uint32, shape (2, padded output, most taps)
         Written: their weights.
-    row : ndarray of float64, shape (2, most taps)
-        Scratch.
+    row : ndarray of float64, shape (most taps,)
+        Scratch for one output sample's weights.
 
     Returns
     -------
@@ -264,18 +278,19 @@ def fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, 
         The largest numbers of luma and of chroma taps.
     """
     scale = size / output
+    width = words.shape[2]
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
-        index = min(max(min(i, output - 1) + shift, 0), output - 1)
-        if flip:
-            index = output - 1 - index
-        begin, count = ideal(rule, index, scale, size, row[0])
+        begin, count = ideal(rule, _resized_index(i, output, shift, flip), scale, size, row)
         first[0, i] = start + begin
-        _quantise(row[0], count, words.shape[2], words[0, i])
-        luma_taps = max(luma_taps, count)
-        origin, count = _through_upsampling(row[0], begin, count, start, limit, fancy, row[1])
+        total = _quantise(row, count, words[0, i])
+        origin, chroma_count, chroma_total = _through_upsampling(
+            words[0, i], start + begin, count, limit, fancy, words[1, i]
+        )
         first[1, i] = origin
-        _quantise(row[1], count, words.shape[2], words[1, i])
-        chroma_taps = max(chroma_taps, count)
+        _settle(words[0, i], count, width, total)
+        _settle(words[1, i], chroma_count, width, chroma_total)
+        luma_taps = max(luma_taps, count)
+        chroma_taps = max(chroma_taps, chroma_count)
     return luma_taps, chroma_taps

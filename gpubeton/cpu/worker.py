@@ -9,14 +9,14 @@ import numpy as np
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import ImageProgram
 
-from .fallback import UndecodableError, bytes_at, decode_rgb
-from .finish import Finish
-from .image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
-from .jpeg.codes import REASONS, WRONG_SIZE
-from .output import FIELDS, FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH, Outputs
-from .ring import Ring, allocate_ring, publish, work
-from .scratch import Scratch, allocate
-from .taps import INTERPOLATIONS
+from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb
+from gpubeton.cpu.finish import Finish
+from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
+from gpubeton.cpu.jpeg.codes import REASONS, WRONG_SIZE
+from gpubeton.cpu.output import FIELDS, FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH, Outputs
+from gpubeton.cpu.ring import Ring, allocate_ring, publish, work
+from gpubeton.cpu.scratch import Scratch, allocate
+from gpubeton.cpu.taps import INTERPOLATIONS
 
 # A code of an image that nobody can decode, beyond those of `jpeg.codes`.
 UNDECODABLE = 100

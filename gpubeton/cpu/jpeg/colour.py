@@ -6,7 +6,7 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from ..lanes import I8, I16, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I8, I16, I32, Emitter, Lanes, kernel
 
 # Output pixels made at a time.
 GROUP = 16
@@ -91,10 +91,12 @@ def colour_row(
         def fraction(word: Lanes) -> Lanes:
             return emit.splat(emit.load(word, I32, align=4), GROUP // 2).bits(I16, GROUP)
 
-        def few(plane: Lanes, weights: list[Lanes]) -> Lanes:
-            total = emit.load(plane, I16, GROUP).times_fraction(weights[0])
-            for k in range(1, len(weights)):
-                total = total + emit.load(plane + stride * k, I16, GROUP).times_fraction(weights[k])
+        def few(plane: Lanes, words: Lanes, count: int) -> Lanes:
+            # Weights are loaded anew for each group. Kept in registers across the loop, LLVM would widen them to 32 bits
+            # before it, and no longer see that 16-bit multiplications suffice.
+            total = emit.load(plane, I16, GROUP).times_fraction(fraction(words))
+            for k in range(1, count):
+                total = total + emit.load(plane + stride * k, I16, GROUP).times_fraction(fraction(words + 4 * k))
             return total
 
         def many(plane: Lanes, words: Lanes, count: Lanes) -> Lanes:
@@ -105,17 +107,16 @@ def colour_row(
             return running.get()
 
         def row(case: int | None) -> None:
-            luma_weights = [fraction(luma_words + 4 * k) for k in range(case or 0)]
-            chroma_weights = [fraction(chroma_words + 4 * k) for k in range(case or 0)]
             with emit.loop(groups) as group:
                 across = group * (2 * GROUP)
                 planes = []
-                for plane, words, weights, count in (
-                    (luma, luma_words, luma_weights, luma_taps),
-                    (blue_difference, chroma_words, chroma_weights, chroma_taps),
-                    (red_difference, chroma_words, chroma_weights, chroma_taps),
+                for plane, words, count in (
+                    (luma, luma_words, luma_taps),
+                    (blue_difference, chroma_words, chroma_taps),
+                    (red_difference, chroma_words, chroma_taps),
                 ):
-                    planes.append(few(plane + across, weights) if case else many(plane + across, words, count))
+                    start = plane + across
+                    planes.append(few(start, words, case) if case else many(start, words, count))
                 emit.store(_interleave(*_to_rgb(*planes)), pixels + group * (3 * GROUP))
 
         emit.switch(_larger(emit, luma_taps, chroma_taps), _UNROLLED, row)

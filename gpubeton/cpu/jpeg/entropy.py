@@ -10,19 +10,20 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from ..compile import inlined, stage
-from ..lanes import I8, Emitter, Lanes, kernel
-from ..memory import (
+from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.lanes import I8, Emitter, Lanes, kernel
+from gpubeton.cpu.memory import (
     load_i64,
     load_i64_big_endian,
     load_u8,
+    load_u16,
     load_u32,
     shift_right_logical,
     store_i16,
     store_i64,
 )
-from .huffman import END_OF_BLOCK, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
-from .idct import inverse_dct
+from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
+from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
 
 # A block's row in `blocks`, int64 (6, BLOCK_FIELDS): all that decoding it needs, so that the loop over the blocks of an MCU
 # asks nothing. The first four are addresses of tables.
@@ -198,14 +199,22 @@ def decode_mcus(reader, limit, start, stop, crop_start, crop_stop, blocks, count
             window <<= length + size
             filled -= length + size
             slot = load_i64(block + 8 * AC_SLOT)
-            if wanted:
+            strip = load_i64(block + 8 * STRIP) + (column - crop_start) * load_i64(block + 8 * STRIP_STEP)
+            multipliers = load_i64(block + 8 * MULTIPLIERS)
+            # The refill for the DC value left enough bits for one look-up.
+            entry = load_i64(load_i64(block + 8 * PAIR_LOOKUP) + shift_right_logical(window, 64 - PAIR_BITS) * 8)
+            intact = True
+            if wanted and (entry >> 24) & 255 == NOWHERE:
+                inverse_dct_of_dc(value, load_u16(multipliers), strip)
+                window <<= entry & 63
+                filled -= entry & 63
+            elif wanted:
                 _zero_block(coefficients)
                 store_i16(coefficients, value)
                 window, filled, position, intact = _decode_coefficients(
                     window, filled, position, block, slot, tables, coefficients, zigzag
                 )
-                strip = load_i64(block + 8 * STRIP) + (column - crop_start) * load_i64(block + 8 * STRIP_STEP)
-                inverse_dct(coefficients, load_i64(block + 8 * MULTIPLIERS), strip)
+                inverse_dct(coefficients, multipliers, strip)
             else:
                 window, filled, position, intact = _skip_coefficients(window, filled, position, block, slot, tables)
             sound = sound and intact and length != 0

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compile import inlined, stage
-from ..memory import shift_right_logical
+from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.memory import shift_right_logical
 
 SINGLE_BITS = 10
 PAIR_BITS = 10
@@ -83,7 +83,7 @@ def _value(bits, used, size):  # type: ignore[no-untyped-def]
 def _build_pair(single, pair):  # type: ignore[no-untyped-def]
     mask = (1 << PAIR_BITS) - 1
     for bits in range(1 << PAIR_BITS):
-        entry = np.int64(single[bits])
+        entry = np.int64(single[bits >> (PAIR_BITS - SINGLE_BITS)])
         used = entry & 63
         run = (entry >> 16) & 127
         if entry == 0 or used > PAIR_BITS:
@@ -96,7 +96,7 @@ def _build_pair(single, pair):  # type: ignore[no-untyped-def]
         alone = used | ((run + 1) << 8) | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
         pair[bits] = alone
         rest = (bits << used) & mask
-        second = np.int64(single[rest])
+        second = np.int64(single[rest >> (PAIR_BITS - SINGLE_BITS)])
         both = used + (second & 63)
         if second == 0 or both > PAIR_BITS:
             continue
@@ -187,7 +187,8 @@ def search(window, limits, offsets, symbols):  # type: ignore[no-untyped-def]
         Symbol and code length; length 0 when no code matches.
     """
     bits = shift_right_logical(window, 48)
-    for length in range(1, 17):
+    # Shorter codes are in the look-up that sent us here.
+    for length in range(SINGLE_BITS + 1, 17):
         if bits < limits[length]:
             return np.int64(symbols[(offsets[length] + (bits >> (16 - length))) & 255]), length
     return np.int64(0), 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from ..lanes import I16, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I16, I32, Emitter, Lanes, kernel
 
 # From one column of samples to the next: room for two blocks, one below the other.
 COLUMN_BYTES = 32
@@ -99,5 +99,26 @@ def inverse_dct(typing_context: Any, coefficients: Any, multipliers: Any, column
         samples = _transform(transpose(rows), shift, 128)
         for i, column in enumerate(samples):
             emit.store(column.clamp(0, 255).narrow(I16).shift_left(8), columns + COLUMN_BYTES * i, align=16)
+
+    return kernel(body, 3)
+
+
+@intrinsic
+def inverse_dct_of_dc(typing_context: Any, coefficient: Any, multiplier: Any, columns: Any) -> Any:
+    """Transform a block that has no coefficient but the first: all samples are equal.
+
+    Parameters
+    ----------
+    coefficient, multiplier : int
+        The first coefficient and its quantisation factor.
+    columns : address of uint16, shape (8, 8)
+        Written as by `inverse_dct`.
+    """
+
+    def body(emit: Emitter, coefficient: Lanes, multiplier: Lanes, columns: Lanes) -> None:
+        level = ((coefficient * multiplier + 4).shift_right(3) + 128).clamp(0, 255)
+        column = emit.splat(level.narrow(I16), 8).shift_left(8)
+        for i in range(8):
+            emit.store(column, columns + COLUMN_BYTES * i, align=16)
 
     return kernel(body, 3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compile import stage
-from ..memory import load_u8
-from .codes import (
+from gpubeton.cpu.compile import stage
+from gpubeton.cpu.memory import load_u8
+from gpubeton.cpu.jpeg.codes import (
     DAMAGED_HEADER,
     DAMAGED_TABLE,
     NOT_BASELINE,
@@ -16,7 +16,7 @@ from .codes import (
     OK,
     SEPARATE_SCANS,
 )
-from .huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
+from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
 
 # What `read_headers` leaves in its `frame`, an int64 array.
 WIDTH = 0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ..compile import stage
-from ..finish import finish_row
-from ..output import HEIGHT as OUTPUT_HEIGHT
-from ..output import INTERPOLATION, ITEM_SIZE, METHOD
-from ..output import WIDTH as OUTPUT_WIDTH
-from ..taps import effective, fill_axis, fill_axis_pair
-from .codes import DAMAGED_SCAN, MANY_INTERVALS, OK, WRONG_SIZE
-from .colour import GROUP as COLOUR_GROUP
-from .colour import colour_row
-from .entropy import (
+from gpubeton.cpu.compile import stage
+from gpubeton.cpu.finish import finish_row
+from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
+from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD
+from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
+from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
+from gpubeton.cpu.jpeg.codes import DAMAGED_SCAN, MANY_INTERVALS, OK, WRONG_SIZE
+from gpubeton.cpu.jpeg.colour import GROUP as COLOUR_GROUP
+from gpubeton.cpu.jpeg.colour import colour_row
+from gpubeton.cpu.jpeg.entropy import (
     AC_LOOKUP,
     AC_SLOT,
     DC_LOOKUP,
@@ -24,8 +24,8 @@ from .entropy import (
     STRIP_STEP,
     decode_mcus,
 )
-from .idct import COLUMN_BYTES
-from .markers import (
+from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
+from gpubeton.cpu.jpeg.markers import (
     AC_TABLE,
     COMPONENTS,
     DC_TABLE,
@@ -40,9 +40,9 @@ from .markers import (
     WIDTH,
     read_headers,
 )
-from .scan import PADDING, unstuff
-from .strips import GROUP as STRIP_GROUP
-from .strips import resample_pair, resample_single
+from gpubeton.cpu.jpeg.scan import PADDING, unstuff
+from gpubeton.cpu.jpeg.strips import GROUP as STRIP_GROUP
+from gpubeton.cpu.jpeg.strips import resample_pair, resample_single
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
@@ -95,14 +95,14 @@ def _fill_taps(frame, box, output, scratch):  # type: ignore[no-untyped-def]
             rule, left, width, columns, shift_x, flip, chroma_width, fancy, first[0:2], words[0:2], row
         )
     else:
-        across = fill_axis(rule, left, width, columns, shift_x, flip, first[0], words[0], row[0])
+        across = fill_axis(rule, left, width, columns, shift_x, flip, first[0], words[0], row)
         chroma_across = across
     if halves_down:
         down, chroma_down = fill_axis_pair(
             rule, top, height, rows, shift_y, False, chroma_height, fancy, first[2:4], words[2:4], row
         )
     else:
-        down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row[0])
+        down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row)
         chroma_down = down
     return max(across, 2), max(chroma_across, 2), max(down, 2), max(chroma_down, 2)
 

@@ -7,10 +7,10 @@ from typing import Any
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from ..compile import stage
-from ..lanes import I8, I32, I64, Emitter, Lanes, kernel
-from ..memory import clear, copy, load_u8, store_u8
-from .codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
+from gpubeton.cpu.compile import stage
+from gpubeton.cpu.lanes import I8, I32, I64, Emitter, Lanes, kernel
+from gpubeton.cpu.memory import clear, copy, load_u8, store_u8
+from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
 
 # Zero bytes behind each restart interval: what is missing reads as zeros, and the bit reader may look ahead.
 PADDING = 16

@@ -11,8 +11,8 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from ..lanes import I16, I32, I64, Emitter, Lanes, kernel
-from .idct import COLUMN_BYTES
+from gpubeton.cpu.lanes import I16, I32, I64, Emitter, Lanes, kernel
+from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
 
 # Output columns made at a time; the width of a plane is a multiple of it.
 GROUP = 8
