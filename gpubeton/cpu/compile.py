@@ -13,6 +13,11 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
 
+# What only compiled code calls needs no way in from Python or C; for functions with this much memory to name, those would
+# take longer to compile than the functions.
+_INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def compiled(function: _F) -> _F:
     """Compile a function that Python calls; its machine code is kept on disk between runs.
 
@@ -34,7 +39,7 @@ def compiled(function: _F) -> _F:
     >>> double(21)
     42
     """
-    return cast(_F, numba.njit(cache=True, **_OPTIONS)(function))
+    return cast(_F, numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function))
 
 
 def stage(function: _F) -> _F:
@@ -50,7 +55,7 @@ def stage(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, numba.njit(**_OPTIONS)(function))
+    return cast(_F, numba.njit(**_INNER)(function))
 
 
 def inlined(function: _F) -> _F:
@@ -68,4 +73,23 @@ def inlined(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, numba.njit(forceinline=True, **_OPTIONS)(function))
+    return cast(_F, numba.njit(forceinline=True, **_INNER)(function))
+
+
+def merged(function: _F) -> _F:
+    """Compile a function as part of its one caller's body, before types are known.
+
+    Each level of compiled calls is optimised again with all the levels below it. The few large functions that only pass
+    the work on therefore become one with their caller, which halves the time that everything takes to compile.
+
+    Parameters
+    ----------
+    function : callable
+        A function in Numba's subset of Python, called from one place.
+
+    Returns
+    -------
+    callable
+        The compiled function.
+    """
+    return cast(_F, numba.njit(inline="always", **_INNER)(function))

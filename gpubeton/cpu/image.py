@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
-from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.compile import merged
 from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.paint import paint
@@ -25,7 +25,7 @@ JPEG = 0
 RAW = 1
 
 
-@stage
+@merged
 def make_image(task, draw, outputs, scratch):  # type: ignore[no-untyped-def]
     """Make one output image.
 
@@ -64,9 +64,3 @@ def make_image(task, draw, outputs, scratch):  # type: ignore[no-untyped-def]
     if code == OK:
         paint(draw, output, outputs.fills, table, target)
     return code
-
-
-@compiled
-def make_one(task, draw, outputs, scratch):  # type: ignore[no-untyped-def]
-    """Make one output image from Python; see `make_image`."""
-    return make_image(task, draw, outputs, scratch)

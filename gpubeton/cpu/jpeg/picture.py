@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton.cpu.compile import stage
+from gpubeton.cpu.compile import merged, stage
 from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
 from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD
@@ -177,7 +177,7 @@ def _emit_rows(frame, scratch, row, first_mcu_row, mcu_rows, last, taps, output,
     return row
 
 
-@stage
+@merged
 def _decode_rows(frame, scratch, box, output, factors, table, target):  # type: ignore[no-untyped-def]
     """Decode the rows of MCUs down to the crop's last; each is resampled and emitted while it is in the cache."""
     top, left, height, width = box[0], box[1], box[2], box[3]
@@ -235,7 +235,7 @@ def _decode_rows(frame, scratch, box, output, factors, table, target):  # type: 
     return OK
 
 
-@stage
+@merged
 def decode_picture(address, size, height, width, box, output, factors, table, target, scratch):  # type: ignore[no-untyped-def]
     """Decode the crop of one JPEG into the batch.
 
