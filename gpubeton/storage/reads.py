@@ -19,7 +19,7 @@ MAX_GAP = 4096
 """Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""
 
 # Longer ranges are cut here, so that several threads share them. A region is never cut.
-_MAX_READ = 4 << 20
+MAX_READ = 4 << 20
 
 # Threads wait for the disk or the network most of the time, so their number has nothing to do with that of cores.
 # Eight reads under way keep a solid-state drive busy.
@@ -38,6 +38,8 @@ class ReadStorage:
         The file.
     file_size : int
         How many bytes it had when it was checked.
+    staging : Staging, optional
+        Memory to read into, by default the storage's own; it outlives the storage.
 
     Raises
     ------
@@ -61,7 +63,7 @@ class ReadStorage:
     >>> storage.close()
     """
 
-    def __init__(self, path: str | os.PathLike[str], file_size: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], file_size: int, staging: Staging | None = None) -> None:
         self.path = os.fspath(path)
         self.file_size = file_size
         self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -78,7 +80,7 @@ class ReadStorage:
         except BaseException:
             os.close(self._file)
             raise
-        self._staging = Staging()
+        self._staging = staging or Staging()
         self._reads: SimpleQueue[_Read | None] = SimpleQueue()
         self._is_closed = False
         self._threads = [
@@ -108,7 +110,7 @@ class ReadStorage:
         """
         if self._is_closed:
             raise LoaderClosedError(f"{self.path}: the loader was closed while a batch was read")
-        plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=_MAX_READ)
+        plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_READ)
         length = (plan.stop - plan.start).astype(np.int64)
         place = np.cumsum(length) - length
         block = self._staging.take(int(length.sum()))

@@ -1,0 +1,278 @@
+"""Engine: carries planned batches through storage, crew and tails."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.cpu.crew import BadImage, ImageJob
+from gpubeton.engine.arrays import ArrayPool
+from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
+from gpubeton.engine.batch import Batch
+from gpubeton.engine.image_crew import ImageCrew, MakeCrew
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.notes import listed, noting
+from gpubeton.engine.plan import BatchPlan, Plan
+from gpubeton.engine.staged import Staged
+from gpubeton.storage.fetch import Storage
+
+READS_AHEAD = 2
+"""Batches whose bytes are fetched before the crew has room for them."""
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How an engine works.
+
+    Parameters
+    ----------
+    path : str
+        The file, named in errors.
+    num_workers : int
+        Threads that decode.
+    num_in_flight : int
+        Batches that the crew may have at once.
+    on_error : {"raise", "skip", "replace"}
+        What happens to samples with a bad image.
+    """
+
+    path: str
+    num_workers: int
+    num_in_flight: int
+    on_error: OnError
+
+
+class Engine:
+    """The line that makes the batches of one epoch, for a `gpubeton.prefetch.Prefetcher` to move.
+
+    Used by one thread. The bytes of `READS_AHEAD` batches are on their way before the crew gets them.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is to be done.
+    storage : Storage
+        Brings the bytes; the engine closes it.
+    make_crew : MakeCrew
+        Starts the workers that decode images; not called if no output has any.
+    pool : ArrayPool
+        Memory for the batches.
+    indices : ndarray of uint64, shape (N,)
+        The samples that may stand in for bad ones.
+    options : EngineOptions
+        How it works.
+    first_batch : int
+        Batches before this one are left out.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        storage: Storage,
+        make_crew: MakeCrew,
+        pool: ArrayPool,
+        *,
+        indices: NDArray[np.uint64],
+        options: EngineOptions,
+        first_batch: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._options = options
+        self._successors = Successors(indices)
+        self._sources = plan.sources
+        self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+        self._pool = pool
+        self._crew: ImageCrew | None = None
+        if self._images:
+            programs = [output.program for output in self._images]
+            self._crew = make_crew(programs, plan.batches.batch_size, options.num_workers, options.num_in_flight)
+        self._next_to_read = first_batch
+        self._reading: deque[_Job] = deque()
+        self._in_flight: deque[_Job] = deque()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are batches that were not started."""
+        return bool(self._reading) or self._next_to_read < len(self._plan)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Number of batches that were started and not collected."""
+        return len(self._in_flight)
+
+    def start(self, *, may_wait: bool) -> bool:
+        """Give the next batch to the crew, if it has room and the bytes are there.
+
+        Parameters
+        ----------
+        may_wait : bool
+            Whether to wait for the bytes.
+
+        Returns
+        -------
+        bool
+            Whether the batch was started.
+        """
+        if len(self._in_flight) >= self._options.num_in_flight:
+            return False
+        self._read_ahead()
+        if not may_wait and not self._reading[0].staged.is_ready:
+            return False
+        job = self._reading[0]
+        with self._noting(job.plan):
+            job.staged.wait()
+            for output in self._images:
+                job.arrays[output.name] = output.take_array(self._pool, len(job.samples))
+            if self._crew is not None:
+                self._crew.submit([self._image_job(job, output) for output in self._images])
+        self._in_flight.append(self._reading.popleft())
+        self._read_ahead()
+        return True
+
+    def collect(self) -> _Job:
+        """Wait for the crew to have done the oldest batch."""
+        job = self._in_flight[0]
+        if self._crew is not None:
+            with self._noting(job.plan):
+                job.bad = self._crew.collect()
+        return self._in_flight.popleft()
+
+    def complete(self, collected: _Job) -> Batch:
+        """See to bad images, and make the outputs.
+
+        Parameters
+        ----------
+        collected : object
+            What `collect` returned.
+
+        Returns
+        -------
+        Batch
+            It belongs to whoever receives it.
+
+        Raises
+        ------
+        BadImageError
+            If there are bad images and they are not to be skipped, or nothing can replace them.
+        """
+        try:
+            with self._noting(collected.plan):
+                bad = self._see_to_bad_images(collected)
+                outputs = self._make_outputs(collected) if len(collected.samples) else None
+        finally:
+            collected.staged.release()
+        return Batch(collected.plan.number, collected.samples, outputs, bad)
+
+    def close(self) -> None:
+        """End the crew, then the storage; may be called twice."""
+        if self._crew is not None:
+            self._crew.close()
+        for job in (*self._reading, *self._in_flight):
+            job.staged.release()
+        self._storage.close()
+
+    def _read_ahead(self) -> None:
+        while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
+            plan = self._plan[self._next_to_read]
+            with self._noting(plan):
+                staged = Staged(self._storage, self._sources, plan.samples)
+            self._reading.append(_Job(plan, staged, plan.samples, {}))
+            self._next_to_read += 1
+
+    def _image_job(self, job: _Job, output: ImageOutput) -> ImageJob:
+        images = job.plan.images[output.name]
+        return ImageJob(
+            address=job.staged.address(output.source)[0],
+            size=job.staged.size(output.source)[0],
+            height=images.height,
+            width=images.width,
+            mode=images.mode,
+            draws=images.draws,
+            out=job.arrays[output.name],
+            keep=job.staged,
+        )
+
+    def _make_outputs(self, job: _Job) -> tuple[Any, ...]:
+        seed, epoch = self._plan.seed, self._plan.epoch
+        outputs = []
+        for output in self._plan.outputs:
+            with noting(f"in the pipeline of {output.name!r}"):
+                if isinstance(output, ImageOutput):
+                    outputs.append(output.program.finish(job.arrays[output.name], seed, epoch, job.samples))
+                else:
+                    outputs.append(output.make(job.samples, job.staged, seed, epoch, self._pool))
+        return tuple(outputs)
+
+    def _see_to_bad_images(self, job: _Job) -> tuple[BadSample, ...]:
+        """Raise, leave samples out, or replace them; return those that are not in the batch any more."""
+        if not job.bad:
+            return ()
+        reasons: dict[int, list[str]] = {}
+        for image in sorted(job.bad, key=lambda image: (image.row, image.program)):
+            reasons.setdefault(image.row, []).append(f"{self._images[image.program].name}: {image.reason}")
+        bad = tuple(BadSample(int(job.samples[row]), "; ".join(texts)) for row, texts in reasons.items())
+        match self._options.on_error:
+            case "raise":
+                advice = 'Pass on_error="skip" or "replace" to go on without such images.'
+                raise bad_image_error(self._where(job.plan), bad, advice)
+            case "skip":
+                job.keep_rows(np.setdiff1d(np.arange(len(job.samples)), list(reasons)))
+            case "replace":
+                job.samples = job.samples.copy()
+                for row, own in zip(reasons, bad, strict=True):
+                    self._replace(job, row, own)
+        return bad
+
+    def _replace(self, job: _Job, row: int, bad: BadSample) -> None:
+        """Put the next sample with good images into a row."""
+        for candidate in self._successors.of(bad.sample):
+            plan = self._plan.of(np.array([candidate], np.uint64), job.plan.number)
+            staged = Staged(self._storage, self._sources, plan.samples)
+            staged.wait()
+            # The crew writes right into the batch.
+            arrays = {name: array[row : row + 1] for name, array in job.arrays.items()}
+            if self._is_decoded(_Job(plan, staged, plan.samples, arrays)):
+                job.samples[row] = candidate
+                job.staged.replace_row(row, staged)
+                return
+            staged.release()
+        advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
+        raise bad_image_error(self._where(job.plan), [bad], advice)
+
+    def _is_decoded(self, job: _Job) -> bool:
+        crew = self._crew
+        return crew is not None and not any(
+            crew.decode(number, self._image_job(job, output)) for number, output in enumerate(self._images)
+        )
+
+    def _where(self, plan: BatchPlan) -> str:
+        return f"{self._options.path}: batch {plan.number} of epoch {self._plan.epoch}"
+
+    @contextmanager
+    def _noting(self, plan: BatchPlan) -> Iterator[None]:
+        with noting(f"{self._where(plan)}, samples {listed(plan.samples)}"):
+            yield
+
+
+@dataclass(eq=False)
+class _Job:
+    """A batch on the line."""
+
+    plan: BatchPlan
+    staged: Staged
+    samples: NDArray[np.uint64]
+    arrays: dict[str, NDArray[Any]]
+    bad: Sequence[BadImage] = ()
+
+    def keep_rows(self, rows: NDArray[np.intp]) -> None:
+        """Forget all samples but those in these rows."""
+        self.samples = self.samples[rows]
+        self.arrays = {name: array[rows] for name, array in self.arrays.items()}
+        self.staged.keep_rows(rows)

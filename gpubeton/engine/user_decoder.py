@@ -1,0 +1,107 @@
+"""UserDecoder: a decoder of the user's own, written as FFCV's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.engine.arrays import ArrayPool
+from gpubeton.engine.sources import Source
+from gpubeton.engine.staged import Staged
+from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
+from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.state import State
+from gpubeton.plan.tail import call_code, declare
+
+
+def read_region(pointer: Any, storage_state: Any) -> Any:
+    """Give the bytes of a region; what a decoder receives as ``memory_read``.
+
+    Parameters
+    ----------
+    pointer : int
+        Where the region begins, as the metadata have it.
+    storage_state : tuple
+        What the decoder's function was called with.
+
+    Returns
+    -------
+    ndarray of uint8
+        The bytes; none for a pointer to no region of the field in this batch.
+    """
+    rows, pointers, sizes, order = storage_state
+    flat = rows.reshape(-1)
+    at = np.searchsorted(pointers, pointer, side="right") - 1
+    if at < 0 or pointers[at] != pointer:
+        return flat[:0]
+    start = order[at] * rows.shape[1]
+    return flat[start : start + sizes[at]]
+
+
+class UserDecoder:
+    """Calls ``code(indices, destination, metadata, storage_state)``, the function of a user's decoder.
+
+    Parameters
+    ----------
+    decoder : Operation
+        The decoder, which knows its field and its globals already.
+    state : State
+        What stands before it.
+
+    Attributes
+    ----------
+    state : State
+        What it leaves behind.
+    is_compiled : bool
+        Whether its function was compiled.
+    """
+
+    def __init__(self, decoder: Operation, state: State) -> None:
+        self.state, self._memory = declare(decoder, state)
+        code = decoder.generate_code()
+        self._code: Callable[..., Any] = Compiler.compile(code) if self.state.jit_mode else code
+        self.is_compiled = self._code is not code
+
+    def decode(self, samples: NDArray[np.uint64], source: Source, staged: Staged, pool: ArrayPool) -> Any:
+        """Decode the samples of a batch.
+
+        Parameters
+        ----------
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+        source : Source
+            Their field.
+        staged : Staged
+            Their bytes.
+        pool : ArrayPool
+            Memory for what the decoder asked for.
+
+        Returns
+        -------
+        ndarray
+            Whatever the decoder's function returns.
+        """
+        rows = staged.gather(source, source.max_size, pool)
+        pointers, sizes = staged.offset(source).reshape(-1), staged.size(source).reshape(-1)
+        # Empty regions share their pointer with the one behind them, which sorts after them and is found.
+        order = np.lexsort((sizes, pointers))
+        storage_state = (rows, pointers[order], sizes[order].astype(np.int64), order)
+        destination = _allocate(self._memory, len(samples), pool)
+        return call_code(self._code, samples, destination, source.column, storage_state)
+
+
+def _allocate(memory: Memory, count: int, pool: ArrayPool) -> Any:
+    if memory is None:
+        return None
+    if not isinstance(memory, AllocationQuery):
+        return tuple(_allocate(query, count, pool) for query in memory)
+    if is_torch_dtype(memory.dtype):
+        import torch
+
+        return torch.empty((count, *memory.shape), dtype=torch_dtype(memory.dtype), device=memory.device)
+    return pool.take((count, *memory.shape), memory.dtype)

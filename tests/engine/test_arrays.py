@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.engine import ArrayPool
+
+SHAPE, DTYPE = (64, 1024), np.dtype("float32")
+
+
+def address(array):
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr()
+
+
+def is_reused(pool, first):
+    """Whether the memory of an array that was just dropped is handed out next."""
+    again = pool.take(SHAPE, DTYPE)
+    return address(again) == first
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda array: array,
+        lambda array: array[3:5],
+        lambda array: array.view(np.uint8).reshape(-1)[::7],
+        lambda array: array.reshape(-1)[100:].reshape(2, -1).T,
+        torch.from_numpy,
+        lambda array: torch.from_numpy(array)[5],
+        lambda array: torch.from_numpy(array[1:2]).permute(1, 0),
+        lambda array: torch.from_numpy(array).numpy()[1],
+        lambda array: torch.from_dlpack(torch.from_numpy(array)),
+        memoryview,
+    ],
+    ids=["array", "slice", "view", "transposed", "tensor", "row", "permuted", "round-trip", "dlpack", "memoryview"],
+)
+def test_memory_is_not_used_again_while_somebody_holds_a_part_of_it(keep):
+    pool = ArrayPool()
+    array = pool.take(SHAPE, DTYPE)
+    first = address(array)
+    kept = keep(array)
+    del array
+    gc.collect()
+    assert not is_reused(pool, first)
+    del kept
+    gc.collect()
+    assert is_reused(pool, first)
+
+
+def test_an_array_has_the_shape_and_dtype_asked_for_and_may_be_written():
+    for shape, dtype in [((), "f8"), ((3,), "u1"), ((0, 5), "f4"), ((7, 300, 300, 3), "f2"), ((2, 50_000), "c16")]:
+        array = ArrayPool().take(shape, dtype)
+        assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+        array[...] = 1
+
+
+def test_large_arrays_begin_at_a_page():
+    assert address(ArrayPool().take((100_001,), np.uint8)) % 4096 == 0
+
+
+def test_sizes_that_nobody_asked_for_in_an_epoch_are_freed_after_it():
+    pool = ArrayPool()
+    pool.take(SHAPE, DTYPE)
+    pool.begin_epoch(8)
+    assert pool._free
+    pool.take((2, *SHAPE), DTYPE)
+    pool.begin_epoch(8)
+    assert list(pool._free) == [2 * 64 * 1024 * 4]
+
+
+def test_no_more_than_max_free_blocks_wait_for_use():
+    pool = ArrayPool()
+    pool.begin_epoch(3)
+    arrays = [pool.take(SHAPE, DTYPE) for _ in range(10)]
+    del arrays
+    assert [len(blocks) for blocks in pool._free.values()] == [3]
+
+
+def test_a_closed_pool_keeps_nothing_and_arrays_stay_good():
+    pool = ArrayPool()
+    array = pool.take(SHAPE, DTYPE)
+    array[:] = 5
+    pool.close()
+    assert (array == 5).all()
+    del array
+    assert not any(pool._free.values())
+
+
+def test_whoever_holds_an_array_does_not_keep_the_pool():
+    pool = ArrayPool()
+    array = pool.take(SHAPE, DTYPE)
+    alive = weakref.ref(pool)
+    del pool
+    assert alive() is None
+    array[:] = 1
+
+
+def test_several_threads_never_get_the_same_memory():
+    pool = ArrayPool()
+    wrong = []
+
+    def use(number):
+        for _ in range(200):
+            array = pool.take(SHAPE, DTYPE)
+            array[:, :8] = number
+            if (array[:, :8] != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

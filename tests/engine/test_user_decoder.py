@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outputs
+from gpubeton.errors import PipelineError
+from gpubeton.fields import BytesField, Field, IntField, NDArrayField
+from gpubeton.fields.base import ARG_TYPE
+from gpubeton.fields.registry import open_index
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec
+from gpubeton.plan.epoch import EpochPlan
+from gpubeton.prefetch import Prefetcher
+from gpubeton.storage import MappedStorage, ReadStorage
+from gpubeton.transforms import ToTensor
+from tests.small_files import write
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Lengths(Operation):
+    """How many bytes each value has, and their sum, told by reading them as FFCV's decoders do."""
+
+    jit_mode = True
+    is_parallel = False
+
+    def declare_state_and_memory(self, previous_state):
+        query = AllocationQuery((2,), np.dtype("<i8"))
+        return replace(previous_state, jit_mode=self.jit_mode, shape=(2,), dtype=np.dtype("<i8")), query
+
+    def generate_code(self):
+        read, my_range = self.memory_read, Compiler.get_iterator()
+
+        def code(indices, destination, metadata, storage_state):
+            for row in my_range(len(indices)):
+                content = read(metadata[indices[row]]["ptr"], storage_state)
+                destination[row, 0] = len(content)
+                destination[row, 1] = content.sum()
+            return destination[: len(indices)]
+
+        code.is_parallel = self.is_parallel
+        return code
+
+
+class PlainLengths(Lengths):
+    jit_mode = False
+
+
+class ParallelLengths(Lengths):
+    is_parallel = True
+
+
+class PairDecoder(Operation):
+    """Two values that the field's class knows where to find."""
+
+    def declare_state_and_memory(self, previous_state):
+        query = AllocationQuery((2, 12), np.dtype("u1"))
+        return replace(previous_state, jit_mode=False, shape=(2, 12), dtype=np.dtype("u1")), query
+
+    def generate_code(self):
+        read = self.memory_read
+
+        def code(indices, destination, metadata, storage_state):
+            for row in range(len(indices)):
+                place = metadata[indices[row]]
+                destination[row, 0] = read(place["left"], storage_state)
+                destination[row, 1] = read(place["right"], storage_state)
+            return destination
+
+        return code
+
+
+class PairField(Field):
+    """Two arrays with a region each."""
+
+    metadata_type = np.dtype([("left", "<u8"), ("weight", "<f4"), ("right", "<u8")])
+
+    @staticmethod
+    def from_binary(_):
+        return PairField()
+
+    def to_binary(self):
+        return np.zeros(1, ARG_TYPE)[0]
+
+    def get_decoder_class(self):
+        return PairDecoder
+
+    def encode(self, destination, value, malloc):
+        for name, array in zip(("left", "right"), value, strict=True):
+            destination[name], region = malloc(12)
+            region[:] = np.frombuffer(array.tobytes(), np.uint8)
+
+
+class Samples:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, number):
+        values = np.arange(number % 6, dtype=np.uint8)
+        pair = [np.full(3, number + side, np.float32) for side in (0.25, 0.5)]
+        return values, pair, number
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    fields = {"values": BytesField(), "pair": PairField(), "number": IntField()}
+    path = write(tmp_path_factory.mktemp("custom") / "custom.beton", fields, Samples())
+    return open_index(path, {"pair": PairField})
+
+
+@pytest.fixture
+def four_threads():
+    import numba
+
+    number, Compiler.num_threads = Compiler.num_threads, min(4, numba.config.NUMBA_NUM_THREADS)
+    yield
+    Compiler.num_threads = number
+
+
+def batches(file, pipelines, *, storage=MappedStorage):
+    index, fields = file
+    samples = np.random.default_rng(0).permutation(20).astype(np.uint64)
+    outputs = compile_outputs(index, fields, pipelines, samples)
+    engine = Engine(
+        Plan(outputs, EpochPlan(samples, 6, drop_last=False), seed=0, epoch=0),
+        storage(index.path, index.file_size),
+        lambda *_: None,
+        ArrayPool(),
+        indices=samples,
+        options=EngineOptions(str(index.path), num_workers=1, num_in_flight=2, on_error="raise"),
+    )
+    return list(Prefetcher(engine, 2))
+
+
+ONLY_VALUES = {"pair": None, "number": None}
+
+
+@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+@pytest.mark.parametrize("decoder", [Lengths, PlainLengths])
+def test_a_decoder_written_for_ffcv_reads_the_bytes_of_its_samples(file, decoder, storage):
+    pipeline = PipelineSpec("values", decoder=decoder(), transforms=[ToTensor()])
+    for batch in batches(file, {"values": pipeline, **ONLY_VALUES}, storage=storage):
+        lengths = batch.samples.astype(int) % 6
+        assert isinstance(batch.outputs[0], torch.Tensor)
+        assert batch.outputs[0].tolist() == [[count, count * (count - 1) // 2] for count in lengths]
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_a_parallel_decoder_gives_the_same(file):
+    if Compiler.num_threads == 1:
+        pytest.skip("one core")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Numba finds too little to do
+        found = batches(file, {"values": PipelineSpec("values", decoder=ParallelLengths()), **ONLY_VALUES})
+    expected = batches(file, {"values": PipelineSpec("values", decoder=Lengths()), **ONLY_VALUES})
+    for ours, others in zip(found, expected, strict=True):
+        assert (ours.outputs[0] == others.outputs[0]).all()
+
+
+def test_a_decoder_may_be_debugged_in_plain_python(file):
+    Compiler.set_enabled(False)
+    try:
+        found = batches(file, {"values": PipelineSpec("values", decoder=Lengths()), **ONLY_VALUES})
+    finally:
+        Compiler.set_enabled(True)
+    assert found[0].outputs[0][:, 0].tolist() == (found[0].samples % 6).tolist()
+
+
+@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
+    for batch in batches(file, {"values": None}, storage=storage):
+        pairs = batch.outputs[0].numpy().view(np.float32)
+        assert pairs[:, 0].tolist() == [[sample + 0.25] * 3 for sample in batch.samples.tolist()]
+        assert pairs[:, 1].tolist() == [[sample + 0.5] * 3 for sample in batch.samples.tolist()]
+
+
+def test_a_decoder_that_asks_for_the_region_of_a_number_is_told_what_is_wrong(file):
+    class Wrong(Operation):
+        def declare_state_and_memory(self, previous_state):
+            return replace(previous_state, shape=(8,)), None
+
+        def generate_code(self):
+            raise NotImplementedError
+
+        def decode(self, rows, gather):
+            return gather(8)
+
+    with pytest.raises(PipelineError, match="asks for the bytes of each sample's region, but each has 0"):
+        batches(file, {"number": PipelineSpec("number", decoder=Wrong()), "values": None, "pair": None})
+
+
+def test_a_decoder_that_needs_arguments_has_to_be_given(file):
+    class Needy(NDArrayField):
+        def get_decoder_class(self):
+            class NeedyDecoder(Lengths):
+                def __init__(self, argument):
+                    self.argument = argument
+
+            return NeedyDecoder
+
+    index, fields = file
+    with pytest.raises(PipelineError, match=r"field 'number': .*argument"):
+        batches((index, {**fields, "number": Needy("<f4", (1,))}), {})
+
+
+def test_operations_know_their_field_and_its_metadata(file):
+    seen = []
+
+    class Curious(Operation):
+        def declare_state_and_memory(self, previous_state):
+            seen.append((self.field, len(self.metadata)))
+            return replace(previous_state, jit_mode=False), None
+
+        def generate_code(self):
+            return lambda batch, _: batch
+
+    operation = Curious()
+    batches(file, {"number": [operation], "values": None, "pair": None})
+    assert isinstance(seen[0][0], IntField)
+    assert seen[0][1] == 20
+    assert operation.field is None  # the user's own stays as it was
