@@ -22,7 +22,7 @@ class Allocations:
     ----------
     rows : ndarray of ALLOCATION_DTYPE, shape (R,)
         Every row, sorted by pointer. FFCV's writer leaves them in the order in
-        which its processes ended. Of rows with equal pointers, the empty ones come first.
+        which its processes ended.
     ptr, size, sample_id : ndarray of uint64, shape (S,)
         Columns of the rows that are not empty, as contiguous arrays. Their
         pointers are all different.
@@ -99,16 +99,13 @@ class Allocations:
 
 
 def _sort(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Sort rows by pointer, and rows of equal pointers by size."""
+    """Sort rows by pointer."""
     ptr = np.ascontiguousarray(rows["ptr"])
-    if np.any(ptr[1:] < ptr[:-1]):
-        # FFCV's table is one sorted run per process, which a stable sort merges ten times faster than others sort it.
-        order = np.argsort(ptr, kind="stable")
-        ptr = ptr[order]
-        rows = rows.view("<u8").reshape(-1, 3)[order].view(ALLOCATION_DTYPE).reshape(-1)
-    if np.any((ptr[1:] == ptr[:-1]) & (rows["size"][:-1] > 0)):
-        rows = rows[np.lexsort((rows["size"], ptr))]
-    return rows
+    if np.all(ptr[:-1] <= ptr[1:]):
+        return rows
+    # FFCV's table is one sorted run per process, which a stable sort merges ten times faster than others sort it.
+    order = np.argsort(ptr, kind="stable")
+    return rows.view("<u8").reshape(-1, 3)[order].view(ALLOCATION_DTYPE).reshape(-1)
 
 
 def _check_samples(path: str, header: Header, rows: NDArray[np.void]) -> None:

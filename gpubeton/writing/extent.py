@@ -71,7 +71,7 @@ class Extent:
 
         Parameters
         ----------
-        offset : ndarray of integer, shape (N,)
+        offset : ndarray of uint64 or int64, shape (N,)
             Where the first region of each sample begins.
 
         Returns
