@@ -35,6 +35,9 @@ class SimpleRGBImageDecoder(Operation):
     """
 
     is_random: ClassVar[bool] = False
+    usual_numbers: ClassVar[int] = 4
+    """Random numbers per image that are made in advance, together with other operations'; `boxes` may ask for more."""
+
     interpolation: str = "area"
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
@@ -215,6 +218,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     """
 
     is_random: ClassVar[bool] = True
+    usual_numbers: ClassVar[int] = 24  # six tries, which mostly do for all images of a batch
 
     def __init__(
         self,
@@ -232,12 +236,12 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
             raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
         size = np.empty((len(heights), 2))
         size[:, 0], size[:, 1] = heights, widths
-        numbers = uniform(_NUMBERS_PER_TRY)
+        numbers = uniform(self.usual_numbers)
         crop = self._crop_sizes(size, numbers)
+        corner = numbers[:, 2:_NUMBERS_PER_TRY].copy()
         misses = np.flatnonzero(~_fits(crop, size))
-        corner = numbers[:, 2:].copy()
         if len(misses):
-            crop[misses], corner[misses] = self._retry(size[misses], uniform, misses)
+            crop[misses], corner[misses] = self._retry(size[misses], numbers[misses], misses, uniform)
         box = np.empty((len(size), 4), np.int32)
         box[:, :2] = corner * (size - crop + 1)  # storing as integers rounds down
         box[:, 2:] = crop
@@ -255,21 +259,23 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         return np.rint(crop, out=crop)
 
     def _retry(
-        self, size: NDArray[np.float64], uniform: Uniform, rows: NDArray[np.intp]
+        self, size: NDArray[np.float64], numbers: NDArray[np.float64], rows: NDArray[np.intp], uniform: Uniform
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Tries 2 to 10, then the central part: sizes, and where they lie as shares of the room that is left."""
-        numbers = uniform(_TRIES * _NUMBERS_PER_TRY, rows).reshape(len(rows), _TRIES, _NUMBERS_PER_TRY)
-        crops = self._crop_sizes(size[:, None], numbers)
+        """The first try that fits, else the central part: sizes, and where they lie as shares of the room left."""
+        tries = numbers.reshape(len(rows), -1, _NUMBERS_PER_TRY)
+        crops = self._crop_sizes(size[:, None], tries)
         fits = _fits(crops, size[:, None])
-        first = fits.argmax(axis=1)
-        row = np.arange(len(rows))
-        crop, corner = crops[row, first], numbers[row, first, 2:]
-        central = np.flatnonzero(~fits[row, first])
-        if len(central):
-            crop[central] = self._central_sizes(size[central])
+        row, first = np.arange(len(rows)), fits.argmax(axis=1)
+        crop, corner = crops[row, first], tries[row, first, 2:]
+        rest = np.flatnonzero(~fits[row, first])
+        if len(rest) and tries.shape[1] < _TRIES:
+            numbers = uniform(_TRIES * _NUMBERS_PER_TRY, rows[rest])
+            crop[rest], corner[rest] = self._retry(size[rest], numbers, rows[rest], uniform)
+        elif len(rest):
+            crop[rest] = self._central_sizes(size[rest])
             # floor(corner * (room + 1)) is to be room // 2.
-            room = size[central] - crop[central]
-            corner[central] = (room // 2 + 0.5) / (room + 1)
+            room = size[rest] - crop[rest]
+            corner[rest] = (room // 2 + 0.5) / (room + 1)
         return crop, corner
 
     def _central_sizes(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -278,10 +284,8 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         aspect = width / height
         crop_height = np.where(aspect < low, np.rint(width / low), height)
         crop_width = np.where(aspect > high, np.rint(height * high), width)
-        # An aspect ratio just outside the range can round to a size just outside the image.
-        sides = np.stack([np.minimum(crop_height, height), np.minimum(crop_width, width)], axis=1)
-        sizes: NDArray[np.float64] = np.maximum(sides, 1)
-        return sizes
+        sides: NDArray[np.float64] = np.maximum(np.stack([crop_height, crop_width], axis=1), 1)
+        return sides
 
 
 _TRIES = 10

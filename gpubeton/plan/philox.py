@@ -7,7 +7,6 @@ batch, the worker or the rank that needs them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -78,13 +77,12 @@ def uniform(seed: int, epoch: int, samples: NDArray[np.uint64], operation: int, 
     >>> np.array_equal(twice[0], twice[1][:, :2])
     True
     """
-    numbers: NDArray[np.float64] = uniforms(seed, epoch, samples, (operation,), count)[0]
-    return numbers
+    return uniforms(seed, epoch, samples, [(operation, count)])[0]
 
 
 def uniforms(
-    seed: int, epoch: int, samples: NDArray[np.uint64], operations: Sequence[int], count: int
-) -> NDArray[np.float64]:
+    seed: int, epoch: int, samples: NDArray[np.uint64], wanted: Sequence[tuple[int, int]]
+) -> list[NDArray[np.float64]]:
     """Random numbers of samples for several operations: `uniform` of each, at little more than the cost of one.
 
     Parameters
@@ -93,32 +91,34 @@ def uniforms(
         As for `uniform`.
     samples : ndarray of uint64, shape (N,)
         Sample ids, below 2**32.
-    operations : sequence of int
-        The operations, K of them.
-    count : int
-        Numbers per sample and operation.
+    wanted : sequence of tuple of int
+        Each operation and how many numbers per sample it wants.
 
     Returns
     -------
-    ndarray of float64, shape (K, N, count)
+    list of ndarray of float64, each of shape (N, count)
         Multiples of 2**-32, at least 0 and less than 1.
 
     Examples
     --------
-    >>> uniforms(7, 0, np.arange(5, dtype="u8"), (0, 1), 4).shape
-    (2, 5, 4)
+    >>> [numbers.shape for numbers in uniforms(7, 0, np.arange(5, dtype="u8"), [(0, 16), (1, 2)])]
+    [(5, 16), (5, 2)]
     """
-    blocks = -(-count // _NUMBERS_PER_BLOCK)
-    shape = (len(operations), len(samples), blocks)
-    words = np.empty((4, *shape), np.uint32)
+    operation_words = _operation_words(tuple(wanted))
+    num_blocks, num_samples = operation_words.shape[1], len(samples)
+    words = np.empty((4, num_blocks, num_samples), np.uint32)
     words[0] = epoch & _WORD
-    words[1] = samples[:, None]
-    words[2] = np.array(operations, np.uint32)[:, None, None]
-    words[3] = np.arange(blocks, dtype=np.uint32)
-    _rounds(words.reshape(4, math.prod(shape)), _round_keys(seed & _WORD, (seed >> 32) & _WORD))
-    numbers = np.empty((*shape, _NUMBERS_PER_BLOCK))
-    np.multiply(words.transpose(1, 2, 3, 0), _SCALE, out=numbers)
-    return numbers.reshape(*shape[:2], blocks * _NUMBERS_PER_BLOCK)[:, :, :count]
+    words[1] = samples
+    words[2:] = operation_words
+    _rounds(words.reshape(4, num_blocks * num_samples), _round_keys(seed & _WORD, (seed >> 32) & _WORD))
+    numbers = np.empty((num_blocks, _NUMBERS_PER_BLOCK, num_samples))
+    np.multiply(words.transpose(1, 0, 2), _SCALE, out=numbers)
+    columns = numbers.reshape(num_blocks * _NUMBERS_PER_BLOCK, num_samples).T
+    found, start = [], 0
+    for _, count in wanted:
+        found.append(columns[:, start : start + count])
+        start += _blocks(count) * _NUMBERS_PER_BLOCK
+    return found
 
 
 def sort_keys(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint64]:
@@ -152,6 +152,17 @@ def sort_keys(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint
     words[3] = _WORD  # a block that no sample's numbers reach
     _rounds(words, _round_keys(seed & _WORD, (seed >> 32) & _WORD))
     return np.ascontiguousarray(words.T).view(np.uint64).reshape(-1)[:count]
+
+
+def _blocks(count: int) -> int:
+    return -(-count // _NUMBERS_PER_BLOCK)
+
+
+@lru_cache(maxsize=64)
+def _operation_words(wanted: tuple[tuple[int, int], ...]) -> NDArray[np.uint32]:
+    """Operation and block of every counter that one sample needs, shape (2, blocks of all operations, 1)."""
+    pairs = [(operation, block) for operation, count in wanted for block in range(_blocks(count))]
+    return np.array(pairs, np.uint32).reshape(len(pairs), 2).T[:, :, None]
 
 
 @lru_cache(maxsize=64)

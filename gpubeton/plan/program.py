@@ -115,7 +115,9 @@ class ImageProgram:
         ndarray of int32, shape (N, DRAW_COLUMNS + max_paints * PAINT_COLUMNS)
             A row for each image, see `gpubeton.plan.draws`. It depends on the sample, not on its place in the batch.
         """
-        first = uniforms(seed, epoch, samples, self.streams, 4)
+        random = ((self.decoder,) if self.decoder.is_random else ()) + self.steps
+        wanted = [(stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True)]
+        first = uniforms(seed, epoch, samples, wanted)
         numbers = [_Numbers(seed, epoch, samples, stream, own) for stream, own in zip(self.streams, first, strict=True)]
         boxes = self.decoder.boxes(heights, widths, numbers.pop(0) if self.decoder.is_random else None)
         image = _image_state(self.height, self.width, "cpu")
@@ -302,8 +304,8 @@ class _Numbers:
         self.seed, self.epoch, self.samples, self.stream, self.first = seed, epoch, samples, stream, first
 
     def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        if rows is None and count <= self.first.shape[1]:
-            return self.first[:, :count]
+        if count <= self.first.shape[1]:
+            return self.first[:, :count] if rows is None else self.first[rows, :count]
         samples = self.samples if rows is None else self.samples[rows]
         return uniform(self.seed, self.epoch, samples, self.stream, count)
 

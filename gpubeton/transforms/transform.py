@@ -23,6 +23,9 @@ class Transform(Operation):
     is_random: ClassVar[bool] = False
     """Whether `draw` gives parameters."""
 
+    usual_numbers: ClassVar[int] = 4
+    """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
+
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
         """Choose the random parameters of the samples of a batch.
 

@@ -33,9 +33,9 @@ def torchvision_box(height, width, scale, ratio, numbers):
             return [int(top * (height - h + 1)), int(left * (width - w + 1)), h, w]
     w, h = width, height
     if width / height < ratio[0]:
-        h = min(round(width / ratio[0]), height)
+        h = round(width / ratio[0])
     elif width / height > ratio[1]:
-        w = min(round(height * ratio[1]), width)
+        w = round(height * ratio[1])
     w, h = max(w, 1), max(h, 1)
     return [(height - h) // 2, (width - w) // 2, h, w]
 

@@ -84,6 +84,12 @@ def test_quasi_random_epochs_and_seeds_differ():
     assert len({tuple(order) for order in orders}) == 4
 
 
+def test_quasi_random_epochs_begin_with_different_pages():
+    pages = np.arange(4000) // 10
+    first, second = (set(pages[quasi_random(range(4000), pages, 16, 0, epoch).astype(int)[:300]]) for epoch in (0, 1))
+    assert len(first & second) < 20
+
+
 def test_quasi_random_shuffles_pages_and_samples_within_them():
     pages = np.arange(4000) // 10
     order = quasi_random(range(4000), pages, 16, seed=0, epoch=0).astype(int)

@@ -48,13 +48,13 @@ def test_fewer_numbers_are_the_first_of_more():
 
 
 def test_several_operations_at_once_are_each_by_itself():
-    together = uniforms(1, 2, SAMPLES, (3, 4, 70_000), 6)
-    for numbers, operation in zip(together, (3, 4, 70_000), strict=True):
-        assert np.array_equal(numbers, uniform(1, 2, SAMPLES, operation, 6))
+    wanted = [(3, 6), (4, 0), (70_000, 13), (5, 4)]
+    for numbers, (operation, count) in zip(uniforms(1, 2, SAMPLES, wanted), wanted, strict=True):
+        assert np.array_equal(numbers, uniform(1, 2, SAMPLES, operation, count))
 
 
 def test_no_operation_and_no_sample_give_nothing():
-    assert uniforms(1, 2, SAMPLES, (), 4).shape == (0, 4, 4)
+    assert uniforms(1, 2, SAMPLES, []) == []
     assert uniform(1, 2, SAMPLES[:0], 3, 4).shape == (0, 4)
 
 

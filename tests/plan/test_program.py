@@ -167,6 +167,13 @@ def test_paints_after_normalising_are_not_levels_and_stay_behind():
     assert (finished(normalize(np.float32), Cutout(3, (-1, -1, -1))) == -1).sum() == 3 * 27
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.int32])
+def test_a_type_that_executors_do_not_write_is_left_to_the_tail(dtype):
+    program = program_of(normalize(dtype), ToTensor())
+    assert (program.dtype, program.table) == ("uint8", None)
+    assert [type(step.operation) for step in program.tail.steps] == [NormalizeImage, ToTensor]
+
+
 def test_an_executor_finds_all_it_needs():
     crop = RandomResizedCropRGBImageDecoder((8, 9), interpolation="antialias")
     program = program_of(crop, Cutout(2), RandomTranslate(1, (9, 9, 9)), Cutout(3), normalize())

@@ -9,7 +9,7 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.tail import _ONE_PARALLEL_REGION, compile_tail
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
@@ -109,6 +109,19 @@ def test_memory_comes_as_array_tensor_or_several():
     assert (several[0].dtype, several[1].shape) == (np.uint8, (3, 4))
     elsewhere = run([ShowMemory(AllocationQuery((2,), np.dtype("float32"), torch.device("meta")))], None)
     assert (elsewhere.device.type, elsewhere.dtype) == ("meta", torch.float32)
+
+
+def test_a_parallel_operation_runs_alone():
+    class SeesTheLock(ShowMemory):
+        def generate_code(self):
+            def see(_batch, _memory):
+                return _ONE_PARALLEL_REGION.locked()
+
+            see.is_parallel = True
+            return see
+
+    assert run([SeesTheLock()], None) is True
+    assert not _ONE_PARALLEL_REGION.locked()
 
 
 def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):

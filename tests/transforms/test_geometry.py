@@ -49,6 +49,13 @@ def test_a_translate_is_a_window_of_the_padded_image(layout):
     assert np.array_equal(as_nhwc_array(moved, layout), wanted)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS[:3])
+def test_images_three_pixels_high_and_wide_are_read_by_their_memory(layout):
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 3, 3), np.uint8)
+    flipped = RandomHorizontalFlip().apply(in_layout(images, layout), np.array([[1], [1]]))
+    assert np.array_equal(as_nhwc_array(flipped, layout), images[:, :, ::-1])
+
+
 def test_an_image_moved_out_of_sight_is_all_padding():
     moved = RandomTranslate(9, (7, 8, 9)).apply(IMAGES.copy(), np.array([[0, 9], [18, 9], [9, 0], [9, 18]]))
     assert (moved[[0, 1, 2, 3]] == [7, 8, 9]).all()

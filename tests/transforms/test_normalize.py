@@ -46,9 +46,13 @@ def test_the_bits_of_the_bfloat16_table_are_torchs_for_any_mean_and_std(seed):
     assert np.array_equal(normalize.table(), wanted)
 
 
-@pytest.mark.parametrize("layout", ["channels_last"])
-def test_channels_last_stays_channels_last(layout):
-    result = NormalizeImage(MEAN, STD, np.float16).apply(in_layout(LEVELS, layout))
+def test_bfloat16_ties_go_to_even():
+    bits = NormalizeImage([-0.5] * 3, [1] * 3, "bfloat16").table()[128:, 0]  # 128.5, 129.5, ...: one bit too many
+    assert (bits % 2 == 0).all()
+
+
+def test_channels_last_stays_channels_last():
+    result = NormalizeImage(MEAN, STD, np.float16).apply(in_layout(LEVELS, "channels_last"))
     assert result.is_contiguous(memory_format=torch.channels_last)
 
 
