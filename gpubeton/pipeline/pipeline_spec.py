@@ -22,15 +22,10 @@ class PipelineSpec:
 
     Examples
     --------
-    >>> PipelineSpec("image").operations
-    ()
+    >>> PipelineSpec("image", transforms=[]).source
+    'image'
     """
 
     source: str
     decoder: Any = None
     transforms: Sequence[Any] | None = None
-
-    @property
-    def operations(self) -> tuple[Any, ...]:
-        """Decoder, if one was given, and transforms, as one pipeline."""
-        return (() if self.decoder is None else (self.decoder,)) + tuple(self.transforms or ())
