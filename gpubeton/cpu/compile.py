@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-# "numpy" divides by zero as C does instead of raising: nothing here raises, every fault is a returned status.
+# Numba's own annotations leave out some of its options.
+_njit: Any = numba.njit
+
+# "numpy" divides by zero as C does: nothing here raises, every fault is a returned status.
+# Nothing here allocates either. Without Numba's runtime, arrays are passed on without counting references to them, which
+# for the dozens of arrays in a worker's memory would cost more than the decoding.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
-
-# What only compiled code calls needs no way in from Python or C; for functions with this much memory to name, those would
-# take longer to compile than the functions.
+# What only compiled code calls needs no way in from Python or C; with this much memory to name, those would take longer
+# to compile than the functions.
 _INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -39,11 +43,14 @@ def compiled(function: _F) -> _F:
     >>> double(21)
     42
     """
-    return cast(_F, numba.njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function))
+    return cast(_F, _njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function))
 
 
 def stage(function: _F) -> _F:
     """Compile a function that only compiled functions call; it travels inside their machine code.
+
+    Python must not call it (there is no way in, and Numba does not check): a test calls its ``py_func``, or compiles a
+    function that calls it.
 
     Parameters
     ----------
@@ -55,7 +62,7 @@ def stage(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, numba.njit(**_INNER)(function))
+    return cast(_F, _njit(**_INNER)(function))
 
 
 def inlined(function: _F) -> _F:
@@ -73,7 +80,7 @@ def inlined(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, numba.njit(forceinline=True, **_INNER)(function))
+    return cast(_F, _njit(forceinline=True, **_INNER)(function))
 
 
 def merged(function: _F) -> _F:
@@ -92,4 +99,4 @@ def merged(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, numba.njit(inline="always", **_INNER)(function))
+    return cast(_F, _njit(inline="always", **_INNER)(function))

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-
-from gpubeton.errors import LoaderClosedError
-from gpubeton.plan.program import ImageProgram
 
 from gpubeton.cpu.fallback import bytes_at, jpeg_size
 from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
+from gpubeton.cpu.types import Array
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
-
-Array = np.ndarray[Any, Any]
+from gpubeton.errors import LoaderClosedError
+from gpubeton.plan.program import ImageProgram
 
 
 @dataclass
@@ -177,9 +174,9 @@ class Crew:
             if self._submitted - self._collected == slots:
                 raise RuntimeError(f"all {slots} batches of the ring are in flight")
             number = self._submitted
-            for program, job in enumerate(jobs):
-                first = program * self._batch_size
-                _write_tasks(self._ring, number % slots, program, first, first + self._batch_size, job)
+            for program_number, job in enumerate(jobs):
+                first = program_number * self._batch_size
+                _write_tasks(self._ring, number % slots, program_number, first, first + self._batch_size, job)
             self._largest = _largest([self._largest, *map(_extent, jobs)])
             self._batches[number] = _Batch(jobs)
             self._submitted += 1
@@ -288,20 +285,15 @@ class Crew:
                         self._announce(number)
                 elif event == BATCH_DONE:
                     self._announce(number)
-        except BaseException as error:  # the user's loop must learn of it, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the user's loop must learn of it, whatever it is
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()
 
     def _wait_for_tickets(self) -> bool:
         """Wait until there is an image to make; return whether there is one, and not the end."""
-        if self._is_closed:
-            return False
-        if has_tickets(self._ring):
-            return True
         with self._changed:
-            while not self._is_closed and not has_tickets(self._ring):
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._is_closed or has_tickets(self._ring))
             return not self._is_closed
 
     def _announce(self, number: int) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import io
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gpubeton.cpu.types import Array
 
 
 class UndecodableError(Exception):

@@ -1,21 +1,20 @@
 """From 8-bit pixels to what the network reads: normalise, cast, store.
 
-Whatever the mean, the standard deviation and the type, an output value is one of 256 for each colour: `ImageProgram.table`
-holds them. Where ``value * scale + offset`` in float32, rounded to half, gives exactly those 768 half floats, vectors
-compute them (six times as fast); where it does not, they are looked up.
+Whatever the mean, the standard deviation and the type, an output value is one of 256 for each colour; the program's
+`table` holds them. Where ``value * scale + offset`` in float32, rounded to half, gives exactly those 768 half floats,
+vectors compute them (six times as fast); where it does not, they are looked up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
 
 from gpubeton.cpu.compile import compiled, stage
-from gpubeton.cpu.lanes import F32, I8, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import F32, I8, I32, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import copy, load_u8, store_i16, store_u8
+from gpubeton.cpu.types import Array
 
 # How one row is finished.
 BYTES = 0
@@ -30,38 +29,34 @@ _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 _GROUP = 24
 
 
-@intrinsic
-def _affine_half(typing_context: Any, pixels: Any, target: Any, factors: Any, groups: Any) -> Any:
+@vector_kernel
+def _affine_half(emit: Emitter, pixels: Lanes, target: Lanes, factors: Lanes, groups: Lanes) -> None:
     """Store ``value * scale + offset`` as half floats; factors: float32 (2, 24), scales and offsets."""
-
-    def body(emit: Emitter, pixels: Lanes, target: Lanes, factors: Lanes, groups: Lanes) -> None:
-        scales = [emit.load(factors + 32 * i, F32, 8) for i in range(3)]
-        offsets = [emit.load(factors + (96 + 32 * i), F32, 8) for i in range(3)]
-        with emit.loop(groups) as group:
-            for i in range(3):
-                values = emit.load(pixels + group * _GROUP + 8 * i, I8, 8).zero_extend(I32).to_float()
-                halves = (values * scales[i] + offsets[i]).to_half()
-                emit.store(halves, target + group * (2 * _GROUP) + 16 * i)
-
-    return kernel(body, 4)
+    scales = [emit.load(factors + 32 * i, F32, 8) for i in range(3)]
+    offsets = [emit.load(factors + (96 + 32 * i), F32, 8) for i in range(3)]
+    with emit.loop(groups) as group:
+        for i in range(3):
+            values = emit.load(pixels + group * _GROUP + 8 * i, I8, 8).zero_extend(I32).to_float()
+            halves = (values * scales[i] + offsets[i]).to_half()
+            emit.store(halves, target + group * (2 * _GROUP) + 16 * i)
 
 
 @stage
-def _table_8(pixels, target, table, count):  # type: ignore[no-untyped-def]
+def _table_8(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for colour in range(3):
             store_u8(target + 3 * i + colour, table[load_u8(pixels + 3 * i + colour), colour])
 
 
 @stage
-def _table_16(pixels, target, table, count):  # type: ignore[no-untyped-def]
+def _table_16(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for colour in range(3):
             store_i16(target + 6 * i + 2 * colour, table[load_u8(pixels + 3 * i + colour), colour])
 
 
 @stage
-def _table_32(pixels, target, table, count):  # type: ignore[no-untyped-def]
+def _table_32(pixels: int, target: int, table: Array, count: int) -> None:
     for i in range(count):
         for colour in range(3):
             value = table[load_u8(pixels + 3 * i + colour), colour]
@@ -70,7 +65,7 @@ def _table_32(pixels, target, table, count):  # type: ignore[no-untyped-def]
 
 
 @stage
-def finish_row(pixels, target, count, method, factors, table):  # type: ignore[no-untyped-def]
+def finish_row(pixels: int, target: int, count: int, method: int, factors: Array, table: Array) -> None:
     """Finish one row of pixels.
 
     Parameters
@@ -104,7 +99,7 @@ def finish_row(pixels, target, count, method, factors, table):  # type: ignore[n
 
 
 @compiled
-def finish_rows(pixels, target, method, factors, table):  # type: ignore[no-untyped-def]
+def finish_rows(pixels: Array, target: Array, method: int, factors: Array, table: Array) -> None:
     """Finish an array of pixels, shape (N, 3), into `target`, an array of N * 3 values of 1, 2 or 4 bytes."""
     finish_row(pixels.ctypes.data, target.ctypes.data, pixels.shape[0], method, factors, table)
 
@@ -139,7 +134,7 @@ class Finish:
 
     def __init__(
         self,
-        table: np.ndarray[Any, Any] | None,
+        table: Array | None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.memory import clear, copy
+from gpubeton.cpu.types import Array
 
 
 @compiled
-def gather_rows(address, size, out):  # type: ignore[no-untyped-def]
+def gather_rows(address: Array, size: Array, out: Array) -> None:
     """Copy each sample's bytes into its row; what is left of the row becomes zero.
 
     Parameters

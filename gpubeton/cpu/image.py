@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, SHIFT_X, SHIFT_Y, TOP, WIDTH
-
 from gpubeton.cpu.compile import merged
 from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
+from gpubeton.cpu.output import Outputs
 from gpubeton.cpu.paint import paint
 from gpubeton.cpu.rgb import resample_rgb
+from gpubeton.cpu.scratch import Scratch
+from gpubeton.cpu.types import Array
+from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0
@@ -26,7 +28,7 @@ RAW = 1
 
 
 @merged
-def make_image(task, draw, outputs, scratch):  # type: ignore[no-untyped-def]
+def make_image(task: Array, draw: Array, outputs: Outputs, scratch: Scratch) -> int:
     """Make one output image.
 
     Parameters

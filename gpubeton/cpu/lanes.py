@@ -1,17 +1,23 @@
 """Vectors of LLVM as Python values, so that a kernel of the CPU executor reads as arithmetic.
 
-Numba vectorises loops where LLVM can prove that it may, which it cannot for interleaved colours, table look-ups and half
-floats. The kernels that matter therefore state their vectors themselves: in portable LLVM, without a word of x86 or ARM.
+Numba vectorises loops where LLVM can prove that it may, which it cannot for interleaved colours, table look-ups and
+half floats. The kernels that matter therefore state their vectors themselves: in portable LLVM, without a word of x86
+or ARM.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+# Published without types.
+_cgutils: Any = cgutils
 
 I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F16, F32 = ir.HalfType(), ir.FloatType()
@@ -48,27 +54,27 @@ class Lanes:
         """The number of lanes; 0 for a scalar."""
         return getattr(self.value.type, "count", 0)
 
-    def like(self, number: int | float) -> Lanes:
+    def like(self, number: float) -> Lanes:
         """Return `number` in every lane, in this vector's type."""
         constant = [number] * self.count if self.count else number
         return Lanes(self.builder, ir.Constant(self.value.type, constant))
 
-    def _operand(self, other: Lanes | int | float) -> Any:
+    def _operand(self, other: Lanes | float) -> Any:
         return other.value if isinstance(other, Lanes) else self.like(other).value
 
-    def _emit(self, whole: str, real: str, other: Lanes | int | float) -> Lanes:
+    def _emit(self, whole: str, real: str, other: Lanes | float) -> Lanes:
         operand = self._operand(other)
         if isinstance(self.element, ir.IntType):
             return Lanes(self.builder, getattr(self.builder, whole)(self.value, operand))
         return Lanes(self.builder, getattr(self.builder, real)(self.value, operand, flags=_FUSE))
 
-    def __add__(self, other: Lanes | int | float) -> Lanes:
+    def __add__(self, other: Lanes | float) -> Lanes:
         return self._emit("add", "fadd", other)
 
-    def __sub__(self, other: Lanes | int | float) -> Lanes:
+    def __sub__(self, other: Lanes | float) -> Lanes:
         return self._emit("sub", "fsub", other)
 
-    def __mul__(self, other: Lanes | int | float) -> Lanes:
+    def __mul__(self, other: Lanes | float) -> Lanes:
         return self._emit("mul", "fmul", other)
 
     def __or__(self, other: Lanes | int) -> Lanes:
@@ -171,7 +177,7 @@ class Emitter:
         """Return an integer constant."""
         return Lanes(self.builder, ir.Constant(element, number))
 
-    def fill(self, element: Any, count: int, number: int | float) -> Lanes:
+    def fill(self, element: Any, count: int, number: float) -> Lanes:
         """Return a constant vector."""
         return Lanes(self.builder, ir.Constant(ir.VectorType(element, count), [number] * count))
 
@@ -203,7 +209,7 @@ class Emitter:
     @contextmanager
     def loop(self, count: Lanes) -> Iterator[Lanes]:
         """Run the block `count` times; yields the index."""
-        with cgutils.for_range(self.builder, count.value) as state:
+        with _cgutils.for_range(self.builder, count.value) as state:
             yield Lanes(self.builder, state.index)
 
     def switch(self, selector: Lanes, cases: Sequence[int], body: Callable[[int | None], None]) -> None:
@@ -223,7 +229,7 @@ class Variable:
     """A value that changes inside a loop."""
 
     def __init__(self, emit: Emitter, value: Lanes) -> None:
-        self._slot = cgutils.alloca_once(emit.builder, value.value.type)
+        self._slot = _cgutils.alloca_once(emit.builder, value.value.type)
         self._builder = emit.builder
         self.set(value)
 
@@ -236,26 +242,32 @@ class Variable:
         self._builder.store(value.value, self._slot)
 
 
-def kernel(body: Callable[..., Lanes | None], arguments: int) -> tuple[Any, Callable[..., Any]]:
-    """Return what Numba's ``@intrinsic`` wants for a kernel whose arguments are all 64-bit integers.
+def vector_kernel(body: Callable[..., Lanes | None]) -> Callable[..., int]:
+    """Make a function that compiled functions call from one that emits its instructions.
 
     Parameters
     ----------
     body : callable
-        Called with an `Emitter` and one scalar `Lanes` per argument. Returns a 64-bit scalar, or None.
-    arguments : int
-        Their number: addresses, sizes and counts.
+        Called with an `Emitter` and one 64-bit scalar for each further argument: addresses, sizes and counts. Returns a
+        64-bit scalar, or None; its annotation says which.
 
     Returns
     -------
-    tuple
-        Numba signature and code generator.
+    callable
+        Known to Numba; takes and gives int64.
     """
-    gives = getattr(body, "__annotations__", {}).get("return") == "Lanes"
-    result = types.int64 if gives else types.void
+    parameters = list(inspect.signature(body).parameters.values())[1:]
+    result = types.void if body.__annotations__["return"] == "None" else types.int64
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         outcome = body(Emitter(builder), *(Lanes(builder, value) for value in values))
         return context.get_dummy_value() if outcome is None else outcome.value
 
-    return result(*[types.int64] * arguments), generate
+    def declare(typing_context: Any, *arguments: Any) -> Any:
+        return result(*[types.int64] * len(parameters)), generate
+
+    # Numba asks for one named parameter per argument.
+    context = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    declare.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    declare.__name__, declare.__doc__, declare.__module__ = body.__name__, body.__doc__, body.__module__
+    return cast(Callable[..., int], intrinsic(declare))

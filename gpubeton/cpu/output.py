@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-Array = np.ndarray[Any, Any]
+from gpubeton.cpu.types import Array
 
 # Columns of `Outputs.settings`, int64.
 HEIGHT = 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
-
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.memory import store_i16, store_u8
 from gpubeton.cpu.output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
+from gpubeton.cpu.types import Array
+from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 
 
 @stage
-def _store(address, size, bits):  # type: ignore[no-untyped-def]
+def _store(address: int, size: int, bits: int) -> None:
     if size == 1:
         store_u8(address, bits)
         return
@@ -20,7 +20,7 @@ def _store(address, size, bits):  # type: ignore[no-untyped-def]
 
 
 @stage
-def paint(draw, output, fills, table, target):  # type: ignore[no-untyped-def]
+def paint(draw: Array, output: Array, fills: Array, table: Array, target: int) -> None:
     """Fill an output image's rectangles, in order.
 
     Parameters

@@ -1,28 +1,26 @@
 """One image that lies in memory as RGB: its crop, resampled and finished into the batch.
 
-Rows are resampled down first (whole rows of bytes, so that any vector fits), then across, four pixels at a time. Between
-the two a sample is rounded to 8 bits: with the final rounding, no output level is more than one off.
+Rows are resampled down first (whole rows of bytes, so that any vector fits), then across, four pixels at a time.
+Between the two a sample is rounded to 8 bits: with the final rounding, no output level is more than one off.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba.extending import intrinsic
-
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.finish import finish_row
-from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import copy
 from gpubeton.cpu.output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
+from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.taps import effective, fill_axis
+from gpubeton.cpu.types import Array, Box
 
 # Bytes resampled down at a time, and pixels resampled across.
 _CHUNK = 32
 _GROUP = 4
 _LANES = 16
-# Rounds the sum of 8.8 fixed-point products. Each was rounded down, by half a unit on average: a few taps get exactly that
-# back, more of them get a fixed amount, so that no sum can pass 16 bits.
+# Rounds the sum of 8.8 fixed-point products. Each was rounded down, by half a unit on average: a few taps get exactly
+# that back, more of them get a fixed amount, so that no sum can pass 16 bits.
 _HALF = 128
 _MANY = 4
 
@@ -36,45 +34,41 @@ def _high(values: Lanes) -> Lanes:
     return values.zero_extend(I16).shift_left(8)
 
 
-@intrinsic
-def _resample_down(typing_context: Any, target: Any, source: Any, stride: Any, words: Any, taps: Any, size: Any) -> Any:
+@vector_kernel
+def _resample_down(
+    emit: Emitter, target: Lanes, source: Lanes, stride: Lanes, words: Lanes, taps: Lanes, size: Lanes
+) -> None:
     """Sum `taps` rows of `size` >= 32 bytes, each times its weight; the last chunk overlaps the one before."""
+    chunks = (size + (_CHUNK - 1)).shift_right_logical(5)
+    last = size - _CHUNK
 
-    def body(
-        emit: Emitter, target: Lanes, source: Lanes, stride: Lanes, words: Lanes, taps: Lanes, size: Lanes
-    ) -> None:
-        chunks = (size + (_CHUNK - 1)).shift_right_logical(5)
-        last = size - _CHUNK
+    def chunk(case: int | None) -> None:
+        with emit.loop(chunks) as index:
+            offset = index * _CHUNK
+            inside = emit.builder.icmp_signed("<", offset.value, last.value)
+            offset = Lanes(emit.builder, emit.builder.select(inside, offset.value, last.value))
+            start = source + offset
+            if case:
+                total = emit.fill(I16, _CHUNK, _HALF + case // 2)
+                for k in range(case):
+                    # Loaded anew for each chunk: see `jpeg.colour`.
+                    weight = _fraction(emit, words + 4 * k, _CHUNK)
+                    total = total + _high(emit.load(start + stride * k, I8, _CHUNK)).times_fraction(weight)
+            else:
+                running = emit.variable(emit.fill(I16, _CHUNK, _HALF + _MANY))
+                with emit.loop(taps) as tap:
+                    row = _high(emit.load(start + stride * tap, I8, _CHUNK))
+                    running.set(running.get() + row.times_fraction(_fraction(emit, words + tap * 4, _CHUNK)))
+                total = running.get()
+            emit.store(total.shift_right_logical(8).narrow(I8), target + offset)
 
-        def chunk(case: int | None) -> None:
-            with emit.loop(chunks) as index:
-                offset = index * _CHUNK
-                inside = emit.builder.icmp_signed("<", offset.value, last.value)
-                offset = Lanes(emit.builder, emit.builder.select(inside, offset.value, last.value))
-                start = source + offset
-                if case:
-                    total = emit.fill(I16, _CHUNK, _HALF + case // 2)
-                    for k in range(case):
-                        # Loaded anew for each chunk: see `jpeg.colour`.
-                        weight = _fraction(emit, words + 4 * k, _CHUNK)
-                        total = total + _high(emit.load(start + stride * k, I8, _CHUNK)).times_fraction(weight)
-                else:
-                    running = emit.variable(emit.fill(I16, _CHUNK, _HALF + _MANY))
-                    with emit.loop(taps) as k:
-                        row = _high(emit.load(start + stride * k, I8, _CHUNK))
-                        running.set(running.get() + row.times_fraction(_fraction(emit, words + k * 4, _CHUNK)))
-                    total = running.get()
-                emit.store(total.shift_right_logical(8).narrow(I8), target + offset)
-
-        emit.switch(taps, (1, 2, 3), chunk)
-
-    return kernel(body, 6)
+    emit.switch(taps, (1, 2, 3), chunk)
 
 
-@intrinsic
+@vector_kernel
 def _resample_across(
-    typing_context: Any, target: Any, row: Any, first: Any, lane_words: Any, pairs: Any, groups: Any
-) -> Any:
+    emit: Emitter, target: Lanes, row: Lanes, first: Lanes, lane_words: Lanes, pairs: Lanes, groups: Lanes
+) -> None:
     """Make four RGB pixels at a time.
 
     Parameters
@@ -93,55 +87,50 @@ def _resample_across(
         Output pixels / 4, rounded up.
     """
 
-    def body(
-        emit: Emitter, target: Lanes, row: Lanes, first: Lanes, lane_words: Lanes, pairs: Lanes, groups: Lanes
-    ) -> None:
-        def two_taps(starts: list[Lanes], offset: Lanes, words: Lanes) -> Lanes:
-            """The weighted sum of two neighbouring source pixels for each of four output pixels."""
-            eight = [emit.load(start + offset, I64) for start in starts]
-            gathered = emit.splat(eight[0], _GROUP).value
-            for i in range(1, _GROUP):
-                gathered = emit.builder.insert_element(gathered, eight[i].value, emit.scalar(i, I32).value)
-            pixels = Lanes(emit.builder, gathered).bits(I8, 32)
-            zeros = emit.fill(I8, 32, 0)
-            total = None
-            for tap in range(2):
-                # Interleaving with zeros below puts each byte into the upper half of its lane.
-                order = [lane for i in range(_GROUP) for c in (0, 1, 2, 2) for lane in (32, 8 * i + 3 * tap + c)]
-                weights = emit.load(words + 2 * _LANES * tap, I16, _LANES)
-                term = pixels.shuffle(zeros, order).bits(I16, _LANES).times_fraction(weights)
-                total = term if total is None else total + term
-            assert total is not None
-            return total
+    def two_taps(starts: list[Lanes], offset: Lanes, words: Lanes) -> Lanes:
+        """The weighted sum of two neighbouring source pixels for each of four output pixels."""
+        eight = [emit.load(start + offset, I64) for start in starts]
+        gathered = emit.splat(eight[0], _GROUP).value
+        for i in range(1, _GROUP):
+            gathered = emit.builder.insert_element(gathered, eight[i].value, emit.scalar(i, I32).value)
+        pixels = Lanes(emit.builder, gathered).bits(I8, 32)
+        zeros = emit.fill(I8, 32, 0)
+        total = None
+        for tap in range(2):
+            # Interleaving with zeros below puts each byte into the upper half of its lane.
+            order = [lane for i in range(_GROUP) for c in (0, 1, 2, 2) for lane in (32, 8 * i + 3 * tap + c)]
+            weights = emit.load(words + 2 * _LANES * tap, I16, _LANES)
+            term = pixels.shuffle(zeros, order).bits(I16, _LANES).times_fraction(weights)
+            total = term if total is None else total + term
+        assert total is not None
+        return total
 
-        def all_groups(case: int | None) -> None:
-            with emit.loop(groups) as group:
-                starts = []
-                for i in range(_GROUP):
-                    begin = emit.load(first + (group * _GROUP + i) * 4, I32, align=4).sign_extend(I64)
-                    starts.append(row + begin * 3)
-                words = lane_words + group * pairs * (4 * _LANES)
-                if case:
-                    total = two_taps(starts, emit.scalar(0), words)
-                    for k in range(1, case):
-                        total = total + two_taps(starts, emit.scalar(6 * k), words + 4 * _LANES * k)
-                    total = total + (_HALF + case)
-                else:
-                    running = emit.variable(emit.fill(I16, _LANES, _HALF + _MANY))
-                    with emit.loop(pairs) as k:
-                        running.set(running.get() + two_taps(starts, k * 6, words + k * (4 * _LANES)))
-                    total = running.get()
-                levels = total.shift_right_logical(8).narrow(I8)
-                packed = [4 * i + c for i in range(_GROUP) for c in range(3)] + [0, 0, 0, 0]
-                emit.store(levels.shuffle(levels, packed), target + group * (3 * _GROUP))
+    def all_groups(case: int | None) -> None:
+        with emit.loop(groups) as group:
+            starts = []
+            for i in range(_GROUP):
+                begin = emit.load(first + (group * _GROUP + i) * 4, I32, align=4).sign_extend(I64)
+                starts.append(row + begin * 3)
+            words = lane_words + group * pairs * (4 * _LANES)
+            if case:
+                total = two_taps(starts, emit.scalar(0), words)
+                for k in range(1, case):
+                    total = total + two_taps(starts, emit.scalar(6 * k), words + 4 * _LANES * k)
+                total = total + (_HALF + case)
+            else:
+                running = emit.variable(emit.fill(I16, _LANES, _HALF + _MANY))
+                with emit.loop(pairs) as pair:
+                    running.set(running.get() + two_taps(starts, pair * 6, words + pair * (4 * _LANES)))
+                total = running.get()
+            levels = total.shift_right_logical(8).narrow(I8)
+            packed = [4 * i + c for i in range(_GROUP) for c in range(3)] + [0, 0, 0, 0]
+            emit.store(levels.shuffle(levels, packed), target + group * (3 * _GROUP))
 
-        emit.switch(pairs, (1, 2), all_groups)
-
-    return kernel(body, 6)
+    emit.switch(pairs, (1, 2), all_groups)
 
 
 @stage
-def _spread(words, taps, count, lane_words):  # type: ignore[no-untyped-def]
+def _spread(words: Array, taps: int, count: int, lane_words: Array) -> int:
     """Lay the weights out as `_resample_across` reads them; return the number of tap pairs."""
     pairs = (taps + 1) // 2
     for i in range(count):
@@ -154,7 +143,9 @@ def _spread(words, taps, count, lane_words):  # type: ignore[no-untyped-def]
 
 
 @stage
-def resample_rgb(source, stride, box, output, factors, table, target, scratch):  # type: ignore[no-untyped-def]
+def resample_rgb(
+    source: int, stride: int, box: Box, output: Array, factors: Array, table: Array, target: int, scratch: Scratch
+) -> None:
     """Resample the crop of an RGB image into the batch.
 
     Parameters

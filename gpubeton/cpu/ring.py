@@ -6,7 +6,7 @@ batch. There is no barrier between batches, no lock and no Python between images
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.image import TARGET, TASK_FIELDS, make_image
 from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
-
-Array = np.ndarray[Any, Any]
+from gpubeton.cpu.output import Outputs
+from gpubeton.cpu.scratch import Scratch
+from gpubeton.cpu.types import Array
 
 # `Ring.control`, int64; a cache line for each word that changes.
 NEXT = 0  # the next ticket to take
@@ -64,7 +65,7 @@ def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
 
 
 @compiled
-def work(ring, outputs, scratch):  # type: ignore[no-untyped-def]
+def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
     """Make images until something happens that Python must see to.
 
     Parameters
@@ -101,16 +102,16 @@ def work(ring, outputs, scratch):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def complete(ring, ticket, code):  # type: ignore[no-untyped-def]
+def complete(ring: Ring, ticket: int, code: int) -> bool:
     """Set the code of an image that `work` refused; return whether it was the last of its batch."""
     batches, images = ring.codes.shape
     batch = (ticket // images) % batches
     ring.codes[batch, ticket % images] = code
-    return atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1
+    return bool(atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1)
 
 
 @compiled
-def publish(ring, batch):  # type: ignore[no-untyped-def]
+def publish(ring: Ring, batch: int) -> None:
     """Let the workers take the images of a batch whose tasks and draws are written."""
     batches, images = ring.codes.shape
     atomic_store(ring.remaining.ctypes.data + 8 * (batch % batches), images)
@@ -118,13 +119,13 @@ def publish(ring, batch):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def shut(ring):  # type: ignore[no-untyped-def]
+def shut(ring: Ring) -> None:
     """Let the workers take no more images."""
     atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
 
 
 @compiled
-def has_tickets(ring):  # type: ignore[no-untyped-def]
+def has_tickets(ring: Ring) -> bool:
     """Return whether there are images that no worker has taken."""
     control = ring.control.ctypes.data
-    return atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED)
+    return bool(atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED))

@@ -7,37 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
-from gpubeton.cpu.jpeg.huffman import PAIR_BITS, SINGLE_BITS, SKIP_BITS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
+from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
 from gpubeton.cpu.taps import most_taps
+from gpubeton.cpu.types import Array
 
 # Vectors are written whole: rows are this much longer than their pixels need.
 _SLACK = 64
 _MCU_SIDE = 16
 # Restart intervals kept track of: one for each MCU row of the largest image that JPEG knows.
 _MAX_INTERVALS = 8192
-
-Array = np.ndarray[Any, Any]
-
-
-class Tables(NamedTuple):
-    """Quantisation and Huffman tables; slots 0..3 are DC, 4..7 AC.
-
-    Those of the last image stay: most images of a data set carry the same ones, and building them takes longer than
-    comparing.
-    """
-
-    multipliers: Array  # int16 (4, 64), row-major
-    source: Array  # uint8 (8, 272): 16 code-length counts and 256 symbols, as the file has them
-    built: Array  # uint8 (8,): whether `source` is what the look-ups were built from
-    known: Array  # uint8 (12,): Huffman slots and quantisation tables that this image defines
-    identifiers: Array  # int64 (3,)
-    single: Array
-    pair: Array
-    skip: Array
-    limits: Array
-    offsets: Array
 
 
 class Scratch(NamedTuple):
@@ -70,21 +50,6 @@ def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
     return memory[offset : offset + size * item].view(dtype)
 
 
-def _tables() -> Tables:
-    return Tables(
-        multipliers=np.zeros((4, 64), np.int16),
-        source=np.zeros((8, 272), np.uint8),
-        built=np.zeros(8, np.uint8),
-        known=np.zeros(12, np.uint8),
-        identifiers=np.zeros(3, np.int64),
-        single=np.zeros((8, 1 << SINGLE_BITS), np.uint32),
-        pair=np.zeros((4, 1 << PAIR_BITS), np.int64),
-        skip=np.zeros((4, 1 << SKIP_BITS), np.uint32),
-        limits=np.zeros((8, 18), np.int64),
-        offsets=np.zeros((8, 18), np.int64),
-    )
-
-
 def allocate(source_side: int, source_bytes: int, output_height: int, output_width: int, narrowest: int) -> Scratch:
     """Allocate one worker's memory.
 
@@ -111,7 +76,7 @@ def allocate(source_side: int, source_bytes: int, output_height: int, output_wid
     rows = side + taps
     return Scratch(
         frame=np.zeros(FRAME_SIZE, np.int64),
-        tables=_tables(),
+        tables=allocate_tables(),
         scan=np.zeros(source_bytes + PADDING * _MAX_INTERVALS + 2 * OVERRUN, np.uint8),
         starts=np.zeros(_MAX_INTERVALS, np.int64),
         ends=np.zeros(_MAX_INTERVALS, np.int64),

@@ -1,7 +1,7 @@
 """Interpolation weights: which source samples make an output sample, and how much of each.
 
-A *tap* is one source sample's part in an output sample. Weights are 16-bit fractions that sum to one, each stored twice in
-a 32-bit word: broadcasting a word to all 16-bit lanes of a vector then needs no shuffle.
+A *tap* is one source sample's part in an output sample. Weights are 16-bit fractions that sum to one, each stored twice
+in a 32-bit word: broadcasting a word to all 16-bit lanes of a vector then needs no shuffle.
 
 The three interpolations, all separable:
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 
 from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.types import Array
 
 BILINEAR = 0
 AREA = 1
@@ -63,21 +64,21 @@ def effective(interpolation: int, source_height: int, source_width: int, height:
 
 
 @inlined
-def _two_taps(position, fraction, size, row):  # type: ignore[no-untyped-def]
+def _two_taps(position: int, fraction: float, size: int, row: Array) -> tuple[int, int]:
     row[0] = 1.0 - fraction
     row[1] = fraction
     return position, 2 if position + 1 < size and fraction > 0 else 1
 
 
 @stage
-def _bilinear(index, scale, size, row):  # type: ignore[no-untyped-def]
+def _bilinear(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     centre = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
     first = int(centre)
     return _two_taps(first, centre - first, size, row)
 
 
 @stage
-def _area_enlarging(index, scale, size, row):  # type: ignore[no-untyped-def]
+def _area_enlarging(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     first = int(math.floor(index * scale))
     fraction = (index + 1) - (first + 1) / scale
     fraction = 0.0 if fraction <= 0 else fraction - math.floor(fraction)
@@ -88,7 +89,7 @@ def _area_enlarging(index, scale, size, row):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _area(index, scale, size, row):  # type: ignore[no-untyped-def]
+def _area(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     start = index * scale
     stop = start + scale
     cell = min(scale, size - start)
@@ -111,7 +112,7 @@ def _area(index, scale, size, row):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _antialias(index, scale, size, row):  # type: ignore[no-untyped-def]
+def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     support = max(scale, 1.0)
     centre = (index + 0.5) * scale
     first = max(int(centre - support + 0.5), 0)
@@ -127,7 +128,7 @@ def _antialias(index, scale, size, row):  # type: ignore[no-untyped-def]
 
 
 @stage
-def ideal(rule, index, scale, size, row):  # type: ignore[no-untyped-def]
+def ideal(rule: int, index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     """Compute the weights of one output sample.
 
     Parameters
@@ -158,7 +159,7 @@ def ideal(rule, index, scale, size, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _settle(words, count, width, total):  # type: ignore[no-untyped-def]
+def _settle(words: Array, count: int, width: int, total: int) -> None:
     """Make `count` weights sum to one exactly (the largest takes what rounding left over) and store each twice."""
     largest = 0
     for k in range(1, count):
@@ -173,7 +174,7 @@ def _settle(words, count, width, total):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _quantise(row, count, words):  # type: ignore[no-untyped-def]
+def _quantise(row: Array, count: int, words: Array) -> int:
     """Round weights to 16-bit fractions; return their sum."""
     total = 0
     for k in range(count):
@@ -184,7 +185,9 @@ def _quantise(row, count, words):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _through_upsampling(luma, first, count, limit, fancy, chroma):  # type: ignore[no-untyped-def]
+def _through_upsampling(
+    luma: Array, first: int, count: int, limit: int, fancy: bool, chroma: Array
+) -> tuple[int, int, int]:
     """Turn 16-bit weights of luma samples into those of chroma samples, which libjpeg would first upsample by two.
 
     An upsampled sample is 3/4 of its nearest chroma sample and 1/4 of the next nearest (libjpeg's triangle filter), so
@@ -209,14 +212,16 @@ def _through_upsampling(luma, first, count, limit, fancy, chroma):  # type: igno
 
 
 @inlined
-def _resized_index(i, output, shift, flip):  # type: ignore[no-untyped-def]
+def _resized_index(i: int, output: int, shift: int, flip: bool) -> int:
     """Which resized sample output sample i shows."""
-    index = min(max(min(i, output - 1) + shift, 0), output - 1)
+    index: int = min(max(min(i, output - 1) + shift, 0), output - 1)
     return output - 1 - index if flip else index
 
 
 @stage
-def fill_axis(rule, start, size, output, shift, flip, first, words, row):  # type: ignore[no-untyped-def]
+def fill_axis(
+    rule: int, start: int, size: int, output: int, shift: int, flip: bool, first: Array, words: Array, row: Array
+) -> int:
     """Compute the taps of one side of an image.
 
     Parameters
@@ -254,7 +259,19 @@ def fill_axis(rule, start, size, output, shift, flip, first, words, row):  # typ
 
 
 @stage
-def fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row):  # type: ignore[no-untyped-def]
+def fill_axis_pair(
+    rule: int,
+    start: int,
+    size: int,
+    output: int,
+    shift: int,
+    flip: bool,
+    limit: int,
+    fancy: bool,
+    first: Array,
+    words: Array,
+    row: Array,
+) -> tuple[int, int]:
     """Compute the taps of one side on luma samples and on chroma samples of half their number.
 
     Parameters

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
-from gpubeton.plan.program import ImageProgram
-
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb
 from gpubeton.cpu.finish import Finish
 from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
@@ -17,6 +14,8 @@ from gpubeton.cpu.output import FIELDS, FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE,
 from gpubeton.cpu.ring import Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
+from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton.plan.program import ImageProgram
 
 # A code of an image that nobody can decode, beyond those of `jpeg.codes`.
 UNDECODABLE = 100
@@ -129,4 +128,3 @@ class Worker:
         publish(own, 0)
         self.run(own, max(pixels.shape[:2]), 0)
         return int(own.codes[0, 0]), ""
-

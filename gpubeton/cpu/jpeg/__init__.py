@@ -4,7 +4,7 @@ The stages stand apart, each in its file, in the order in which an image passes 
 (decoding tables), `scan` (byte stuffing and restart markers), `entropy` (coefficients), `idct` (samples), `strips`
 (horizontal resampling), `colour` (vertical resampling and RGB), `picture` (all of them on one image).
 
-Whatever a header claims is checked where it is read, before it sizes or indexes anything. What is valid but not baseline
-(progressive, CMYK, 12 bits, arithmetic coding, unusual sampling) and what looks damaged is refused with a code from
-`codes`, and libjpeg-turbo has the last word on it.
+Whatever a header claims is checked where it is read, before it sizes or indexes anything. What is valid but not
+baseline (progressive, CMYK, 12 bits, arithmetic coding, unusual sampling) and what looks damaged is refused with a code
+from `codes`, and libjpeg-turbo has the last word on it.
 """

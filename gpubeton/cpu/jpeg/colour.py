@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba.extending import intrinsic
-
-from gpubeton.cpu.lanes import I8, I16, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I8, I16, I32, Emitter, Lanes, vector_kernel
 
 # Output pixels made at a time.
 GROUP = 16
 _UNROLLED = (2, 3, 4)
 
-# JFIF's factors as 14-bit fractions: a product with a sample that has 8 fractional bits, its low 16 bits dropped, keeps 6.
+# JFIF's factors as 14-bit fractions: times a sample with 8 fractional bits, the low 16 bits dropped, leaves 6.
 _CR_TO_RED = round(1.402 * (1 << 14))
 _CB_TO_GREEN = round(0.344136286 * (1 << 14))
 _CR_TO_GREEN = round(0.714136286 * (1 << 14))
@@ -43,20 +39,20 @@ def _interleave(red: Lanes, green: Lanes, blue: Lanes) -> Lanes:
     )
 
 
-@intrinsic
+@vector_kernel
 def colour_row(
-    typing_context: Any,
-    luma: Any,
-    blue_difference: Any,
-    red_difference: Any,
-    stride: Any,
-    luma_words: Any,
-    luma_taps: Any,
-    chroma_words: Any,
-    chroma_taps: Any,
-    pixels: Any,
-    groups: Any,
-) -> Any:
+    emit: Emitter,
+    luma: Lanes,
+    blue_difference: Lanes,
+    red_difference: Lanes,
+    stride: Lanes,
+    luma_words: Lanes,
+    luma_taps: Lanes,
+    chroma_words: Lanes,
+    chroma_taps: Lanes,
+    pixels: Lanes,
+    groups: Lanes,
+) -> None:
     """Make one row of RGB pixels.
 
     Parameters
@@ -75,53 +71,38 @@ def colour_row(
         Pixels / GROUP, rounded up.
     """
 
-    def body(
-        emit: Emitter,
-        luma: Lanes,
-        blue_difference: Lanes,
-        red_difference: Lanes,
-        stride: Lanes,
-        luma_words: Lanes,
-        luma_taps: Lanes,
-        chroma_words: Lanes,
-        chroma_taps: Lanes,
-        pixels: Lanes,
-        groups: Lanes,
-    ) -> None:
-        def fraction(word: Lanes) -> Lanes:
-            return emit.splat(emit.load(word, I32, align=4), GROUP // 2).bits(I16, GROUP)
+    def fraction(word: Lanes) -> Lanes:
+        return emit.splat(emit.load(word, I32, align=4), GROUP // 2).bits(I16, GROUP)
 
-        def few(plane: Lanes, words: Lanes, count: int) -> Lanes:
-            # Weights are loaded anew for each group. Kept in registers across the loop, LLVM would widen them to 32 bits
-            # before it, and no longer see that 16-bit multiplications suffice.
-            total = emit.load(plane, I16, GROUP).times_fraction(fraction(words))
-            for k in range(1, count):
-                total = total + emit.load(plane + stride * k, I16, GROUP).times_fraction(fraction(words + 4 * k))
-            return total
+    def few(plane: Lanes, words: Lanes, count: int) -> Lanes:
+        # Weights are loaded anew for each group. Kept in registers across the loop, LLVM would widen them to 32 bits
+        # before it, and no longer see that 16-bit multiplications suffice.
+        total = emit.load(plane, I16, GROUP).times_fraction(fraction(words))
+        for k in range(1, count):
+            total = total + emit.load(plane + stride * k, I16, GROUP).times_fraction(fraction(words + 4 * k))
+        return total
 
-        def many(plane: Lanes, words: Lanes, count: Lanes) -> Lanes:
-            running = emit.variable(emit.fill(I16, GROUP, 0))
-            with emit.loop(count) as k:
-                row = emit.load(plane + stride * k, I16, GROUP)
-                running.set(running.get() + row.times_fraction(fraction(words + k * 4)))
-            return running.get()
+    def many(plane: Lanes, words: Lanes, count: Lanes) -> Lanes:
+        running = emit.variable(emit.fill(I16, GROUP, 0))
+        with emit.loop(count) as k:
+            row = emit.load(plane + stride * k, I16, GROUP)
+            running.set(running.get() + row.times_fraction(fraction(words + k * 4)))
+        return running.get()
 
-        def row(case: int | None) -> None:
-            with emit.loop(groups) as group:
-                across = group * (2 * GROUP)
-                planes = []
-                for plane, words, count in (
-                    (luma, luma_words, luma_taps),
-                    (blue_difference, chroma_words, chroma_taps),
-                    (red_difference, chroma_words, chroma_taps),
-                ):
-                    start = plane + across
-                    planes.append(few(start, words, case) if case else many(start, words, count))
-                emit.store(_interleave(*_to_rgb(*planes)), pixels + group * (3 * GROUP))
+    def row(case: int | None) -> None:
+        with emit.loop(groups) as group:
+            across = group * (2 * GROUP)
+            planes = []
+            for plane, words, count in (
+                (luma, luma_words, luma_taps),
+                (blue_difference, chroma_words, chroma_taps),
+                (red_difference, chroma_words, chroma_taps),
+            ):
+                start = plane + across
+                planes.append(few(start, words, case) if case else many(start, words, count))
+            emit.store(_interleave(*_to_rgb(*planes)), pixels + group * (3 * GROUP))
 
-        emit.switch(_larger(emit, luma_taps, chroma_taps), _UNROLLED, row)
-
-    return kernel(body, 10)
+    emit.switch(_larger(emit, luma_taps, chroma_taps), _UNROLLED, row)
 
 
 def _larger(emit: Emitter, one: Lanes, other: Lanes) -> Lanes:

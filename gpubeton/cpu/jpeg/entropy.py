@@ -6,12 +6,11 @@ certain; `position` is the address of the byte after them. One refill gives at l
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba.extending import intrinsic
-
 from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.lanes import I8, Emitter, Lanes, kernel
+from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
+from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
+from gpubeton.cpu.jpeg.tables import Tables
+from gpubeton.cpu.lanes import I8, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import (
     load_i64,
     load_i64_big_endian,
@@ -22,11 +21,10 @@ from gpubeton.cpu.memory import (
     store_i16,
     store_i64,
 )
-from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
-from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
+from gpubeton.cpu.types import Reader
 
-# A block's row in `blocks`, int64 (6, BLOCK_FIELDS): all that decoding it needs, so that the loop over the blocks of an MCU
-# asks nothing. The first four are addresses of tables.
+# A block's row in `blocks`, int64 (6, BLOCK_FIELDS): all that decoding it needs, so that the loop over the blocks of an
+# MCU asks nothing. The first four are addresses of tables.
 DC_LOOKUP = 0
 AC_LOOKUP = 1
 PAIR_LOOKUP = 2
@@ -41,36 +39,28 @@ BLOCK_FIELDS = 10
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 
 
-@intrinsic
-def _zero_block(typing_context: Any, address: Any) -> Any:
+@vector_kernel
+def _zero_block(emit: Emitter, address: Lanes) -> None:
     """Set 64 coefficients to zero."""
-
-    def body(emit: Emitter, address: Lanes) -> None:
-        for i in range(4):
-            emit.store(emit.fill(I8, 32, 0), address + 32 * i, align=32)
-
-    return kernel(body, 1)
+    for i in range(4):
+        emit.store(emit.fill(I8, 32, 0), address + 32 * i, align=32)
 
 
-@intrinsic
-def _second_value(typing_context: Any, entry: Any) -> Any:
+@vector_kernel
+def _second_value(emit: Emitter, entry: Lanes) -> Lanes:
     """Return byte 6 of a `pair` entry as a signed number."""
-
-    def body(emit: Emitter, entry: Lanes) -> Lanes:
-        return entry.shift_left(8).shift_right(56)
-
-    return kernel(body, 1)
+    return entry.shift_left(8).shift_right(56)
 
 
 @inlined
-def _refill(window, filled, position):  # type: ignore[no-untyped-def]
+def _refill(window: int, filled: int, position: int) -> Reader:
     window |= shift_right_logical(load_i64_big_endian(position), filled)
     position += (63 - filled) >> 3
     return window, filled | 56, position
 
 
 @inlined
-def _magnitude(window, length, size):  # type: ignore[no-untyped-def]
+def _magnitude(window: int, length: int, size: int) -> int:
     """The value in the `size` bits behind a code (T.81 F.2.2.1, EXTEND), without a branch."""
     bits = window << length
     value = shift_right_logical(shift_right_logical(bits, 1), 63 - size)
@@ -78,7 +68,7 @@ def _magnitude(window, length, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _one_symbol(window, lookup, slot, tables):  # type: ignore[no-untyped-def]
+def _one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int, int, int]:
     """Decode one symbol: code length (0: none matches), value bits, coefficients passed over."""
     entry = load_u32(lookup + shift_right_logical(window, 64 - SINGLE_BITS) * 4)
     if entry != 0:
@@ -92,7 +82,9 @@ def _one_symbol(window, lookup, slot, tables):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _decode_coefficients(window, filled, position, block, slot, tables, coefficients, zigzag):  # type: ignore[no-untyped-def]
+def _decode_coefficients(
+    window: int, filled: int, position: int, block: int, slot: int, tables: Tables, coefficients: int, zigzag: int
+) -> tuple[int, int, int, bool]:
     """Decode the 63 AC coefficients of a block into zeroed memory."""
     lookup = load_i64(block + 8 * PAIR_LOOKUP)
     sound = True
@@ -124,7 +116,9 @@ def _decode_coefficients(window, filled, position, block, slot, tables, coeffici
 
 
 @inlined
-def _skip_coefficients(window, filled, position, block, slot, tables):  # type: ignore[no-untyped-def]
+def _skip_coefficients(
+    window: int, filled: int, position: int, block: int, slot: int, tables: Tables
+) -> tuple[int, int, int, bool]:
     """Pass over the 63 AC coefficients of a block."""
     lookup = load_i64(block + 8 * SKIP_LOOKUP)
     sound = True
@@ -152,7 +146,19 @@ def _skip_coefficients(window, filled, position, block, slot, tables):  # type: 
 
 
 @stage
-def decode_mcus(reader, limit, start, stop, crop_start, crop_stop, blocks, count, tables, coefficients, zigzag):  # type: ignore[no-untyped-def]
+def decode_mcus(
+    reader: Reader,
+    limit: int,
+    start: int,
+    stop: int,
+    crop_start: int,
+    crop_stop: int,
+    blocks: int,
+    count: int,
+    tables: Tables,
+    coefficients: int,
+    zigzag: int,
+) -> tuple[Reader, bool]:
     """Decode MCUs of one row: those of the crop to samples, the others only to find where the next one starts.
 
     Parameters

@@ -1,27 +1,26 @@
 """Huffman tables, prepared so that one look-up decodes as much as possible.
 
-Three look-ups are built from each AC table (and the first from each DC table), all indexed by the next bits of the scan:
+Three look-ups are built from each AC table (and the first from each DC table), indexed by the next bits:
 
 single  uint32 (1024,)  one symbol: bits used, code length, value bits, coefficients passed over
 pair    int64  (1024,)  up to two symbols with their values, when both fit into ten bits
 skip    uint32 (2048,)  up to six symbols without their values, for blocks outside the crop
 
-A zero entry (for `pair`: one that claims to pass 127 coefficients) sends the decoder to the canonical search. Codes longer
-than ten bits are rare by construction.
+A zero entry (for `pair`: one that claims to pass 127 coefficients) sends the decoder to the canonical search. Codes
+longer than ten bits are rare by construction.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.memory import shift_right_logical
+from gpubeton.cpu.memory import shift_right_logical, signed
+from gpubeton.cpu.types import Array
 
 SINGLE_BITS = 10
 PAIR_BITS = 10
 SKIP_BITS = 11
 
-# "End of block" as a run: large enough to pass the last coefficient from anywhere, small enough to index the zigzag table.
+# "End of block" as a run: large enough to pass the last coefficient from anywhere, small enough for the zigzag table.
 END_OF_BLOCK = 79
 # A `pair` entry that decodes nothing: no block is in a state where 127 more coefficients fit.
 UNDECODED = 127 << 16
@@ -33,7 +32,7 @@ LARGEST_CATEGORY = 11
 
 
 @stage
-def is_prefix_code(lengths: np.ndarray, count: int) -> bool:
+def is_prefix_code(lengths: Array, count: int) -> bool:
     """Return whether 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes."""
     codes = 0
     total = 0
@@ -46,7 +45,7 @@ def is_prefix_code(lengths: np.ndarray, count: int) -> bool:
 
 
 @stage
-def _build_single(lengths, symbols, is_ac, single, limits, offsets):  # type: ignore[no-untyped-def]
+def _build_single(lengths: Array, symbols: Array, is_ac: bool, single: Array, limits: Array, offsets: Array) -> None:
     single[:] = 0
     code = 0
     k = 0
@@ -54,7 +53,7 @@ def _build_single(lengths, symbols, is_ac, single, limits, offsets):  # type: ig
         offsets[bits] = k - code
         for _ in range(lengths[bits - 1]):
             if bits <= SINGLE_BITS:
-                symbol = np.int64(symbols[k])
+                symbol = signed(symbols[k])
                 size = symbol & 15
                 run = symbol >> 4
                 if is_ac and size == 0 and run != 15:
@@ -71,7 +70,7 @@ def _build_single(lengths, symbols, is_ac, single, limits, offsets):  # type: ig
 
 
 @inlined
-def _value(bits, used, size):  # type: ignore[no-untyped-def]
+def _value(bits: int, used: int, size: int) -> int:
     """The value whose `size` bits end after `used` of the PAIR_BITS in `bits` (T.81 F.2.2.1, EXTEND)."""
     value = (bits >> (PAIR_BITS - used)) & ((1 << size) - 1)
     if size > 0 and value < (1 << (size - 1)):
@@ -80,10 +79,10 @@ def _value(bits, used, size):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _build_pair(single, pair):  # type: ignore[no-untyped-def]
+def _build_pair(single: Array, pair: Array) -> None:
     mask = (1 << PAIR_BITS) - 1
     for bits in range(1 << PAIR_BITS):
-        entry = np.int64(single[bits >> (PAIR_BITS - SINGLE_BITS)])
+        entry = signed(single[bits >> (PAIR_BITS - SINGLE_BITS)])
         used = entry & 63
         run = (entry >> 16) & 127
         if entry == 0 or used > PAIR_BITS:
@@ -96,7 +95,7 @@ def _build_pair(single, pair):  # type: ignore[no-untyped-def]
         alone = used | ((run + 1) << 8) | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
         pair[bits] = alone
         rest = (bits << used) & mask
-        second = np.int64(single[rest >> (PAIR_BITS - SINGLE_BITS)])
+        second = signed(single[rest >> (PAIR_BITS - SINGLE_BITS)])
         both = used + (second & 63)
         if second == 0 or both > PAIR_BITS:
             continue
@@ -115,7 +114,7 @@ def _build_pair(single, pair):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _build_skip(single, skip):  # type: ignore[no-untyped-def]
+def _build_skip(single: Array, skip: Array) -> None:
     mask = (1 << SKIP_BITS) - 1
     for bits in range(1 << SKIP_BITS):
         used = 0
@@ -123,7 +122,7 @@ def _build_skip(single, skip):  # type: ignore[no-untyped-def]
         symbols = 0
         ended = 0
         while used < SKIP_BITS and symbols < 6:
-            entry = np.int64(single[((bits << used) & mask) >> (SKIP_BITS - SINGLE_BITS)])
+            entry = signed(single[((bits << used) & mask) >> (SKIP_BITS - SINGLE_BITS)])
             length = (entry >> 6) & 31
             run = (entry >> 16) & 127
             if entry == 0 or length > SKIP_BITS - used:
@@ -143,7 +142,9 @@ def _build_skip(single, skip):  # type: ignore[no-untyped-def]
 
 
 @stage
-def build_tables(lengths, symbols, is_ac, single, pair, skip, limits, offsets):  # type: ignore[no-untyped-def]
+def build_tables(
+    lengths: Array, symbols: Array, is_ac: bool, single: Array, pair: Array, skip: Array, limits: Array, offsets: Array
+) -> None:
     """Prepare one Huffman table.
 
     Parameters
@@ -171,7 +172,7 @@ def build_tables(lengths, symbols, is_ac, single, pair, skip, limits, offsets): 
 
 
 @stage
-def search(window, limits, offsets, symbols):  # type: ignore[no-untyped-def]
+def search(window: int, limits: Array, offsets: Array, symbols: Array) -> tuple[int, int]:
     """Decode one symbol code by code (T.81 F.2.2.3).
 
     Parameters
@@ -190,5 +191,5 @@ def search(window, limits, offsets, symbols):  # type: ignore[no-untyped-def]
     # Shorter codes are in the look-up that sent us here.
     for length in range(SINGLE_BITS + 1, 17):
         if bits < limits[length]:
-            return np.int64(symbols[(offsets[length] + (bits >> (16 - length))) & 255]), length
-    return np.int64(0), 0
+            return signed(symbols[(offsets[length] + (bits >> (16 - length))) & 255]), length
+    return 0, 0

@@ -7,11 +7,7 @@ then are 16 bits wide, and machines multiply those twice as fast.
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba.extending import intrinsic
-
-from gpubeton.cpu.lanes import I16, I32, Emitter, Lanes, kernel
+from gpubeton.cpu.lanes import I16, I32, Emitter, Lanes, vector_kernel
 
 # From one column of samples to the next: room for two blocks, one below the other.
 COLUMN_BYTES = 32
@@ -73,8 +69,8 @@ def transpose(rows: list[Lanes]) -> list[Lanes]:
     return rows
 
 
-@intrinsic
-def inverse_dct(typing_context: Any, coefficients: Any, multipliers: Any, columns: Any) -> Any:
+@vector_kernel
+def inverse_dct(emit: Emitter, coefficients: Lanes, multipliers: Lanes, columns: Lanes) -> None:
     """Transform one block.
 
     Parameters
@@ -87,24 +83,19 @@ def inverse_dct(typing_context: Any, coefficients: Any, multipliers: Any, column
         Written **column by column**, COLUMN_BYTES apart, as the horizontal resampling that follows reads them: samples
         0..255, times 256.
     """
-
-    def body(emit: Emitter, coefficients: Lanes, multipliers: Lanes, columns: Lanes) -> None:
-        rows = [
-            emit.load(coefficients + 16 * i, I16, 8, align=16) * emit.load(multipliers + 16 * i, I16, 8)
-            for i in range(8)
-        ]
-        shift = _FRACTION_BITS - _FIRST_PASS_BITS
-        rows = [row.clamp(-32768, 32767).narrow(I16) for row in _transform(rows, shift, 0)]
-        shift = _FRACTION_BITS + _FIRST_PASS_BITS + 3
-        samples = _transform(transpose(rows), shift, 128)
-        for i, column in enumerate(samples):
-            emit.store(column.clamp(0, 255).narrow(I16).shift_left(8), columns + COLUMN_BYTES * i, align=16)
-
-    return kernel(body, 3)
+    rows = [
+        emit.load(coefficients + 16 * i, I16, 8, align=16) * emit.load(multipliers + 16 * i, I16, 8) for i in range(8)
+    ]
+    shift = _FRACTION_BITS - _FIRST_PASS_BITS
+    rows = [row.clamp(-32768, 32767).narrow(I16) for row in _transform(rows, shift, 0)]
+    shift = _FRACTION_BITS + _FIRST_PASS_BITS + 3
+    samples = _transform(transpose(rows), shift, 128)
+    for i, column in enumerate(samples):
+        emit.store(column.clamp(0, 255).narrow(I16).shift_left(8), columns + COLUMN_BYTES * i, align=16)
 
 
-@intrinsic
-def inverse_dct_of_dc(typing_context: Any, coefficient: Any, multiplier: Any, columns: Any) -> Any:
+@vector_kernel
+def inverse_dct_of_dc(emit: Emitter, coefficient: Lanes, multiplier: Lanes, columns: Lanes) -> None:
     """Transform a block that has no coefficient but the first: all samples are equal.
 
     Parameters
@@ -114,11 +105,7 @@ def inverse_dct_of_dc(typing_context: Any, coefficient: Any, multiplier: Any, co
     columns : address of uint16, shape (8, 8)
         Written as by `inverse_dct`.
     """
-
-    def body(emit: Emitter, coefficient: Lanes, multiplier: Lanes, columns: Lanes) -> None:
-        level = ((coefficient * multiplier + 4).shift_right(3) + 128).clamp(0, 255)
-        column = emit.splat(level.narrow(I16), 8).shift_left(8)
-        for i in range(8):
-            emit.store(column, columns + COLUMN_BYTES * i, align=16)
-
-    return kernel(body, 3)
+    level = ((coefficient * multiplier + 4).shift_right(3) + 128).clamp(0, 255)
+    column = emit.splat(level.narrow(I16), 8).shift_left(8)
+    for i in range(8):
+        emit.store(column, columns + COLUMN_BYTES * i, align=16)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton.cpu.compile import stage
-from gpubeton.cpu.memory import load_u8
 from gpubeton.cpu.jpeg.codes import (
     DAMAGED_HEADER,
     DAMAGED_TABLE,
@@ -17,6 +16,9 @@ from gpubeton.cpu.jpeg.codes import (
     SEPARATE_SCANS,
 )
 from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
+from gpubeton.cpu.jpeg.tables import Tables
+from gpubeton.cpu.memory import load_u8
+from gpubeton.cpu.types import Array
 
 # What `read_headers` leaves in its `frame`, an int64 array.
 WIDTH = 0
@@ -31,10 +33,12 @@ RESTART_INTERVAL = 14  # in MCUs; 0: none
 SCAN = 15  # offset of the compressed data
 MCUS_ACROSS = 16
 MCUS_DOWN = 17
-FRAME_SIZE = 18
+IS_JFIF = 18  # 1 if there is a JFIF segment
+ADOBE = 19  # Adobe's colour transform plus 1; 0 without such a segment
+FRAME_SIZE = 20
 
-# Where the k-th coefficient of the scan goes in a block whose columns are stored one after another... as in a row-major
-# block of libjpeg: row * 8 + column (T.81 figure A.6). 64 is a place behind the block, for what passes its end.
+# Where the k-th coefficient of the scan goes in a row-major block (T.81 figure A.6). 64 is a place behind the block, for
+# what passes its end.
 ZIGZAG = np.full(256, 64, np.uint8)
 ZIGZAG[:64] = [
     *(
@@ -119,12 +123,12 @@ _APP14 = 0xEE
 
 
 @stage
-def _word(address):  # type: ignore[no-untyped-def]
+def _word(address: int) -> int:
     return (load_u8(address) << 8) | load_u8(address + 1)
 
 
 @stage
-def _read_quantisation(address, stop, multipliers, known):  # type: ignore[no-untyped-def]
+def _read_quantisation(address: int, stop: int, multipliers: Array, known: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
         slot = load_u8(address) & 15
@@ -140,7 +144,7 @@ def _read_quantisation(address, stop, multipliers, known):  # type: ignore[no-un
 
 
 @stage
-def _read_huffman(address, stop, tables):  # type: ignore[no-untyped-def]
+def _read_huffman(address: int, stop: int, tables: Tables) -> int:
     while address < stop:
         is_ac = load_u8(address) >> 4
         number = load_u8(address) & 15
@@ -186,8 +190,8 @@ def _read_huffman(address, stop, tables):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _read_frame(address, length, frame, identifiers):  # type: ignore[no-untyped-def]
-    if length < 8:
+def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> int:
+    if length < 8 or frame[COMPONENTS] != 0:
         return DAMAGED_HEADER
     if load_u8(address) != 8:
         return ODD_PRECISION
@@ -220,8 +224,22 @@ def _read_frame(address, length, frame, identifiers):  # type: ignore[no-untyped
 
 
 @stage
-def _read_scan(address, length, frame, identifiers, known):  # type: ignore[no-untyped-def]
-    components = frame[COMPONENTS]
+def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
+    """Libjpeg's rule for three components: JFIF says so, else Adobe's marker, else the component names."""
+    if frame[COMPONENTS] == 1 or frame[IS_JFIF] == 1:
+        return True
+    if frame[ADOBE] != 0:
+        return bool(frame[ADOBE] == 2)
+    return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
+
+
+@stage
+def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
+    components, identifiers, known = frame[COMPONENTS], tables.identifiers, tables.known
+    if components == 0:
+        return DAMAGED_HEADER
+    if not _is_ycbcr(frame, identifiers):
+        return NOT_YCBCR
     if length < 6 or length != 6 + 2 * load_u8(address):
         return DAMAGED_HEADER
     if load_u8(address) != components:
@@ -243,7 +261,7 @@ def _read_scan(address, length, frame, identifiers, known):  # type: ignore[no-u
 
 
 @stage
-def _is_text(address, stop, first, second, third, fourth, fifth):  # type: ignore[no-untyped-def]
+def _is_text(address: int, stop: int, first: int, second: int, third: int, fourth: int, fifth: int) -> bool:
     return (
         address + 5 <= stop
         and load_u8(address) == first
@@ -255,17 +273,38 @@ def _is_text(address, stop, first, second, third, fourth, fifth):  # type: ignor
 
 
 @stage
-def _is_ycbcr(components, has_jfif, adobe_transform, identifiers):  # type: ignore[no-untyped-def]
-    """Libjpeg's rule for three components: JFIF says so, else Adobe's marker, else the component names."""
-    if components == 1 or has_jfif:
-        return True
-    if adobe_transform >= 0:
-        return adobe_transform == 1
-    return not (identifiers[0] == 82 and identifiers[1] == 71 and identifiers[2] == 66)
+def _read_application(marker: int, body: int, end: int, frame: Array) -> None:
+    """Note what JFIF's or Adobe's segment says about colours."""
+    if marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0):
+        frame[IS_JFIF] = 1
+    if marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
+        frame[ADOBE] = 1 + load_u8(body + 11)
 
 
 @stage
-def read_headers(address, size, frame, tables):  # type: ignore[no-untyped-def]
+def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
+    """Read any segment but the one that starts the scan."""
+    if marker < _SOF0 or _RST0 <= marker <= _EOI:
+        return DAMAGED_HEADER
+    if marker == _DQT:
+        return _read_quantisation(body, end, tables.multipliers, tables.known)
+    if marker == _DHT:
+        return _read_huffman(body, end, tables)
+    if marker in (_SOF0, _SOF1):
+        return _read_frame(body, end - body + 2, frame, tables.identifiers)
+    if marker < _RST0:
+        return NOT_BASELINE
+    if marker == _DRI:
+        if end - body != 2:
+            return DAMAGED_HEADER
+        frame[RESTART_INTERVAL] = _word(body)
+    else:
+        _read_application(marker, body, end, frame)
+    return OK
+
+
+@stage
+def read_headers(address: int, size: int, frame: Array, tables: Tables) -> int:
     """Read everything up to the compressed data.
 
     Parameters
@@ -287,10 +326,6 @@ def read_headers(address, size, frame, tables):  # type: ignore[no-untyped-def]
         return DAMAGED_HEADER
     frame[:] = 0
     tables.known[:] = 0
-    identifiers = tables.identifiers
-    has_frame = False
-    has_jfif = False
-    adobe_transform = -1
     position = address + 2
     while position + 4 <= stop:
         if load_u8(position) != 0xFF:
@@ -299,41 +334,15 @@ def read_headers(address, size, frame, tables):  # type: ignore[no-untyped-def]
         if marker == 0xFF:
             position += 1
             continue
-        if marker < _SOF0 or (_RST0 <= marker <= _EOI):
-            return DAMAGED_HEADER
         length = _word(position + 2)
         body = position + 4
         end = position + 2 + length
         if length < 2 or end > stop:
             return DAMAGED_HEADER
-        code = OK
-        if marker == _DQT:
-            code = _read_quantisation(body, end, tables.multipliers, tables.known)
-        elif marker == _DHT:
-            code = _read_huffman(body, end, tables)
-        elif marker == _SOF0 or marker == _SOF1:
-            if has_frame:
-                return DAMAGED_HEADER
-            code = _read_frame(body, length, frame, identifiers)
-            has_frame = True
-        elif marker < _RST0:
-            return NOT_BASELINE
-        elif marker == _DRI:
-            if length != 4:
-                return DAMAGED_HEADER
-            frame[RESTART_INTERVAL] = _word(body)
-        elif marker == _APP0:
-            has_jfif = has_jfif or _is_text(body, end, 74, 70, 73, 70, 0)
-        elif marker == _APP14:
-            if _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
-                adobe_transform = load_u8(body + 11)
-        elif marker == _SOS:
-            if not has_frame:
-                return DAMAGED_HEADER
-            if not _is_ycbcr(frame[COMPONENTS], has_jfif, adobe_transform, identifiers):
-                return NOT_YCBCR
+        if marker == _SOS:
             frame[SCAN] = end - address
-            return _read_scan(body, length, frame, identifiers, tables.known)
+            return _read_scan(body, length, frame, tables)
+        code = _read_segment(marker, body, end, frame, tables)
         if code != OK:
             return code
         position = end

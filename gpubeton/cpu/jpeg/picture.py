@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from gpubeton.cpu.compile import merged, stage
 from gpubeton.cpu.finish import finish_row
-from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
-from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD
-from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
-from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
 from gpubeton.cpu.jpeg.codes import DAMAGED_SCAN, MANY_INTERVALS, OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.colour import GROUP as COLOUR_GROUP
 from gpubeton.cpu.jpeg.colour import colour_row
@@ -43,6 +39,12 @@ from gpubeton.cpu.jpeg.markers import (
 from gpubeton.cpu.jpeg.scan import PADDING, unstuff
 from gpubeton.cpu.jpeg.strips import GROUP as STRIP_GROUP
 from gpubeton.cpu.jpeg.strips import resample_pair, resample_single
+from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
+from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD
+from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
+from gpubeton.cpu.scratch import Scratch
+from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
+from gpubeton.cpu.types import Array, Box, TapCounts
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
@@ -50,12 +52,12 @@ _HALF = (1 << 15) * 65537
 
 
 @stage
-def _describe_blocks(frame, scratch):  # type: ignore[no-untyped-def]
+def _describe_blocks(frame: Array, scratch: Scratch) -> int:
     """Fill `scratch.blocks` and return how many blocks an MCU has."""
     tables = scratch.tables
     across = frame[LUMA_ACROSS]
     luma_blocks = across * frame[LUMA_DOWN]
-    count = luma_blocks + frame[COMPONENTS] - 1
+    count: int = luma_blocks + frame[COMPONENTS] - 1
     luma, chroma = scratch.strips[0].ctypes.data, scratch.strips[1].ctypes.data
     for i in range(count):
         component = max(0, i - luma_blocks + 1)
@@ -80,7 +82,7 @@ def _describe_blocks(frame, scratch):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _fill_taps(frame, box, output, scratch):  # type: ignore[no-untyped-def]
+def _fill_taps(frame: Array, box: Box, output: Array, scratch: Scratch) -> TapCounts:
     """Compute the taps across and down; return the numbers of luma and chroma taps across, and down."""
     top, left, height, width, flip, shift_y, shift_x = box
     first, words, row = scratch.first, scratch.words, scratch.row
@@ -108,7 +110,7 @@ def _fill_taps(frame, box, output, scratch):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _paint_neutral(scratch, width):  # type: ignore[no-untyped-def]
+def _paint_neutral(scratch: Scratch, width: int) -> None:
     """Give a gray image two rows of neutral chroma, and each output row half of both."""
     scratch.planes[1:3, : 2 * width] = _NEUTRAL
     scratch.first[3, :] = 0
@@ -117,7 +119,7 @@ def _paint_neutral(scratch, width):  # type: ignore[no-untyped-def]
 
 
 @stage
-def _resample_mcu_row(frame, scratch, row, origin, taps, width):  # type: ignore[no-untyped-def]
+def _resample_mcu_row(frame: Array, scratch: Scratch, row: int, origin: int, taps: TapCounts, width: int) -> None:
     """Resample one row of MCUs, `row` counted from the crop's first, into the planes."""
     stride = 2 * width
     groups = width // STRIP_GROUP
@@ -129,7 +131,7 @@ def _resample_mcu_row(frame, scratch, row, origin, taps, width):  # type: ignore
     if frame[LUMA_DOWN] == 2:
         resample_pair(luma, rows, rows + 8 * stride, stride, first, words, word_stride, taps[0], groups)
     else:
-        resample_single(luma, rows, rows, stride, first, words, word_stride, taps[0], groups)
+        resample_single(luma, rows, stride, first, words, word_stride, taps[0], groups)
     if frame[COMPONENTS] == 3:
         own = frame[LUMA_ACROSS] - 1
         chroma = scratch.strips[1].ctypes.data - origin * 8 * COLUMN_BYTES
@@ -141,7 +143,19 @@ def _resample_mcu_row(frame, scratch, row, origin, taps, width):  # type: ignore
 
 
 @stage
-def _emit_rows(frame, scratch, row, first_mcu_row, mcu_rows, last, taps, output, factors, table, target):  # type: ignore[no-untyped-def]
+def _emit_rows(
+    frame: Array,
+    scratch: Scratch,
+    row: int,
+    first_mcu_row: int,
+    mcu_rows: int,
+    last: bool,
+    taps: TapCounts,
+    output: Array,
+    factors: Array,
+    table: Array,
+    target: int,
+) -> int:
     """Write the output rows from `row` on whose source rows are there, all if these are the last."""
     height, columns = output[OUTPUT_HEIGHT], output[OUTPUT_WIDTH]
     width = -(-columns // COLOUR_GROUP) * COLOUR_GROUP
@@ -178,7 +192,9 @@ def _emit_rows(frame, scratch, row, first_mcu_row, mcu_rows, last, taps, output,
 
 
 @merged
-def _decode_rows(frame, scratch, box, output, factors, table, target):  # type: ignore[no-untyped-def]
+def _decode_rows(
+    frame: Array, scratch: Scratch, box: Box, output: Array, factors: Array, table: Array, target: int
+) -> int:
     """Decode the rows of MCUs down to the crop's last; each is resampled and emitted while it is in the cache."""
     top, left, height, width = box[0], box[1], box[2], box[3]
     across, down = frame[MCUS_ACROSS], frame[MCUS_DOWN]
@@ -236,7 +252,18 @@ def _decode_rows(frame, scratch, box, output, factors, table, target):  # type: 
 
 
 @merged
-def decode_picture(address, size, height, width, box, output, factors, table, target, scratch):  # type: ignore[no-untyped-def]
+def decode_picture(
+    address: int,
+    size: int,
+    height: int,
+    width: int,
+    box: Box,
+    output: Array,
+    factors: Array,
+    table: Array,
+    target: int,
+    scratch: Scratch,
+) -> int:
     """Decode the crop of one JPEG into the batch.
 
     Parameters

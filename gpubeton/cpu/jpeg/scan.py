@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
-from numba.extending import intrinsic
 
 from gpubeton.cpu.compile import stage
-from gpubeton.cpu.lanes import I8, I32, I64, Emitter, Lanes, kernel
-from gpubeton.cpu.memory import clear, copy, load_u8, store_u8
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
+from gpubeton.cpu.lanes import I8, I32, I64, Emitter, Lanes, vector_kernel
+from gpubeton.cpu.memory import clear, copy, load_u8, store_u8
+from gpubeton.cpu.types import Array
 
 # Zero bytes behind each restart interval: what is missing reads as zeros, and the bit reader may look ahead.
 PADDING = 16
@@ -22,26 +20,18 @@ _RESTART_0 = 0xD0
 _RESTART_7 = 0xD7
 
 
-@intrinsic
-def _marker_bits(typing_context: Any, address: Any) -> Any:
+@vector_kernel
+def _marker_bits(emit: Emitter, address: Lanes) -> Lanes:
     """Return a word whose bit i tells whether byte `address` + i, of 32, is 0xFF."""
-
-    def body(emit: Emitter, address: Lanes) -> Lanes:
-        block = emit.load(address, I8, 32)
-        equal = emit.builder.icmp_unsigned("==", block.value, block.like(255).value)
-        return Lanes(emit.builder, emit.builder.bitcast(equal, I32)).zero_extend(I64)
-
-    return kernel(body, 1)
+    block = emit.load(address, I8, 32)
+    equal = emit.builder.icmp_unsigned("==", block.value, block.like(255).value)
+    return Lanes(emit.builder, emit.builder.bitcast(equal, I32)).zero_extend(I64)
 
 
-@intrinsic
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+@vector_kernel
+def _trailing_zeros(emit: Emitter, word: Lanes) -> Lanes:
     """Return the number of zero bits below the lowest set one; `word` is not zero."""
-
-    def body(emit: Emitter, word: Lanes) -> Lanes:
-        return Lanes(emit.builder, emit.builder.cttz(word.value, ir.Constant(ir.IntType(1), 1)))
-
-    return kernel(body, 1)
+    return Lanes(emit.builder, emit.builder.cttz(word.value, ir.Constant(ir.IntType(1), 1)))
 
 
 @stage
@@ -58,7 +48,7 @@ def find_marker(address: int, stop: int) -> int:
 
 
 @stage
-def unstuff(source, stop, target, target_stop, starts, ends, intervals):  # type: ignore[no-untyped-def]
+def unstuff(source: int, stop: int, target: int, target_stop: int, starts: Array, ends: Array, intervals: int) -> int:
     """Copy one scan without its stuffing, each restart interval followed by zeros.
 
     Parameters

@@ -1,18 +1,14 @@
 """Horizontal resampling of the samples of one MCU row.
 
-A strip is what the inverse DCT leaves of one row of MCUs: column after column of 16 uint16, a sample in the high byte of
-each. The 16 are two rows of luma blocks, or a row of Cb and a row of Cr blocks, which need the same taps; where an MCU has
-one row of luma blocks only, the second half is unused.
+A strip is what the inverse DCT leaves of one row of MCUs: column after column of 16 uint16, a sample in the high byte
+of each. The 16 are two rows of luma blocks, or a row of Cb and a row of Cr blocks, which need the same taps; where an
+MCU has one row of luma blocks only, the second half is unused.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba.extending import intrinsic
-
-from gpubeton.cpu.lanes import I16, I32, I64, Emitter, Lanes, kernel
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
+from gpubeton.cpu.lanes import I16, I32, I64, Emitter, Lanes, vector_kernel
 
 # Output columns made at a time; the width of a plane is a multiple of it.
 GROUP = 8
@@ -33,8 +29,8 @@ def _weighted(emit: Emitter, column: Lanes, weight: Lanes, taps: int | None, cou
             total = total + term(column + COLUMN_BYTES * k, weight + 4 * k)
         return total
     running = emit.variable(emit.fill(I16, lanes, 0))
-    with emit.loop(count) as k:
-        running.set(running.get() + term(column + k * COLUMN_BYTES, weight + k * 4))
+    with emit.loop(count) as tap:
+        running.set(running.get() + term(column + tap * COLUMN_BYTES, weight + tap * 4))
     return running.get()
 
 
@@ -50,54 +46,49 @@ def _transpose_halves(columns: list[Lanes]) -> list[Lanes]:
     return columns
 
 
-def _resample(lanes: int) -> Any:
-    def body(
-        emit: Emitter,
-        strip: Lanes,
-        upper: Lanes,
-        lower: Lanes,
-        stride: Lanes,
-        first: Lanes,
-        words: Lanes,
-        word_stride: Lanes,
-        taps: Lanes,
-        groups: Lanes,
-    ) -> None:
-        def all_groups(case: int | None) -> None:
-            with emit.loop(groups) as group:
-                columns = []
-                for i in range(GROUP):
-                    index = group * GROUP + i
-                    begin = emit.load(first + index * 4, I32, align=4).sign_extend(I64)
-                    columns.append(
-                        _weighted(emit, strip + begin * COLUMN_BYTES, words + index * word_stride, case, taps, lanes)
-                    )
-                rows = _transpose_halves(columns)
-                across = group * (2 * GROUP)
-                for i, row in enumerate(rows):
-                    down = stride * i
-                    emit.store(row.part(0, 8), upper + down + across)
-                    if lanes == 16:
-                        emit.store(row.part(8, 16), lower + down + across)
+def _resample(
+    lanes: int,
+    emit: Emitter,
+    strip: Lanes,
+    rows_out: tuple[Lanes, ...],
+    stride: Lanes,
+    first: Lanes,
+    words: Lanes,
+    word_stride: Lanes,
+    taps: Lanes,
+    groups: Lanes,
+) -> None:
+    """Resample the first `lanes` samples of each column into 8 rows for each of `rows_out`."""
 
-        emit.switch(taps, _UNROLLED, all_groups)
+    def all_groups(case: int | None) -> None:
+        with emit.loop(groups) as group:
+            columns = []
+            for i in range(GROUP):
+                index = group * GROUP + i
+                begin = emit.load(first + index * 4, I32, align=4).sign_extend(I64)
+                start = strip + begin * COLUMN_BYTES
+                columns.append(_weighted(emit, start, words + index * word_stride, case, taps, lanes))
+            across = group * (2 * GROUP)
+            for i, row in enumerate(_transpose_halves(columns)):
+                for half, rows in enumerate(rows_out):
+                    emit.store(row.part(8 * half, 8 * half + 8), rows + stride * i + across)
 
-    return body
+    emit.switch(taps, _UNROLLED, all_groups)
 
 
-@intrinsic
+@vector_kernel
 def resample_pair(
-    typing_context: Any,
-    strip: Any,
-    upper: Any,
-    lower: Any,
-    stride: Any,
-    first: Any,
-    words: Any,
-    word_stride: Any,
-    taps: Any,
-    groups: Any,
-) -> Any:
+    emit: Emitter,
+    strip: Lanes,
+    upper: Lanes,
+    lower: Lanes,
+    stride: Lanes,
+    first: Lanes,
+    words: Lanes,
+    word_stride: Lanes,
+    taps: Lanes,
+    groups: Lanes,
+) -> None:
     """Resample all 16 samples of each column.
 
     Parameters
@@ -119,21 +110,20 @@ def resample_pair(
     groups : int
         Width / GROUP.
     """
-    return kernel(_resample(16), 9)
+    _resample(16, emit, strip, (upper, lower), stride, first, words, word_stride, taps, groups)
 
 
-@intrinsic
+@vector_kernel
 def resample_single(
-    typing_context: Any,
-    strip: Any,
-    upper: Any,
-    lower: Any,
-    stride: Any,
-    first: Any,
-    words: Any,
-    word_stride: Any,
-    taps: Any,
-    groups: Any,
-) -> Any:
-    """Resample the first 8 samples of each column; arguments as for `resample_pair`, `lower` unused."""
-    return kernel(_resample(8), 9)
+    emit: Emitter,
+    strip: Lanes,
+    upper: Lanes,
+    stride: Lanes,
+    first: Lanes,
+    words: Lanes,
+    word_stride: Lanes,
+    taps: Lanes,
+    groups: Lanes,
+) -> None:
+    """Resample the first 8 samples of each column; arguments as for `resample_pair`."""
+    _resample(8, emit, strip, (upper,), stride, first, words, word_stride, taps, groups)
