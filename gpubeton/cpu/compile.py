@@ -13,8 +13,8 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _njit: Any = numba.njit
 
 # "numpy" divides by zero as C does: nothing here raises, every fault is a returned status.
-# Nothing here allocates either. Without Numba's runtime, arrays are passed on without counting references to them, which
-# for the dozens of arrays in a worker's memory would cost more than the decoding.
+# Nothing here allocates either. Without Numba's runtime, arrays are passed on without counting references to them,
+# which for the dozens of arrays in a worker's memory would cost more than the decoding.
 _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
 
 # What only compiled code calls needs no way in from Python or C; with this much memory to name, those would take longer

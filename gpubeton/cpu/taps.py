@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.types import Array
 
@@ -78,9 +80,12 @@ def _bilinear(index: int, scale: float, size: int, row: Array) -> tuple[int, int
 
 
 @stage
-def _area_enlarging(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
-    first = int(math.floor(index * scale))
-    fraction = (index + 1) - (first + 1) / scale
+def _area_enlarging(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
+    # OpenCV rounds twice, which decides where an output pixel ends at a source pixel's border; and in float32 a share
+    # of almost one is one, which counts as none.
+    inverse = output / size
+    first = int(math.floor(index * (1.0 / inverse)))
+    fraction: float = np.float64(np.float32((index + 1) - (first + 1) * inverse))
     fraction = 0.0 if fraction <= 0 else fraction - math.floor(fraction)
     if first >= size - 1:
         first = size - 1
@@ -128,7 +133,7 @@ def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, in
 
 
 @stage
-def ideal(rule: int, index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
+def ideal(rule: int, index: int, size: int, output: int, row: Array) -> tuple[int, int]:
     """Compute the weights of one output sample.
 
     Parameters
@@ -137,10 +142,8 @@ def ideal(rule: int, index: int, scale: float, size: int, row: Array) -> tuple[i
         What `effective` returned.
     index : int
         The output sample.
-    scale : float
-        Source samples per output sample.
-    size : int
-        Source samples.
+    size, output : int
+        Source samples and output samples.
     row : ndarray of float64
         Written: the weights.
 
@@ -149,13 +152,14 @@ def ideal(rule: int, index: int, scale: float, size: int, row: Array) -> tuple[i
     tuple of int
         First source sample and number of taps.
     """
+    scale = size / output
     if rule == BILINEAR:
         return _bilinear(index, scale, size, row)
     if rule == AREA:
         return _area(index, scale, size, row)
     if rule == ANTIALIAS:
         return _antialias(index, scale, size, row)
-    return _area_enlarging(index, scale, size, row)
+    return _area_enlarging(index, size, output, row)
 
 
 @inlined
@@ -248,10 +252,9 @@ def fill_axis(
     int
         The largest number of taps.
     """
-    scale = size / output
     taps = 0
     for i in range(first.shape[0]):
-        begin, count = ideal(rule, _resized_index(i, output, shift, flip), scale, size, row)
+        begin, count = ideal(rule, _resized_index(i, output, shift, flip), size, output, row)
         first[i] = start + begin
         _settle(words[i], count, words.shape[1], _quantise(row, count, words[i]))
         taps = max(taps, count)
@@ -294,12 +297,11 @@ def fill_axis_pair(
     tuple of int
         The largest numbers of luma and of chroma taps.
     """
-    scale = size / output
     width = words.shape[2]
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
-        begin, count = ideal(rule, _resized_index(i, output, shift, flip), scale, size, row)
+        begin, count = ideal(rule, _resized_index(i, output, shift, flip), size, output, row)
         first[0, i] = start + begin
         total = _quantise(row, count, words[0, i])
         origin, chroma_count, chroma_total = _through_upsampling(

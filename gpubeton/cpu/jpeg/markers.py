@@ -37,8 +37,8 @@ IS_JFIF = 18  # 1 if there is a JFIF segment
 ADOBE = 19  # Adobe's colour transform plus 1; 0 without such a segment
 FRAME_SIZE = 20
 
-# Where the k-th coefficient of the scan goes in a row-major block (T.81 figure A.6). 64 is a place behind the block, for
-# what passes its end.
+# Where the k-th coefficient of the scan goes in a row-major block (T.81 figure A.6). 64 is a place behind the block,
+# for what passes its end.
 ZIGZAG = np.full(256, 64, np.uint8)
 ZIGZAG[:64] = [
     *(
