@@ -217,13 +217,13 @@ def test_an_error_leaves_the_older_file_and_nothing_else(num_workers, tmp_path):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_sample_larger_than_a_page_is_named_with_the_page_that_would_do(num_workers, tmp_path):
-    images = np.zeros((2, 1000, 1200, 3), np.uint8)
+    small, large = picture(5, 6), np.zeros((1000, 1200, 3), np.uint8)
+    dataset = [(small, small), (large, large), (small, small)]
     fields = {"left": RGBImageField("raw"), "right": RGBImageField("raw")}
-    with pytest.raises(
-        RegionTooLargeError, match=rf"sample 0 .*7200000 bytes.*page has {PAGE}\. Use page_size=8388608"
-    ):
-        write(tmp_path / "data.beton", fields, [images, images], num_workers)
-    write(tmp_path / "data.beton", fields, [images, images], num_workers, page_size=8388608)
+    message = rf"sample 1 \(row 1 .*7200000 bytes, but a page has {PAGE}\. Use page_size=8388608"
+    with pytest.raises(RegionTooLargeError, match=message):
+        write(tmp_path / "data.beton", fields, dataset, num_workers)
+    write(tmp_path / "data.beton", fields, dataset, num_workers, page_size=8388608)
 
 
 def test_no_samples_are_refused_before_anything_is_written(tmp_path):

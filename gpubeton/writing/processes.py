@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -170,25 +171,24 @@ class Processes:
         return [number for number, pipe in enumerate(self._connections) if pipe in ready or number in dead]
 
     def _send(self, number: int, message: Encode | Write) -> None:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._connections[number].send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            # It has ended; if it had time to say why, that is still in the pipe.
-            while True:
-                self._receive(number)
+            return
+        # It has ended; if it had time to say why, that is still in the pipe, perhaps behind other messages.
+        while True:
+            self._receive(number)
 
     def _receive(self, number: int) -> Encoded | Written:
         connection, process = self._connections[number], self._running[number]
-        try:
-            if not process.is_alive() and not connection.poll():
-                raise EOFError
-            message = connection.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._death_of(number) from None
+        message: Encoded | Written | Failed | None = None
+        with suppress(EOFError, ConnectionResetError):
+            if process.is_alive() or connection.poll():
+                message = connection.recv()
+        if message is None:
+            raise self._death_of(number)
         if isinstance(message, Failed):
             raise message.error from _RemoteTraceback(message.report)
-        answer: Encoded | Written = message
-        return answer
+        return message
 
     def _death_of(self, number: int) -> WorkerDiedError:
         process = self._running[number]

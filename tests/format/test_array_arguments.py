@@ -71,6 +71,15 @@ def test_a_dtype_that_is_not_one_of_plain_numbers_is_refused(text):
         ArrayArguments.from_bytes(stored(text))
 
 
+def test_nesting_that_exhausts_the_stack_is_refused(monkeypatch):
+    def exhaust(_):
+        raise RecursionError
+
+    monkeypatch.setattr(json, "loads", exhaust)  # it takes a caller that is deep in the stack already
+    with pytest.raises(FieldArgumentsError, match="expected JSON"):
+        ArrayArguments.from_bytes(stored(b"[" * 700))
+
+
 def test_a_description_longer_than_its_room_is_refused():
     with pytest.raises(FieldArgumentsError, match=r"761 of 760"):
         ArrayArguments.from_bytes(stored(b'[["", "<f4"]]', claimed=761))
