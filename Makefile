@@ -10,10 +10,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
-PACKAGES := gpubeton tests benchmarks examples
+PACKAGES := gpubeton tests benchmarks examples tools
 MADE_FROM := pyproject.toml constraints.txt tools/environment.sh
 MADE_FOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || echo missing)
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
+
+# Numba does not notice changes in the files of functions that a cached one calls.
+export NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/numba_cache.py 2>/dev/null)
 
 .PHONY: help demo test check bench constraints clean
 

@@ -98,7 +98,7 @@ def main(
         if storage in (name, "both")
     ]
     path = save("compare", {"machine": machine, "races": races}, results)
-    console.print(f"Written: {path}")
+    console.print(f"Written: {path}", soft_wrap=True)
     if results == RESULTS:
         draw_tables()
 
@@ -165,7 +165,7 @@ def _run_rounds(
     console: Console, storage: str, running: dict[str, ContenderProcess], rounds: int
 ) -> dict[str, list[Lap]]:
     done = 0
-    with console.status("") as status:
+    with console.status("", refresh_per_second=1) as status:
 
         def advance(name: str) -> None:
             nonlocal done

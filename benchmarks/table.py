@@ -23,6 +23,7 @@ READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md")
 
 _STORED = {"jpg": "JPEG-stored", "raw": "raw-stored"}
 _FFCV = "FFCV"
+_VARIANTS = ("gpubeton, bilinear", "gpubeton, antialias")
 _DATALOADER = "PyTorch DataLoader, Pillow"
 
 
@@ -62,9 +63,9 @@ def fill(text: str, results: Path = RESULTS) -> str:
     """
 
     def table(found: re.Match[str]) -> str:
-        kind = found["name"]
+        kind, draw = _TABLES[found["name"]]
         result = latest(kind, results)
-        drawn = _DRAW[kind](result) if result else "Not measured yet."
+        drawn = draw(result) if result else "Not measured yet."
         return f"{found['begin']}\n{drawn}\n{found['end']}"
 
     mark = r"(?P<begin><!-- table: (?P<name>\w+) -->)\n.*?(?P<end><!-- end of table -->)"
@@ -73,6 +74,30 @@ def fill(text: str, results: Path = RESULTS) -> str:
 
 def _compare(result: dict[str, Any]) -> str:
     return "\n\n".join([*(_race(race) for race in result["races"]), _provenance(result)])
+
+
+def _headline(result: dict[str, Any]) -> str:
+    """Draw how many images a second come from the default interpolation and from its peers."""
+    rates: dict[str, dict[str, list[Lap]]] = {}
+    for race in result["races"]:
+        for name, own in race["contenders"].items():
+            if name not in _VARIANTS:
+                rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [Lap(**lap) for lap in own["laps"]]
+    stored = [race["storage"] for race in result["races"]]
+    headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
+    lines = [_row(["images/s", *headings]), _row(["---", *["---:"] * len(headings)])]
+    lines += [
+        _row([name, *(f"{median_rate(laps[key]):,.0f}" if key in laps else "" for key in stored)])
+        for name, laps in sorted(rates.items(), key=lambda item: -median_rate(next(iter(item[1].values()))))
+    ]
+    work, machine = result["races"][0]["work"], result["machine"]
+    where = f"{work['cores']} cores of {machine['cpu']}, warm cache, {result['made'][:10]}"
+    what = f"Random resized crop to {work['side']}, flip, normalise to float16 channels_last; {where}."
+    return "\n".join([*lines, "", what])
+
+
+def _size(race: dict[str, Any]) -> str:
+    return f"{race['corpus']['median_width']} × {race['corpus']['median_height']}"
 
 
 def _race(race: dict[str, Any]) -> str:
@@ -97,8 +122,8 @@ def _description(race: dict[str, Any]) -> str:
     work, corpus = race["work"], race["corpus"]
     rounds = len(next(iter(race["contenders"].values()))["laps"])
     return (
-        f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {corpus['median_width']} × "
-        f"{corpus['median_height']}, {corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
+        f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {_size(race)}, "
+        f"{corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
         f"crop to {work['side']}, flip, normalise to float16 channels_last; batches of {work['batch_size']}, "
         f"{work['cores']} cores, warm cache; {rounds} rounds by turns of {corpus['images'] * work['passes']:,} images"
     )
@@ -128,7 +153,7 @@ def _provenance(result: dict[str, Any]) -> str:
         listed = "; ".join(
             f"{name}: {', '.join(f'{what} {version}' for what, version in own['versions'].items())}"
             for name, own in race["contenders"].items()
-            if name not in ("gpubeton, bilinear", "gpubeton, antialias")
+            if name not in _VARIANTS
         )
         lines.append(f"Versions: {listed}.")
     return "\n".join(lines)
@@ -148,10 +173,12 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-_DRAW: dict[str, Callable[[dict[str, Any]], str]] = {
-    "compare": _compare,
-    "open_index": _open_index,
-    "memory": _memory,
+#: Name of the table: the kind of result that it is drawn from, and how.
+_TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "headline": ("compare", _headline),
+    "compare": ("compare", _compare),
+    "open_index": ("open_index", _open_index),
+    "memory": ("memory", _memory),
 }
 
 

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+from rich.console import Console
+
+from benchmarks import compare
+from benchmarks.compare import Entry
+from benchmarks.contenders.process import ContenderError, ContenderProcess
+from benchmarks.contenders.work import MEAN, STD, Work
+from benchmarks.corpus import make_corpus
+from gpubeton.cli import pillow_loader
+from gpubeton.format.index import Index
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("data"), 32, Console(quiet=True))
+
+
+def test_work_survives_the_way_through_a_pipe():
+    work = Work("a.beton", "photos", 100, 3, 2, interpolation="antialias")
+    assert Work.from_json(work.to_json()) == work
+    assert work.batches == 2
+
+
+def test_all_contenders_normalise_by_the_same_figures():
+    assert pytest.approx(MEAN) == [255 * level for level in pillow_loader.MEAN]
+    assert pytest.approx(STD) == [255 * level for level in pillow_loader.STD]
+
+
+def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
+    for path in (corpus.jpg, corpus.raw):
+        assert Index.open(path).num_samples == 32
+    assert corpus.facts["jpg"]["images"] == corpus.facts["raw"]["images"] == 32
+    raw = Index.open(corpus.raw).column("image")
+    assert max(raw["width"].max(), raw["height"].max()) == 256
+
+
+@pytest.mark.timeout(300)
+def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus, monkeypatch):
+    missing = Entry("Missing", "work", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
+    ours = next(entry for entry in compare.ENTRIES if entry.module == "gpubeton_loader")
+    monkeypatch.setattr(compare, "ENTRIES", (ours, missing))
+    work = Work(corpus.jpg, corpus.folder, 32, 2, 1, batch_size=16)
+    result = compare.run_race(Console(quiet=True), "jpg", work, corpus, rounds=2)
+    (name, contender), *rest = result["contenders"].items()
+    assert rest == []
+    assert name == "gpubeton, area"
+    assert [lap["images"] for lap in contender["laps"]] == [64, 64]
+    assert contender["versions"]["python"] == sys.version.split()[0]
+    assert "GPUBETON_NOBODY_PYTHON" in result["left_out"]["Missing"]
+
+
+def test_a_contender_that_ends_instead_of_answering_is_an_error():
+    with pytest.raises(ContenderError, match="silent: its process ended with status 0"):
+        ContenderProcess("silent", sys.executable, "work", Work("", "", 1, 1, 1))

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import builtins
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton import __version__
+from gpubeton.cli import main
+from gpubeton.cli.app import app
+
+
+def test_the_version_is_shown():
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.output) == (0, f"gpubeton {__version__}\n")
+
+
+def test_without_a_command_there_is_help():
+    assert "demo" in CliRunner().invoke(app, []).output
+
+
+def test_options_are_handed_down(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("gpubeton.cli.demo.run_demo", lambda *options: asked.append(options))
+    done = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--images", "64", "--rounds", "2"])
+    assert done.exit_code == 0
+    assert asked == [(tmp_path, 64, 2)]
+
+
+def test_too_few_images_are_refused():
+    assert CliRunner().invoke(app, ["demo", "--images", "3"]).exit_code == 2
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *arguments, **options):
+        if name == "typer":
+            raise ModuleNotFoundError("No module named 'typer'", name="typer")
+        return real(name, *arguments, **options)
+
+    monkeypatch.delitem(sys.modules, "gpubeton.cli.app")
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(SystemExit, match=r"needs typer.*gpubeton\[demo\]"):
+        main()

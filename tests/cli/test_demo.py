@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from gpubeton.cli import demo
+from gpubeton.cli.photos import PhotoSet, write_photos
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "_PASSES", 1)
+    monkeypatch.setattr(demo, "Console", lambda: Console(width=100))
+    demo.run_demo(tmp_path, 64, 1)
+    printed = capsys.readouterr().out
+    for word in (
+        "Epoch 0",
+        "Epoch 1",
+        "64/64",
+        "images/s",
+        "per core",
+        "CPU s / 1000 images",
+        "gpubeton",
+        "DataLoader",
+    ):
+        assert word in printed
+    assert (tmp_path / "photos.beton").stat().st_size > 1 << 20
+    with Image.open(tmp_path / "batch.png") as sheet:
+        assert sheet.width > sheet.height > 500
+
+
+def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):
+    import torch
+
+    from gpubeton.cli.pillow_loader import MEAN, STD
+
+    levels = torch.tensor([200, 100, 50]) / 255
+    image = ((levels - torch.tensor(MEAN)) / torch.tensor(STD))[None, :, None, None].expand(1, 3, 16, 16).half()
+    demo.write_contact_sheet_of(tmp_path / "sheet.png", image, torch.tensor([1]), ("a", "b"))
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.getpixel((50, 50)) == (200, 100, 50)
+
+
+def test_photos_of_an_earlier_run_are_used_again(tmp_path):
+    write_photos(tmp_path / "photos", PhotoSet(8))
+    classes = demo._write_beton(Console(quiet=True), tmp_path / "photos", tmp_path / "photos.beton")
+    assert list(classes) == sorted({path.name for path in (tmp_path / "photos").iterdir() if path.is_dir()})

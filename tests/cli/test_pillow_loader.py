@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gpubeton.cli.pillow_loader import MEAN, STD, PillowDataset, _collate, _random_crop
+
+
+def save(path, colour):
+    Image.new("RGB", (64, 48), colour).save(path)
+    return path
+
+
+@pytest.mark.parametrize("size", [(64, 48), (1, 500), (500, 1), (3, 2)])
+def test_crops_lie_inside_the_image(size):
+    torch.manual_seed(0)
+    for _ in range(50):
+        left, top, width, height = _random_crop(*size)
+        assert width >= 1
+        assert height >= 1
+        assert 0 <= left <= left + width <= size[0]
+        assert 0 <= top <= top + height <= size[1]
+
+
+def test_a_plain_image_is_normalised_by_imagenets_mean_and_deviation(tmp_path):
+    dataset = PillowDataset([(save(tmp_path / "a.png", (255, 0, 51)), 3)], size=20)
+    pixels, label = dataset[0]
+    expected = (np.array([1, 0, 0.2]) - MEAN) / STD
+    np.testing.assert_allclose(pixels.numpy(), np.broadcast_to(expected[:, None, None], (3, 20, 20)), atol=1e-6)
+    assert label == 3
+    assert len(dataset) == 1
+
+
+def test_a_cutout_has_its_size_and_the_mean_colour(tmp_path):
+    dataset = PillowDataset([(save(tmp_path / "a.png", (255, 255, 255)), 0)], size=20, cutout=6)
+    pixels, _ = dataset[0]
+    assert (pixels == 0).sum().item() == 3 * 6 * 6
+
+
+def test_batches_are_float16_channels_last():
+    images, labels = _collate([(torch.zeros(3, 4, 5), 1), (torch.ones(3, 4, 5), 2)])
+    assert images.dtype is torch.float16
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert labels.tolist() == [1, 2]

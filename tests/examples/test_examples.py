@@ -1,0 +1,49 @@
+"""The examples run, and do what they say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpubeton.cli.photos import PhotoSet, write_photos
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+
+def run(name, *options):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *options]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
+    write_photos(tmp_path / "photos", PhotoSet(40))
+    options = (str(tmp_path / "photos"), "--epochs", "2", "--batch-size", "8", "--sides", "32", "64")
+    first = run("train.py", *options, "--stop-after", "7")
+    assert "epoch 0, 32 pixels" in first
+    assert "over 5 batches" in first
+    assert "stopped after 7 batches" in first
+    second = run("train.py", *options)
+    assert "epoch 0" not in second
+    assert "epoch 1, 64 pixels" in second
+    assert "over 3 batches" in second
+
+
+@pytest.mark.timeout(300)
+def test_fields_of_ones_own_come_back():
+    printed = run("fields.py")
+    assert printed.count("torch.Size([8, 64, 64, 3])") == 3
+    assert "caption of the last: scene 7" in printed
+    assert "lengths of the features: [1.]" in printed
+
+
+def test_every_example_is_in_the_list():
+    listed = (EXAMPLES / "README.md").read_text()
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in listed] == []
