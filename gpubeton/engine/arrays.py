@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from gpubeton.storage.block import allocate_block
+
 # Below this size numpy's own allocator is as fast, and what it returns is in the processor's cache.
 _SMALLEST_BLOCK = 1 << 16
 
@@ -67,7 +69,7 @@ class ArrayPool:
         try:
             block = self._free[nbytes].pop()
         except IndexError:
-            block = mmap.mmap(-1, nbytes)
+            block = allocate_block(nbytes)
         # Views of an array refer to the first array over the memory, which is this one. It is made anew for each
         # user: when it dies, all of them are gone.
         first = np.frombuffer(block, dtype, count)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import threading
 
+from gpubeton.storage.block import allocate_block
+
 STEP = 1 << 20
 """Sizes are rounded up to multiples of this, so that most batches, which differ a little, fit into an earlier block."""
 
@@ -48,7 +50,7 @@ class Staging:
             # None is large enough: a larger one takes the place of the largest, so that their number does not grow.
             if self._free:
                 self._free.pop()
-        return mmap.mmap(-1, -(-max(nbytes, 1) // STEP) * STEP)
+        return allocate_block(-(-max(nbytes, 1) // STEP) * STEP)
 
     def give_back(self, block: mmap.mmap) -> None:
         """Take a block back, for others to use.

@@ -1,0 +1,9 @@
+"""Loader: batches of a ``.beton`` file, ready for training."""
+
+from __future__ import annotations
+
+from gpubeton.loader.iterator import LoaderIterator
+from gpubeton.loader.loader import Loader
+from gpubeton.loader.order_option import OrderOption
+
+__all__ = ["Loader", "LoaderIterator", "OrderOption"]

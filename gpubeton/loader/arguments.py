@@ -1,0 +1,214 @@
+"""A loader's arguments, checked one by one, each with an error that says what to try."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpubeton.engine.bad_images import OnError
+from gpubeton.errors import DeviceError, OptionError
+
+
+def default_os_cache() -> bool:
+    """Whether files are mapped if nothing else is said: unless FFCV_DEFAULT_CACHE_PROCESS is 1, as in FFCV.
+
+    Returns
+    -------
+    bool
+        The default of ``os_cache``.
+    """
+    return os.environ.get("FFCV_DEFAULT_CACHE_PROCESS", "0").strip() in ("", "0")
+
+
+def checked_count(name: str, value: int) -> int:
+    """Check a number of things.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the error.
+    value : int
+        What it is.
+
+    Returns
+    -------
+    int
+        The same, as a Python number.
+
+    Raises
+    ------
+    OptionError
+        If it is not a whole number of at least 1.
+    """
+    try:
+        count = operator.index(value)
+    except TypeError as error:
+        raise OptionError(f"{name} is {value!r}; expected a whole number") from error
+    if count < 1:
+        raise OptionError(f"{name} is {count}; expected at least 1")
+    return count
+
+
+def checked_workers(num_workers: int) -> int:
+    """Find the number of decoding threads.
+
+    Parameters
+    ----------
+    num_workers : int
+        The number wanted; less than 1 means one for each core that this process may use.
+
+    Returns
+    -------
+    int
+        The number of threads.
+
+    Raises
+    ------
+    OptionError
+        If there are fewer cores.
+    """
+    import numba
+
+    limit: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba is imported
+    if num_workers < 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(cores, limit)
+    if checked_count("num_workers", num_workers) > limit:
+        raise OptionError(
+            f"num_workers is {num_workers}, but this process may use {limit} threads; expected 1 to {limit}. "
+            "num_workers=-1 uses all of them; set the environment variable NUMBA_NUM_THREADS to allow for more."
+        )
+    return operator.index(num_workers)
+
+
+def checked_seed(seed: int | None, *, distributed: bool) -> int:
+    """Find the seed.
+
+    Parameters
+    ----------
+    seed : int or None
+        The seed wanted. None draws one from numpy's global generator, as FFCV does; several ranks have to agree on
+        one, so they get 0.
+    distributed : bool
+        Whether there are several ranks.
+
+    Returns
+    -------
+    int
+        At least 0.
+
+    Raises
+    ------
+    OptionError
+        If it is negative or no whole number.
+    """
+    if seed is None:
+        return 0 if distributed else int(np.random.randint(0, np.iinfo(np.int32).max))  # noqa: NPY002  so that np.random.seed holds
+    try:
+        number = operator.index(seed)
+    except TypeError as error:
+        raise OptionError(f"seed is {seed!r}; expected a whole number or None") from error
+    if number < 0:
+        raise OptionError(f"seed is {number}; expected at least 0")
+    return number
+
+
+def checked_indices(name: str, indices: ArrayLike | None, num_samples: int) -> NDArray[np.uint64]:
+    """Find the samples that a loader is to give.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the error.
+    indices : array_like of int, shape (N,), or None
+        Sample ids, in any order, possibly repeated; None for all.
+    num_samples : int
+        Samples of the file.
+
+    Returns
+    -------
+    ndarray of uint64, shape (N,)
+        Their ids.
+
+    Raises
+    ------
+    OptionError
+        If they are no ids of samples of the file.
+    """
+    if indices is None:
+        return np.arange(num_samples, dtype=np.uint64)
+    ids = np.asarray(indices)
+    if ids.size == 0:
+        return np.zeros(0, np.uint64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        advice = " For a mask, use np.flatnonzero(mask)." if ids.dtype.kind == "b" else ""
+        raise OptionError(
+            f"{name} has shape {ids.shape} and dtype {ids.dtype}; expected a list of whole numbers.{advice}"
+        )
+    wrong = ids[(ids < 0) | (ids >= num_samples)]
+    if len(wrong):
+        raise OptionError(
+            f"{name} holds {wrong[0]} ({len(wrong)} such numbers), but the file has {num_samples} samples; expected "
+            f"0 to {num_samples - 1}"
+        )
+    return ids.astype(np.uint64)
+
+
+def checked_on_error(on_error: Any) -> OnError:
+    """Check what is to happen to bad images.
+
+    Parameters
+    ----------
+    on_error : str
+        The argument.
+
+    Returns
+    -------
+    {"raise", "skip", "replace"}
+        The same.
+
+    Raises
+    ------
+    OptionError
+        If it is none of the three.
+    """
+    for choice in get_args(OnError):
+        if on_error == choice:
+            found: OnError = choice
+            return found
+    raise OptionError(f"on_error is {on_error!r}; expected one of {', '.join(map(repr, get_args(OnError)))}")
+
+
+def checked_device(device: Any) -> str:
+    """Check where batches are to be made.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        The argument.
+
+    Returns
+    -------
+    str
+        Always "cpu", for now.
+
+    Raises
+    ------
+    DeviceError
+        If it is a GPU, which is not supported yet.
+    OptionError
+        If it is no device.
+    """
+    name = str(device)
+    if name in ("auto", "cpu"):
+        return "cpu"
+    if name.split(":", maxsplit=1)[0] == "cuda":
+        raise DeviceError(
+            f"device is {name!r}: decoding on a GPU does not exist yet. Use device='cpu' and put "
+            f"ToDevice(torch.device({name!r})) into the pipelines."
+        )
+    raise OptionError(f"device is {device!r}; expected 'auto' or 'cpu'")

@@ -1,0 +1,101 @@
+"""What a loader does, in words and numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubeton.engine import READS_AHEAD, Plan
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.loader.line import num_in_flight
+from gpubeton.storage.reads import MAX_GAP
+from gpubeton.storage.staging import STEP
+
+if TYPE_CHECKING:
+    from gpubeton.loader.loader import Loader
+
+_MIB = 1 << 20
+
+
+def summary(loader: Loader) -> str:
+    """Describe a loader in a line.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader.
+
+    Returns
+    -------
+    str
+        Its file, size, order and seed.
+    """
+    order = loader.order.__name__ if isinstance(loader.order, type) else str(loader.order)
+    return (
+        f"<Loader of {loader.fname}: {len(loader.indices)} samples in {len(loader)} batches of {loader.batch_size}, "
+        f"{order}, seed {loader.seed}, next epoch {loader.next_epoch}>"
+    )
+
+
+def explanation(loader: Loader) -> str:
+    """Describe what runs where, operation by operation, and how much memory it takes.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader.
+
+    Returns
+    -------
+    str
+        Several lines.
+    """
+    plan = loader.plan()
+    where = "mapped into memory" if loader.os_cache else "read ahead, batch by batch"
+    batches = max_batch_bytes(plan) * (loader.batches_ahead + 1)
+    lines = [
+        summary(loader),
+        f"{loader.fname}: {where}",
+        f"decoded by {loader.num_workers} threads on the CPU, up to {loader.batches_ahead} batches ahead of the loop",
+        *(output.explain() for output in plan.outputs),
+        f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
+    ]
+    if not loader.os_cache:
+        staging = max_staging_bytes(plan, num_in_flight(loader.batches_ahead))
+        lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
+    return "\n".join(lines)
+
+
+def max_batch_bytes(plan: Plan) -> int:
+    """Bytes of the images of a batch.
+
+    Parameters
+    ----------
+    plan : Plan
+        An epoch.
+
+    Returns
+    -------
+    int
+        Bytes; outputs without images, which are small as a rule, do not count.
+    """
+    images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+    return plan.batches.batch_size * sum(output.nbytes_per_sample for output in images)
+
+
+def max_staging_bytes(plan: Plan, in_flight: int) -> int:
+    """Most bytes of the file that are in memory at once, if it is not mapped.
+
+    Parameters
+    ----------
+    plan : Plan
+        An epoch.
+    in_flight : int
+        Batches that the workers have at once.
+
+    Returns
+    -------
+    int
+        Bytes. There are batches that are read ahead, those that the workers have, and one that is being finished.
+    """
+    per_sample = sum(int(own.size.max()) + MAX_GAP for source in plan.sources for own in source.regions)
+    return (READS_AHEAD + in_flight + 1) * (plan.batches.batch_size * per_sample + STEP)

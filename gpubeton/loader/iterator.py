@@ -1,0 +1,74 @@
+"""LoaderIterator: one pass over the batches of an epoch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.engine import Batch
+from gpubeton.loader.epochs import Progress
+from gpubeton.prefetch import Prefetcher
+
+
+class LoaderIterator:
+    """Iterate over the batches of an epoch; made by ``iter(loader)``.
+
+    Each batch is a tuple of its outputs. Tensors and arrays belong to whoever receives them.
+
+    Attributes
+    ----------
+    samples : ndarray of uint64, shape (N,)
+        Sample ids of the batch that was received last.
+    """
+
+    def __init__(self, batches: Prefetcher[Batch], progress: Progress, bad_samples: list[tuple[int, int, str]]) -> None:
+        self.samples: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._batches = batches
+        self._progress = progress
+        self._bad_samples = bad_samples
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        """Wait for the next batch.
+
+        Returns
+        -------
+        tuple of torch.Tensor or ndarray
+            An output for each field that has a pipeline, in the order of the file, then the other outputs.
+
+        Raises
+        ------
+        BadImageError
+            If the batch holds an image that cannot be decoded, and ``on_error`` says so.
+        LoaderClosedError
+            If the loader was closed.
+        Exception
+            Whatever an operation of a pipeline raised.
+        """
+        while True:
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                self._progress.is_complete = True
+                raise
+            with self._lock:
+                self._receive(batch)
+            if batch.outputs is not None:
+                return batch.outputs
+
+    def close(self) -> None:
+        """Stop: end the threads of this iterator. May be called twice, and from any thread."""
+        self._batches.close()
+
+    def _receive(self, batch: Batch) -> None:
+        self.samples = batch.samples
+        # Several threads may share the iterator and get here out of order.
+        self._progress.batch = max(self._progress.batch, batch.number + 1)
+        self._bad_samples.extend((self._progress.epoch, bad.sample, bad.reason) for bad in batch.bad)

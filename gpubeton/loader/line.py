@@ -1,0 +1,119 @@
+"""The engine of a loader's epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan
+from gpubeton.engine.image_crew import MakeCrew
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.storage import MappedStorage, ReadStorage, Storage
+from gpubeton.storage.staging import Staging
+
+if TYPE_CHECKING:
+    from gpubeton.loader.loader import Loader
+
+# The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
+# is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
+_MAX_IN_FLIGHT = 3
+
+
+def num_in_flight(batches_ahead: int) -> int:
+    """Give the number of batches that the workers have at once.
+
+    Parameters
+    ----------
+    batches_ahead : int
+        Batches in work or ready.
+
+    Returns
+    -------
+    int
+        Those in work.
+    """
+    return min(batches_ahead, _MAX_IN_FLIGHT)
+
+
+class Memory:
+    """What a loader keeps from epoch to epoch, because making it anew would take time.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    file_size : int
+        How many bytes it had when it was checked.
+    is_mapped : bool
+        Whether it is mapped into memory.
+
+    Attributes
+    ----------
+    mapped : MappedStorage or None
+        The file, if it is mapped.
+    staging : Staging
+        Memory for the bytes of batches, if it is not.
+    pool : ArrayPool
+        Memory for batches.
+    """
+
+    def __init__(self, path: str, file_size: int, *, is_mapped: bool) -> None:
+        self.mapped = MappedStorage(path, file_size) if is_mapped else None
+        self.staging = Staging()
+        self.pool = ArrayPool()
+
+    def close(self) -> None:
+        """Free it; what is in use is freed when its user is done."""
+        self.mapped = None
+        self.staging = Staging()
+        self.pool.close()
+
+
+def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: MakeCrew) -> Engine:
+    """Make the engine that carries an epoch out.
+
+    Parameters
+    ----------
+    loader : Loader
+        Knows how it is to work.
+    plan : Plan
+        The epoch.
+    first_batch : int
+        Where to begin.
+    memory : Memory
+        What the loader keeps.
+    make_crew : MakeCrew
+        Starts the workers.
+
+    Returns
+    -------
+    Engine
+        To be closed by whoever has it.
+
+    Raises
+    ------
+    StorageError
+        If the file has changed since it was checked.
+    """
+    # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
+    Compiler.num_threads = loader.num_workers
+    options = EngineOptions(
+        path=loader.fname,
+        num_workers=loader.num_workers,
+        num_in_flight=num_in_flight(loader.batches_ahead),
+        on_error=loader.on_error,
+    )
+    storage: Storage
+    if memory.mapped is None:
+        storage = ReadStorage(loader.fname, loader.reader.index.file_size, memory.staging)
+    else:
+        memory.mapped.check_size()
+        storage = memory.mapped
+    # Batches in work or ready, one or two in the hands of the loop, and one that is being handed over.
+    memory.pool.begin_epoch((loader.batches_ahead + 3) * len(plan.outputs))
+    try:
+        return Engine(
+            plan, storage, make_crew, memory.pool, indices=loader.indices, options=options, first_batch=first_batch
+        )
+    except BaseException:
+        storage.close()
+        raise

@@ -1,0 +1,418 @@
+"""Loader: FFCV's signature, checked and handed down."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpubeton.cpu.crew import Crew
+from gpubeton.engine import Plan, compile_outputs
+from gpubeton.engine.image_crew import MakeCrew
+from gpubeton.engine.outputs import Pipeline
+from gpubeton.errors import LoaderClosedError, NoSuchFieldError, StateError
+from gpubeton.fields.registry import CustomFields
+from gpubeton.loader import arguments
+from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.explanation import explanation, summary
+from gpubeton.loader.iterator import LoaderIterator
+from gpubeton.loader.line import Memory, make_engine
+from gpubeton.loader.order_option import OrderOption, order_class
+from gpubeton.loader.selection import select_samples
+from gpubeton.loader.state import LoaderState, file_fingerprint, indices_fingerprint
+from gpubeton.prefetch import Prefetcher
+from gpubeton.reader import Reader
+from gpubeton.traversal_order import TraversalOrder
+
+
+class Loader:
+    """Iterate over a ``.beton`` file in batches, decoded, augmented and ready for training.
+
+    The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
+    file, then the outputs that are no field's. Tensors belong to whoever receives them and are never overwritten.
+
+    Augmentations are a function of the seed, the epoch and the sample: the same whatever the batch size, the number of
+    workers or the rank.
+
+    Parameters
+    ----------
+    fname : str or path
+        The file.
+    batch_size : int
+        Samples in a batch.
+    num_workers : int
+        Threads that decode; -1 for one per core that this process may use.
+    os_cache : bool
+        True maps the file into memory and leaves it to the operating system what stays there; best for files that fit
+        into memory or that several processes read. False reads the bytes of each batch ahead of time into memory of
+        bounded size, see the notes. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
+    order : OrderOption, str or type of TraversalOrder
+        Order of the samples: an option, its name, or a class of your own.
+    distributed : bool
+        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. It has to
+        be initialised before.
+    seed : int, optional
+        What order and augmentations depend on. By default a number from numpy's global generator; 0 if `distributed`,
+        as all ranks have to use the same.
+    indices : array_like of int, optional
+        The samples to give, by default all.
+    pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, or None
+        What is done to each field. A field that is missing here, and an empty list, get the field's decoder and
+        ``ToTensor``; a list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes
+        further outputs of a field, under names of their own and with draws of their own. Neither the mapping nor what
+        it holds is changed. Changes that you make to the operations count from the next epoch on.
+    custom_fields : mapping of str to Field class, optional
+        The class of each field of a kind of your own.
+    drop_last : bool
+        Leave out a last batch of fewer samples.
+    batches_ahead : int
+        Batches that are in work or ready ahead of the loop.
+    recompile : bool
+        Without effect: pipelines are prepared anew for each epoch.
+    order_kwargs : mapping, optional
+        Further arguments of the order's class.
+    device : str or torch.device
+        Where images are decoded: "auto" or "cpu". Decoding on a GPU does not exist yet.
+    on_error : {"raise", "skip", "replace"}
+        What happens to a sample with an image that cannot be decoded. "raise": the loop gets a `BadImageError` with the
+        samples. "skip": the batch arrives without the sample, in all its outputs; a batch of which nothing is left does
+        not arrive at all, so that there may be fewer than ``len(loader)``. "replace": the sample's row holds the next
+        sample of `indices` that can be decoded, of up to 16; the right choice for several ranks, which all have to get
+        the same number of batches. Samples skipped or replaced are listed in `bad_samples`.
+
+    Attributes
+    ----------
+    fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, on_error
+        The arguments, as they were resolved.
+    indices : ndarray of uint64, shape (N,)
+        The samples.
+    pipelines : dict
+        The pipelines, as they were given.
+    reader : Reader
+        What the file holds.
+    bad_samples : list of tuple of (int, int, str)
+        Epoch, sample id and reason of each sample that was skipped or replaced in a batch that was received.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OptionError
+        If an argument is out of its range.
+    PipelineError
+        If a pipeline cannot be planned.
+    DeviceError
+        If the device cannot be used.
+    OSError
+        If the file cannot be opened.
+
+    Notes
+    -----
+    Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
+
+    - metadata: about 60 bytes for each sample and field of the file;
+    - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
+      + 1 MiB);
+    - batches: (batches_ahead + 1 + those you hold) x the size of a batch;
+    - workers: num_workers x what decoding the largest image takes (about 3 bytes for each of its pixels).
+
+    ``explain()`` puts numbers into it. A pass over a file allocates nothing more, however large the file is.
+
+    Examples
+    --------
+    >>> loader = Loader("train.beton", 256, order=OrderOption.RANDOM, seed=0)      # doctest: +SKIP
+    >>> for images, labels in loader:                                              # doctest: +SKIP
+    ...     train_on(images, labels)
+    """
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str],
+        batch_size: int,
+        num_workers: int = -1,
+        os_cache: bool | None = None,
+        order: OrderOption | str | type[TraversalOrder] = OrderOption.SEQUENTIAL,
+        distributed: bool = False,
+        seed: int | None = None,
+        indices: ArrayLike | None = None,
+        pipelines: Mapping[str, Pipeline] | None = None,
+        custom_fields: CustomFields | None = None,
+        drop_last: bool = True,
+        batches_ahead: int = 3,
+        recompile: bool = False,
+        order_kwargs: Mapping[str, Any] | None = None,
+        *,
+        device: Any = "auto",
+        on_error: str = "raise",
+    ) -> None:
+        self.device = arguments.checked_device(device)
+        self.fname = os.fspath(fname)
+        self.batch_size = arguments.checked_count("batch_size", batch_size)
+        self.num_workers = arguments.checked_workers(num_workers)
+        self.os_cache = arguments.default_os_cache() if os_cache is None else bool(os_cache)
+        self.order = order
+        self.order_kwargs = dict(order_kwargs or {})
+        self.distributed = bool(distributed)
+        self.drop_last = bool(drop_last)
+        self.batches_ahead = arguments.checked_count("batches_ahead", batches_ahead)
+        self.recompile = bool(recompile)
+        self.on_error = arguments.checked_on_error(on_error)
+        self.pipelines = dict(pipelines or {})
+        self.custom_fields = dict(custom_fields or {})
+        order_class(order)
+        self._seed_was_given = seed is not None
+        self.seed = arguments.checked_seed(seed, distributed=self.distributed)
+        self.reader = Reader(self.fname, self.custom_fields)
+        self.indices = arguments.checked_indices("indices", indices, self.reader.num_samples)
+        self.bad_samples: list[tuple[int, int, str]] = []
+        self._epochs = Epochs(
+            lambda: order_class(order)(self, **self.order_kwargs),
+            self.reader.num_samples,
+            self.batch_size,
+            drop_last=self.drop_last,
+        )
+        self._memory = Memory(self.fname, self.reader.index.file_size, is_mapped=self.os_cache)
+        self._make_crew: MakeCrew = Crew
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        if self.distributed and not self._seed_was_given and order_class(order) is not order_class("sequential"):
+            warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
+        self._compile_outputs()  # a pipeline that cannot be planned is told here rather than in the loop
+
+    # --- iteration ----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch."""
+        return len(self._epochs.plan(self.next_epoch))
+
+    def __iter__(self) -> LoaderIterator:
+        """Begin the next epoch, or go on where a loaded state says.
+
+        Returns
+        -------
+        LoaderIterator
+            Has begun to make batches. Several may be in use at once; each is an epoch of its own.
+
+        Raises
+        ------
+        LoaderClosedError
+            If the loader was closed.
+        PipelineError
+            If a pipeline was changed so that it cannot be planned.
+        StorageError
+            If the file has changed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise LoaderClosedError(f"{self.fname}: the loader was closed. Make a new one.")
+            engine = make_engine(self, self.plan(), self._epochs.next.batch, self._memory, self._make_crew)
+            progress = self._epochs.begin()
+            iterator = LoaderIterator(Prefetcher(engine, self.batches_ahead), progress, self.bad_samples)
+            self._iterators.add(iterator)
+            return iterator
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next ``for`` loop goes through, from 0. May be set."""
+        return self._epochs.next.epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next ``for`` loop goes through, from its first batch on.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number, at least 0.
+
+        Raises
+        ------
+        OptionError
+            If it is negative.
+        """
+        self._epochs.go_to(epoch)
+
+    def close(self) -> None:
+        """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread."""
+        with self._lock:
+            self._is_closed = True
+            iterators = list(self._iterators)
+        for iterator in iterators:
+            iterator.close()
+        self._memory.close()
+
+    # --- what will be done --------------------------------------------------------------------------------------------
+
+    def plan(self, epoch: int | None = None) -> Plan:
+        """Decide what an epoch consists of, without reading any sample.
+
+        Parameters
+        ----------
+        epoch : int, optional
+            Its number, by default `next_epoch`.
+
+        Returns
+        -------
+        Plan
+            For each batch the samples, their crops and other draws, and the byte ranges to read.
+
+        Raises
+        ------
+        PipelineError
+            If a pipeline cannot be planned.
+        """
+        epoch = self.next_epoch if epoch is None else epoch
+        return Plan(self._compile_outputs(), self._epochs.plan(epoch), self.seed, epoch)
+
+    def explain(self) -> None:
+        """Print what runs where, operation by operation, and how much memory it takes at most."""
+        print(explanation(self))
+
+    @property
+    def traversal_order(self) -> TraversalOrder:
+        """The order, as an object; its ``sample_order(epoch)`` gives sample ids."""
+        return self._epochs.order
+
+    def sample_pages(self) -> NDArray[np.int64]:
+        """Give the page of each sample of the file; orders may ask for it.
+
+        Returns
+        -------
+        ndarray of int64, shape (samples of the file,)
+            Page number, -1 for a sample without any bytes.
+
+        Raises
+        ------
+        AllocationError
+            If no field of the file has regions.
+        """
+        return self.reader.index.sample_pages()
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+    # --- saving and resuming ------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tell where the loader stands.
+
+        Only batches that the loop has received count; those made ahead will be made again. In a loop, the state is that
+        of the iterator that was made last.
+
+        Returns
+        -------
+        dict
+            Strings, numbers and truth values only: may be stored with JSON or ``torch.save``. It does not hold the
+            pipelines; make the loader that is to go on with the same ones.
+        """
+        return self._state().to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
+
+        A loader that was made without a seed takes over the state's. Ranks may all load the state of one of them.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` returned, in this process or another.
+
+        Raises
+        ------
+        StateError
+            If the state is of another file, order, batch size, number of ranks or seed.
+        """
+        loaded = LoaderState.from_dict(state)
+        loaded.check_against(self._state(), seed_is_fixed=self._seed_was_given)
+        if loaded.seed != self.seed:
+            self.seed = loaded.seed
+            self._epochs.remake_order()
+        num_batches = len(self._epochs.plan(loaded.epoch))
+        if loaded.batch > num_batches:
+            raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
+        self._epochs.go_to(loaded.epoch, loaded.batch)
+
+    # --- another loader -----------------------------------------------------------------------------------------------
+
+    def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
+        """Make a loader of those samples whose value in one field meets a condition.
+
+        Reads the field for all samples of this loader, one batch after the other, through its pipeline.
+
+        Parameters
+        ----------
+        field_name : str
+            Name of the field, or of another output.
+        condition : callable
+            Called with each value: a row of the field's output, as of an `IntField` a tensor of shape (1,). Samples for
+            which it returns something true are kept. Samples that cannot be decoded are not, unless ``on_error`` is
+            "raise".
+
+        Returns
+        -------
+        Loader
+            With the arguments of this loader, and `indices` in the order of this loader's. May have no samples.
+
+        Raises
+        ------
+        NoSuchFieldError
+            If there is no such output.
+        """
+        if field_name not in self.pipelines and field_name not in self.reader.handlers:
+            known = ", ".join(map(repr, dict.fromkeys([*self.reader.handlers, *self.pipelines])))
+            raise NoSuchFieldError(f"{self.fname}: no field {field_name!r}; there are {known}.")
+        scan = self._with(
+            order=OrderOption.SEQUENTIAL,
+            distributed=False,
+            drop_last=False,
+            order_kwargs=None,
+            # Whoever asks for a field that has been switched off gets what it would be by default.
+            pipelines={**dict.fromkeys(self.reader.handlers), field_name: self.pipelines.get(field_name) or ()},
+            on_error="raise" if self.on_error == "raise" else "skip",
+        )
+        return self._with(indices=select_samples(scan, condition))
+
+    def _with(self, **changes: Any) -> Loader:
+        """Make a loader with other arguments."""
+        same = (
+            "fname batch_size num_workers os_cache order distributed seed indices pipelines custom_fields drop_last "
+            "batches_ahead recompile order_kwargs device on_error"
+        )
+        loader = Loader(**{**{name: getattr(self, name) for name in same.split()}, **changes})
+        loader._make_crew = self._make_crew
+        return loader
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _compile_outputs(self) -> tuple[Any, ...]:
+        return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices)
+
+    @cached_property
+    def _fingerprints(self) -> tuple[str, str]:
+        return file_fingerprint(self.reader.index), indices_fingerprint(self.indices)
+
+    def _state(self) -> LoaderState:
+        now, order = self._epochs.now, order_class(self.order)
+        return LoaderState(
+            epoch=now.epoch,
+            batch=now.batch,
+            seed=self.seed,
+            file=self._fingerprints[0],
+            num_samples=self.reader.num_samples,
+            indices=self._fingerprints[1],
+            order=f"{order.__module__}.{order.__qualname__}{self.order_kwargs or ''}",
+            batch_size=self.batch_size,
+            drop_last=self.drop_last,
+            world_size=self._epochs.world_size,
+        )

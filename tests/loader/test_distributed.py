@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from gpubeton.errors import StateError
+from gpubeton.loader import Loader
+
+pytestmark = pytest.mark.timeout(180)
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
+CASES = [case for case in GOLDEN if case["world"] == 2 and case["num_samples"] <= 50][:60]
+
+PROGRAM = """
+import json, sys, warnings
+sys.path[:0] = {path!r}
+import torch.distributed as dist
+from gpubeton.loader import Loader
+
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://{meeting}", rank=rank, world_size=2)
+only_label = dict.fromkeys(["image", "weight", "note", "info", "vector"])
+
+def make(**arguments):
+    return Loader({file!r}, **{{"num_workers": 1, "distributed": True, "pipelines": only_label, **arguments}})
+
+orders = []
+for case in json.loads({cases!r}):
+    if case["rank"] == rank:
+        indices = range(case["num_samples"]) if case["indices"] is None else case["indices"]
+        loader = make(batch_size=1, order=case["order"], seed=case["seed"], indices=indices)
+        orders.append([int(batch.samples[0]) for batch in loader.plan(case["epoch"])])
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    loader = make(batch_size=4, order="random")
+batches = iter(loader)
+first = next(batches)[0][:, 0].tolist()
+state = loader.state_dict()
+rest = [batch[0][:, 0].tolist() for batch in batches]
+resumed = make(batch_size=4, order="random")
+resumed.load_state_dict(state)
+quasi = make(batch_size=2, order="quasi_random", drop_last=False)
+print(json.dumps({{
+    "orders": orders,
+    "len": len(loader),
+    "seed": loader.seed,
+    "warned": any("the seed is 0" in str(warning.message) for warning in caught),
+    "batches": [first, *rest],
+    "resumed": [batch[0][:, 0].tolist() for batch in resumed],
+    "state": state,
+    "quasi": [int(s) for batch in quasi.plan() for s in batch.samples],
+}}))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(photos, tmp_path_factory):
+    """What each of two processes found."""
+    root = str(Path(__file__).parents[2])
+    meeting = tmp_path_factory.mktemp("distributed") / "meeting"
+    program = PROGRAM.format(path=[root, *sys.path], meeting=meeting, file=str(photos), cases=json.dumps(CASES))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", program, str(rank)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    outcomes = [process.communicate(timeout=150) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outcomes
+    return [json.loads(output.splitlines()[-1]) for output, _ in outcomes]
+
+
+def test_orders_of_two_ranks_are_ffcvs(ranks):
+    for rank, found in enumerate(ranks):
+        expected = [case["result"] for case in CASES if case["rank"] == rank]
+        assert len(expected) >= 10
+        assert found["orders"] == expected
+
+
+def test_the_ranks_share_each_epoch(ranks):
+    assert [found["len"] for found in ranks] == [6, 6]
+    shares = [{label for batch in found["batches"] for label in batch} for found in ranks]
+    assert not shares[0] & shares[1]
+    assert len(shares[0] | shares[1]) == 48
+
+
+def test_without_a_seed_all_ranks_use_0_and_say_so(ranks):
+    assert [found["seed"] for found in ranks] == [0, 0]
+    assert all(found["warned"] for found in ranks)
+
+
+def test_a_quasi_random_epoch_is_shared_too(ranks):
+    assert sorted(ranks[0]["quasi"] + ranks[1]["quasi"]) == list(range(50))
+
+
+def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):
+    for found in ranks:
+        assert found["resumed"] == found["batches"][1:]
+    assert ranks[0]["state"] == ranks[1]["state"]
+
+
+def test_the_state_of_two_ranks_is_refused_by_one(ranks, photos):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = Loader(photos, 4, num_workers=1, order="random", pipelines={"image": None})
+    with pytest.raises(StateError, match="number of ranks is 1 here and 2 in the state"):
+        loader.load_state_dict(ranks[0]["state"])

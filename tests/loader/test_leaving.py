@@ -1,0 +1,287 @@
+"""Every way out of the loop: no thread, no file and no memory is left behind, and nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.transforms import ToTensor
+from tests.standin_crew import StandinCrew
+
+pytestmark = pytest.mark.timeout(120)
+
+CROP = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor()]
+
+
+class Pause(torch.nn.Module):
+    """Waits in the pipeline until it is let go; shallow copies wait for the same event."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def forward(self, batch):
+        self.reached.set()
+        assert self.go.wait(60)
+        return batch
+
+
+class Failing(torch.nn.Module):
+    def forward(self, batch):
+        raise ArithmeticError("planted")
+
+
+def num_open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def threads():
+    return {thread.name for thread in threading.enumerate()}
+
+
+def wait_until(condition):
+    """Wait for another thread; the limit is a guard against hanging, not a measurement."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+@pytest.fixture(params=[True, False], ids=["mapped", "read"])
+def make(request, photos):
+    def make(**arguments):
+        same = {"num_workers": 2, "os_cache": request.param, "pipelines": {"image": CROP}}
+        return Loader(photos, **{"batch_size": 4, **same, **arguments})
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(request):
+    if "make" not in request.fixturenames:
+        yield
+        return
+    make = request.getfixturevalue("make")
+    list(make())  # whatever is imported, compiled and opened once is there
+    gc.collect()
+    before = num_open_files(), threads()
+    yield
+    gc.collect()
+    wait_until(lambda: threads() == before[1])
+    assert num_open_files() == before[0]
+
+
+def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(make):
+    before = threads()
+    loader = make()
+    for _ in loader:
+        pass
+    assert threads() == before
+
+
+def test_leaving_the_loop_early_ends_its_threads_at_once(make):
+    before = threads()
+    loader = make()
+    for _ in range(3):
+        for _ in loader:
+            break
+        assert threads() == before
+    assert loader.next_epoch == 3
+
+
+def test_an_error_in_the_loop_body_leaves_nothing_behind(make):
+    def loop():
+        for _ in make():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+
+
+def test_an_iterator_that_was_never_used_leaves_nothing_behind(make):
+    iter(make())
+
+
+def test_a_half_used_iterator_in_a_cycle_is_collected(make):
+    cycle = [iter(make())]
+    cycle.append(cycle)
+    next(cycle[0])
+
+
+def test_an_iterator_outlives_its_loader(make):
+    batches = iter(make())
+    gc.collect()
+    assert len(list(batches)) == 12
+
+
+def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
+    with pytest.raises(ArithmeticError, match="planted"):
+        list(make(pipelines={"image": CROP, "label": [ToTensor(), Failing()]}))
+
+
+def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make):
+    class DyingCrew(StandinCrew):
+        def collect(self):
+            raise MemoryError("planted")
+
+    loader = make()
+    loader._make_crew = DyingCrew
+    with pytest.raises(MemoryError, match="planted"):
+        list(loader)
+
+
+def test_an_error_while_workers_are_started_reaches_the_caller(make):
+    def make_crew(*arguments):
+        raise MemoryError("planted")
+
+    loader = make()
+    loader._make_crew = make_crew
+    with pytest.raises(MemoryError, match="planted"):
+        iter(loader)
+    assert loader.next_epoch == 0
+
+
+def test_a_loop_may_begin_anew_after_an_error(make):
+    failing = Failing()
+    pipelines = {"image": CROP, "label": [ToTensor(), failing]}
+    loader = make(pipelines=pipelines)
+    with pytest.raises(ArithmeticError):
+        list(loader)
+    loader.pipelines["label"] = [ToTensor()]
+    assert len(list(loader)) == 12
+
+
+def test_leaving_while_a_batch_is_slow_waits_for_it_and_no_longer(make):
+    pause = Pause()
+    batches = iter(make(pipelines={"image": CROP, "label": [ToTensor(), pause]}))
+    pause.reached.wait(60)
+    threading.Timer(0.1, pause.go.set).start()
+    batches.close()
+
+
+def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
+    pause = Pause()
+    loader = make(pipelines={"image": CROP, "label": [ToTensor(), pause]})
+    iterators, errors = [iter(loader), iter(loader)], []
+
+    def consume(batches):
+        try:
+            list(batches)
+        except LoaderClosedError as error:
+            errors.append(error)
+
+    consumers = [threading.Thread(target=consume, args=(batches,)) for batches in iterators]
+    for consumer in consumers:
+        consumer.start()
+    pause.reached.wait(60)
+    threading.Timer(0.1, pause.go.set).start()
+    loader.close()
+    loader.close()
+    for consumer in consumers:
+        consumer.join()
+    assert len(errors) == 2
+    with pytest.raises(LoaderClosedError, match="the loader was closed"):
+        iter(loader)
+
+
+def test_ctrl_c_interrupts_a_loop_that_waits(make):
+    pause = Pause()
+    batches = iter(make(pipelines={"image": CROP, "label": [ToTensor(), pause]}))
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    pause.go.set()
+    assert len(list(batches)) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_parent_and_child_of_a_fork_do_not_share_the_memory_of_batches(make):
+    loader = make()
+    expected = [[output.clone() for output in batch] for batch in loader]
+    batches, child = iter(loader), os.fork()
+    if child == 0:
+        for _ in range(5):
+            list(loader)
+        os._exit(0)
+    found = list(batches)
+    os.waitpid(child, 0)
+    assert all(
+        torch.equal(one, other) for pair in zip(found, expected, strict=True) for one, other in zip(*pair, strict=True)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork_the_child_may_begin_an_epoch_of_its_own(make):
+    loader = make()
+    batches = iter(loader)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                next(batches)
+            except LoaderClosedError:
+                loader.set_epoch(0)
+                status = 0 if len(list(loader)) == 12 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(batches)) == 11
+
+
+def test_a_file_that_has_changed_is_refused_when_an_epoch_begins(make, photos, tmp_path):
+    path = tmp_path / "changing.beton"
+    path.write_bytes(photos.read_bytes())
+    loader = Loader(path, 4, num_workers=1, os_cache=make().os_cache, pipelines={"image": CROP})
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(StorageError, match="when it was opened"):
+        iter(loader)
+
+
+def test_batches_outlive_everything(make):
+    loader = make()
+    batches = list(loader)
+    sums = [batch[0].sum() for batch in batches]
+    alive = weakref.ref(loader)
+    loader.close()
+    del loader
+    gc.collect()
+    assert alive() is None
+    assert [batch[0].sum() for batch in batches] == sums
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from tests.loader.test_leaving import CROP, Loader
+loader = Loader({file!r}, 4, num_workers=2, os_cache={os_cache}, pipelines={{"image": CROP}})
+batches = iter(loader)
+kept = next(batches)
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("os_cache", "ending", "status"), [(False, "", 0), (True, "del loader; raise KeyboardInterrupt", -2)]
+)
+def test_a_program_that_ends_in_the_middle_of_an_epoch_ends(photos, os_cache, ending, status):
+    root = str(Path(__file__).parents[2])
+    program = PROGRAM.format(path=[root, *sys.path], file=str(photos), os_cache=os_cache, ending=ending)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, cwd=root
+    )
+    assert result.returncode == status, result.stderr

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import StateError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from tests.small_files import write_photos
+
+pytestmark = pytest.mark.timeout(180)
+
+AUGMENTED = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
+
+
+def make(path, **changes):
+    arguments = {"num_workers": 1, "order": OrderOption.RANDOM, "seed": 11, "drop_last": False, "pipelines": AUGMENTED}
+    return Loader(path, **{"batch_size": 8, **arguments, **changes})
+
+
+def same(first, second):
+    return len(first) == len(second) and all(
+        len(ours) == len(theirs) and all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        for ours, theirs in zip(first, second, strict=True)
+    )
+
+
+@pytest.mark.parametrize("order", OrderOption)
+@pytest.mark.parametrize("num_received", [0, 1, 3, 6, 7])
+def test_a_resumed_loader_gives_exactly_the_batches_that_were_still_to_come(photos, num_received, order):
+    loader = make(photos, order=order)
+    list(loader)
+    batches = iter(loader)
+    for _ in range(num_received):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest, following = list(batches), list(loader)
+
+    resumed = make(photos, order=order, num_workers=2, os_cache=False, batches_ahead=1)
+    resumed.load_state_dict(state)
+    assert same(list(resumed), rest)
+    assert same(list(resumed), following)
+
+
+def test_batches_made_ahead_do_not_count(photos):
+    loader = make(photos, batches_ahead=6)
+    batches = iter(loader)
+    next(batches)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (0, 1)
+
+
+def test_the_state_is_that_of_the_next_epoch_before_and_after_one(photos):
+    loader = make(photos)
+    positions = [loader.state_dict()]
+    list(loader)
+    positions.append(loader.state_dict())
+    loader.set_epoch(5)
+    positions.append(loader.state_dict())
+    assert [(state["epoch"], state["batch"]) for state in positions] == [(0, 0), (1, 0), (5, 0)]
+
+
+def test_the_state_in_the_body_of_the_last_batch_leaves_nothing_of_its_epoch(photos):
+    loader = make(photos)
+    for _ in loader:
+        state = loader.state_dict()
+    resumed = make(photos)
+    resumed.load_state_dict(state)
+    assert resumed.next_epoch == 0
+    assert list(resumed) == []
+    assert resumed.next_epoch == 1
+
+
+def test_a_loop_that_was_left_can_be_taken_up_by_another_loader(photos):
+    loader = make(photos)
+    for received, _ in enumerate(loader, start=1):
+        if received == 2:
+            break
+    resumed = make(photos)
+    resumed.load_state_dict(loader.state_dict())
+    again = make(photos)
+    assert same(list(resumed), list(again)[2:])
+
+
+def test_a_loader_may_go_back_to_a_state_of_its_own(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = list(batches)
+    list(loader)
+    loader.load_state_dict(state)
+    assert same(list(loader), rest)
+
+
+PROGRAM = """
+import json, sys
+sys.path[:0] = {path!r}
+from tests.loader.test_state import digest, make
+loader = make({file!r})
+loader.load_state_dict(json.loads({state!r}))
+print(digest(list(loader)))
+"""
+
+
+def digest(batches):
+    return [[float(output.double().sum()) for output in batch] for batch in batches]
+
+
+def test_a_new_process_gives_the_same_batches(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    root = str(Path(__file__).parents[2])
+    program = PROGRAM.format(path=[root, *sys.path], file=str(photos), state=json.dumps(loader.state_dict()))
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == digest(batches)
+
+
+def test_samples_skipped_as_bad_do_not_shift_the_batches(photos, tmp_path):
+    from tests.small_files import damage
+
+    path = shutil.copy(photos, tmp_path / "damaged.beton")
+    order = make(path).traversal_order.sample_order(0)
+    for sample in order[:8].tolist():  # nothing of the first batch is left
+        damage(path, sample)
+    loader = make(path, on_error="skip")
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    assert state["batch"] == 2
+    resumed = make(path, on_error="skip")
+    resumed.load_state_dict(state)
+    assert same(list(resumed), list(batches))
+
+
+def test_a_loader_without_a_seed_takes_over_that_of_the_state(photos):
+    loader = make(photos, seed=None)
+    resumed = make(photos, seed=None)
+    assert loader.seed != resumed.seed
+    resumed.load_state_dict(loader.state_dict())
+    assert resumed.seed == loader.seed
+    assert same(list(resumed), list(loader))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 9}, "batch_size is 9 here and 8 in the state"),
+        ({"drop_last": True}, "drop_last is True here and False in the state"),
+        ({"order": OrderOption.SEQUENTIAL}, r"order is .*Sequential' here and .*Random' in the state"),
+        ({"indices": range(49)}, "indices is '49 samples, .*' here and '50 samples, .*' in the state"),
+        ({"seed": 12}, "the seed is 12 here and 11 in the state"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_the_state_of_another_loader_is_refused_with_what_differs(photos, changes, message):
+    state = make(photos).state_dict()
+    with pytest.raises(StateError, match=message):
+        make(photos, **changes).load_state_dict(state)
+
+
+def test_the_state_of_another_file_is_refused_but_not_that_of_a_copy(photos, tmp_path):
+    state = make(photos).state_dict()
+    make(shutil.copy(photos, tmp_path / "copy.beton")).load_state_dict(state)
+    with pytest.raises(StateError, match=r"the file .* number of samples in the file is 49 here and 50 in the state"):
+        make(write_photos(tmp_path / "other.beton", 49)).load_state_dict(state)
+    with pytest.raises(StateError, match="the file"):
+        make(write_photos(tmp_path / "raw.beton", 50, write_mode="raw")).load_state_dict(state)
+
+
+def test_all_that_differs_is_named_at_once(photos):
+    with pytest.raises(StateError) as caught:
+        make(photos, batch_size=9, drop_last=True).load_state_dict(make(photos).state_dict())
+    assert "batch_size" in str(caught.value)
+    assert "drop_last" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda _: 3, "is a dict, not int"),
+        (lambda _: {}, "version None"),
+        (lambda state: {**state, "version": 2}, "version 2, expected 1"),
+        (lambda state: {**state, "epoch": "0"}, "'epoch' is '0', expected one of type int"),
+        (lambda state: {name: value for name, value in state.items() if name != "seed"}, "'seed' is None"),
+        (lambda state: {**state, "batch": -1}, "batch -1"),
+        (lambda state: {**state, "batch": 8}, "batch 8, but epoch 0 has 7"),
+    ],
+)
+def test_what_is_no_state_is_refused(photos, broken, message):
+    loader = make(photos)
+    with pytest.raises(StateError, match=message):
+        loader.load_state_dict(broken(loader.state_dict()))
+    assert loader.state_dict()["batch"] == 0
+
+
+def test_a_state_may_be_stored_by_torch_and_json_alike(photos, tmp_path):
+    state = make(photos).state_dict()
+    assert json.loads(json.dumps(state)) == state
+    torch.save(state, tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == state
+    assert all(type(value) in (int, str, bool) for value in state.values())
+    assert np.int64 not in map(type, state.values())
