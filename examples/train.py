@@ -22,7 +22,7 @@ from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 from gpubeton.writer import DatasetWriter
 
-MEAN, STD = 255 * np.array([0.485, 0.456, 0.406]), 255 * np.array([0.229, 0.224, 0.225])
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def make_network(num_classes: int) -> nn.Module:
     for inputs, outputs in ((3, 16), (16, 32), (32, 64), (64, 128)):
         layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, num_classes)]
-    return nn.Sequential(*layers).to(memory_format=torch.channels_last)
+    return nn.Sequential(*layers)
 
 
 def side_of(epoch: int, epochs: int, sides: tuple[int, int]) -> int:

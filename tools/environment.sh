@@ -15,13 +15,17 @@ case $version in
     *) die "'$python' is Python $version; gpubeton needs 3.10 to 3.14. Name another: make PYTHON=/path/to/python3" ;;
 esac
 
-if [ "$(cat "$venv/.version" 2>/dev/null)" != "$version" ]; then
+if [ "$(cat "$venv/.gpubeton" 2>/dev/null)" != "$version" ]; then
+    [ ! -e "$venv" ] || [ -e "$venv/.gpubeton" ] || [ -z "$(ls -A "$venv")" ] ||
+        die "$venv exists and was not made from here, so it is left alone. Name another folder: make VENV=..."
     say "Making a virtual environment in $venv with Python $version"
     rm -rf "$venv"
+    mkdir -p "$venv"
+    echo "unfinished" >"$venv/.gpubeton"
     "$python" -m venv "$venv" ||
         die "'$python -m venv' failed. Debian's and Ubuntu's python3 lack it unless python3-venv is installed;" \
             "a Python from python.org, uv, pyenv or conda has it: make PYTHON=/path/to/python3"
-    echo "$version" >"$venv/.version"
+    echo "$version" >"$venv/.gpubeton"
 fi
 
 # PyPI's torch for Linux brings some gigabytes of CUDA libraries. Without an NVIDIA driver the CPU build does the same.
