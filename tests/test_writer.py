@@ -369,6 +369,7 @@ def test_an_interrupted_program_ends_at_once_and_leaves_the_older_file_alone(num
     os.killpg(program.pid, signal.SIGINT)
     _, errors = program.communicate(timeout=30)
     assert "KeyboardInterrupt" in errors
+    assert errors.count("Traceback") == 1
     assert is_gone(encoding_process)
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("data.beton", b"old")]
 

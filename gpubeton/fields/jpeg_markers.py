@@ -100,7 +100,7 @@ def read_frame(content: bytes) -> JpegFrame | None:
             continue
         stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
         body = content[position + 4 : stop]
-        if marker == _EOI or stop < position + 4 or stop > len(content):
+        if marker == _EOI or stop < position + 4:
             return None
         if marker == _SOS:
             is_complete = content.rfind(bytes([0xFF, _EOI]), stop) >= 0

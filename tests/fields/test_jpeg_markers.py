@@ -119,6 +119,20 @@ def test_what_is_no_jpeg_has_no_frame(content):
     assert read_frame(content) is None
 
 
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_segment_shorter_than_its_own_length_is_damage(length):
+    assert read_frame(BASELINE[:2] + bytes([0xFF, 0xE1, 0, length]) + BASELINE[2:]) is None
+
+
+@pytest.mark.parametrize("marker", [b"\xff\xe0", b"\xff\xc0", b"\xff\xda"])
+def test_a_segment_that_passes_the_end_of_the_file_leaves_nothing_plain(marker):
+    content = bytearray(BASELINE)
+    start = content.index(marker)
+    content[start + 2 : start + 4] = b"\xff\xff"
+    frame = read_frame(bytes(content))
+    assert frame is None or not frame.is_plain
+
+
 def test_a_frame_whose_length_contradicts_its_components_is_none():
     content = bytearray(BASELINE)
     content[content.index(b"\xff\xc0") + 9] = 4

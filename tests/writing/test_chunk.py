@@ -136,6 +136,7 @@ def test_a_value_that_its_field_refuses_is_named_with_the_field():
     ("size", "advice"),
     [
         (PAGE + 1, rf"{PAGE + 1} bytes, but a page has {PAGE}\. Use page_size={2 * PAGE}\."),
+        (2 * PAGE, rf"page_size={2 * PAGE}\."),
         (5 * PAGE, "page_size=16777216"),
     ],
 )

@@ -132,14 +132,18 @@ def test_a_process_that_dies_without_a_word_is_reported_with_the_sample_at_hand(
 
 
 def test_a_process_whose_child_lives_on_is_still_known_to_be_dead(tmp_path):
+    # The child holds the pipes open, so that their ends show nothing.
     def leave_a_child(_):
-        if os.fork() == 0:
-            time.sleep(3)
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
             os._exit(0)
+        (tmp_path / "child").write_text(str(child))
         os._exit(4)
 
     with pytest.raises(WorkerDiedError, match="exit code 4"):
         run(tmp_path, Numbers({5: leave_a_child}))
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)  # which fails if it has ended by itself
 
 
 def test_a_process_killed_between_two_samples_names_none(tmp_path):
@@ -175,7 +179,11 @@ def test_a_dataset_that_ignores_the_request_to_end_is_killed(tmp_path, monkeypat
     assert no_children_left()
 
 
-def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path):
+def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, monkeypatch):
+    def kill(process):
+        raise AssertionError("it had to be killed")
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "kill", kill)
     previous = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with pytest.raises(SampleError):
