@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpubeton.cpu.fallback import bytes_at, jpeg_size
+from gpubeton.cpu.fallback import UndecodableError, bytes_at, jpeg_size
 from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
@@ -76,6 +76,9 @@ def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
             f"an output of shape {job.out.shape} for {count} images of {program.height} x {program.width}, "
             f"{batch_size} at most"
         )
+    item_size = 1 if program.table is None else program.table.itemsize
+    if job.out.itemsize != item_size:
+        raise ValueError(f"an output of {job.out.dtype} for a program that writes {program.dtype}")
     if not job.out.flags.c_contiguous:
         raise ValueError("an output that is not contiguous")
 
@@ -109,8 +112,19 @@ def _reason(task: Array, code: int) -> str:
     expected = f"the file's metadata say {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
     if task[MODE] != JPEG:
         return f"it has {task[SIZE]} bytes, but {expected}, {3 * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
-    height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+    try:
+        height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+    except UndecodableError as error:
+        return f"{REASONS[WRONG_SIZE]}; {error}"
     return f"it is {height} x {width} pixels, but {expected}"
+
+
+def _bad_images(ring: Ring, slot: int, reasons: dict[int, str]) -> list[tuple[int, str]]:
+    """List what could not be made of a finished batch: places in the ring's slot, and why."""
+    return [
+        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image])))
+        for image in np.flatnonzero(ring.codes[slot]).tolist()
+    ]
 
 
 class Crew:
@@ -201,14 +215,14 @@ class Crew:
         with self._changed:
             if self._collected == self._submitted:
                 raise RuntimeError("no batch is in flight")
-            batch = self._batches[self._collected]
-            while not batch.is_done:
+            batch = self._batches.get(self._collected)
+            while batch is None or not batch.is_done:  # None: closed
                 self._raise_if_ended()
                 self._changed.wait()
-            bad = self._bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons)
+            bad = _bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons)
             del self._batches[self._collected]
             self._collected += 1
-        return bad
+        return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Make images in the caller's thread.
@@ -238,8 +252,7 @@ class Crew:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
                 break
-        bad = self._bad_images(ring, 0, reasons)
-        return [BadImage(program, image.row, image.reason) for image in bad]
+        return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons)]
 
     def close(self) -> None:
         """End the threads; what is in flight is dropped. May be called twice, from any thread."""
@@ -257,14 +270,6 @@ class Crew:
             raise self._failure
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
-
-    def _bad_images(self, ring: Ring, slot: int, reasons: dict[int, str]) -> list[BadImage]:
-        """List what could not be made of a finished batch."""
-        bad = []
-        for image in np.flatnonzero(ring.codes[slot]).tolist():
-            reason = reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]))
-            bad.append(BadImage(image // self._batch_size, image % self._batch_size, reason))
-        return bad
 
     def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> bool:
         """Have libjpeg-turbo decode an image; return whether it was the last of its batch."""

@@ -1,9 +1,8 @@
-"""The JPEGs that the crop decoder refuses: libjpeg-turbo (in simplejpeg) and Pillow have the last word on them."""
+"""The JPEGs that the crop decoder refuses: libjpeg-turbo, in simplejpeg, has the last word on them."""
 
 from __future__ import annotations
 
 import ctypes
-import io
 
 import numpy as np
 
@@ -20,10 +19,24 @@ def bytes_at(address: int, size: int) -> bytes:
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return the height and width in pixels that a sound JPEG's header states."""
-    import simplejpeg
+    """Return the height and width in pixels that a JPEG's header states.
 
-    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    Parameters
+    ----------
+    data : bytes
+        The file.
+
+    Returns
+    -------
+    tuple of int
+        Height and width.
+
+    Raises
+    ------
+    UndecodableError
+        If it has no sound header.
+    """
+    height, width, _ = _header(data)
     return height, width
 
 
@@ -33,7 +46,7 @@ def decode_rgb(data: bytes) -> Array:
     Parameters
     ----------
     data : bytes
-        The file.
+        The file. Its header decides how much memory that takes: look at `jpeg_size` first.
 
     Returns
     -------
@@ -45,24 +58,36 @@ def decode_rgb(data: bytes) -> Array:
     UndecodableError
         If the data are damaged in any way, or of a kind that the libraries do not know (12-bit, lossless).
     """
+    _, _, colours = _header(data)
+    if colours in {"CMYK", "YCCK"}:
+        return _rgb_of_cmyk(_decode(data, "CMYK"))
+    return _decode(data, "RGB")
+
+
+def _header(data: bytes) -> tuple[int, int, str]:
     import simplejpeg
 
     try:
-        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours in ("CMYK", "YCCK"):
-            return _decode_with_pillow(data)
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError as error:
+        raise UndecodableError(f"libjpeg-turbo: {error}") from error
+    return height, width, colours
+
+
+def _decode(data: bytes, colours: str) -> Array:
+    import simplejpeg
+
+    try:
         # Strict: what libjpeg-turbo would only warn about (and patch with gray) is an error.
-        pixels: Array = simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True)
+        pixels: Array = simplejpeg.decode_jpeg(data, colorspace=colours, strict=True)
     except ValueError as error:
         raise UndecodableError(f"libjpeg-turbo: {error}") from error
     return pixels
 
 
-def _decode_with_pillow(data: bytes) -> Array:
+def _rgb_of_cmyk(inks: Array) -> Array:
+    """Turn inks, inverted as all programs write them into JPEGs, into RGB as Pillow does."""
     from PIL import Image
 
-    try:
-        with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
-            return np.ascontiguousarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UndecodableError(f"Pillow: {error}") from error
+    image = Image.frombytes("CMYK", (inks.shape[1], inks.shape[0]), np.bitwise_not(inks).tobytes())
+    return np.ascontiguousarray(image.convert("RGB"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubeton.cpu.compile import merged
-from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.output import Outputs
 from gpubeton.cpu.paint import paint
@@ -52,9 +52,9 @@ def make_image(task: Array, draw: Array, outputs: Outputs, scratch: Scratch) -> 
     height, width, target = task[IMAGE_HEIGHT], task[IMAGE_WIDTH], task[TARGET]
     top, left, crop_height, crop_width = draw[TOP], draw[LEFT], draw[HEIGHT], draw[WIDTH]
     if top < 0 or left < 0 or crop_height < 1 or crop_width < 1:
-        return WRONG_SIZE
+        return WRONG_CROP
     if top + crop_height > height or left + crop_width > width:
-        return WRONG_SIZE
+        return WRONG_CROP
     box = (top, left, crop_height, crop_width, draw[FLIP] != 0, draw[SHIFT_Y], draw[SHIFT_X])
     if task[MODE] == JPEG:
         code = decode_picture(task[ADDRESS], task[SIZE], height, width, box, output, factors, table, target, scratch)

@@ -189,6 +189,13 @@ class Emitter:
         zeros = ir.Constant(ir.VectorType(I32, count), [0] * count)
         return Lanes(self.builder, self.builder.shuffle_vector(first, nothing, zeros))
 
+    def lost(self, products: Lanes, lanes: int) -> Lanes:
+        """Return, in each of `lanes`, what that many `times_fraction` lose by rounding down: half each, at most 127.
+
+        The limit keeps 8.8 fixed-point sums, of at most 255 * 256, below 2**16 even when it is added twice.
+        """
+        return self.splat(products.shift_right(1).clamp(0, 127).narrow(I16), lanes)
+
     def pointer(self, address: Lanes, kind: Any) -> Any:
         """Return `address` as an LLVM pointer to `kind`."""
         return self.builder.inttoptr(address.value, kind.as_pointer())

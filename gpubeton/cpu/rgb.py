@@ -19,10 +19,8 @@ from gpubeton.cpu.types import Array, Box
 _CHUNK = 32
 _GROUP = 4
 _LANES = 16
-# Rounds the sum of 8.8 fixed-point products. Each was rounded down, by half a unit on average: a few taps get exactly
-# that back, more of them get a fixed amount, so that no sum can pass 16 bits.
+# Rounds the sum of 8.8 fixed-point products. Each was rounded down, by half a unit on average, which the sum gets back.
 _HALF = 128
-_MANY = 4
 
 
 def _fraction(emit: Emitter, word: Lanes, lanes: int) -> Lanes:
@@ -55,7 +53,7 @@ def _resample_down(
                     weight = _fraction(emit, words + 4 * k, _CHUNK)
                     total = total + _high(emit.load(start + stride * k, I8, _CHUNK)).times_fraction(weight)
             else:
-                running = emit.variable(emit.fill(I16, _CHUNK, _HALF + _MANY))
+                running = emit.variable(emit.lost(taps, _CHUNK) + _HALF)
                 with emit.loop(taps) as tap:
                     row = _high(emit.load(start + stride * tap, I8, _CHUNK))
                     running.set(running.get() + row.times_fraction(_fraction(emit, words + tap * 4, _CHUNK)))
@@ -118,7 +116,7 @@ def _resample_across(
                     total = total + two_taps(starts, emit.scalar(6 * k), words + 4 * _LANES * k)
                 total = total + (_HALF + case)
             else:
-                running = emit.variable(emit.fill(I16, _LANES, _HALF + _MANY))
+                running = emit.variable(emit.lost(pairs.shift_left(1), _LANES) + _HALF)
                 with emit.loop(pairs) as pair:
                     running.set(running.get() + two_taps(starts, pair * 6, words + pair * (4 * _LANES)))
                 total = running.get()

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled
-from gpubeton.cpu.image import TARGET, TASK_FIELDS, make_image
-from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
+from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.image import IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, SIZE, TARGET, TASK_FIELDS, make_image
+from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
 from gpubeton.cpu.output import Outputs
 from gpubeton.cpu.scratch import Scratch
@@ -28,6 +28,7 @@ _CONTROL_WORDS = 24
 IDLE = 0  # no tickets left for now
 REFUSED = 1  # the crop decoder refused an image; someone else must make it, then call `complete`
 BATCH_DONE = 2  # this worker finished the last image of a batch
+OUTGROWN = 3  # the next image needs more memory than this worker has
 
 
 class Ring(NamedTuple):
@@ -64,6 +65,14 @@ def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
     )
 
 
+@stage
+def _fits(task: Array, scratch: Scratch) -> bool:
+    """Return whether the worker's memory is enough for an image."""
+    side = max(task[IMAGE_HEIGHT], task[IMAGE_WIDTH])
+    size = task[SIZE] if task[MODE] == JPEG else 0
+    return bool(side <= scratch.capacity[0] and size <= scratch.capacity[1])
+
+
 @compiled
 def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
     """Make images until something happens that Python must see to.
@@ -80,7 +89,7 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
     Returns
     -------
     tuple of int
-        IDLE, REFUSED or BATCH_DONE, and the ticket it is about.
+        IDLE, REFUSED, BATCH_DONE or OUTGROWN, and the ticket it is about.
     """
     control = ring.control.ctypes.data
     batches, images = ring.codes.shape
@@ -88,14 +97,17 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
         ticket = atomic_load(control + 8 * NEXT)
         if atomic_load(control + 8 * CLOSED) != 0 or ticket >= atomic_load(control + 8 * PUBLISHED):
             return IDLE, ticket
-        if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
-            continue
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
+        # Before the claim: a batch that was published while this loop ran may hold the largest image so far.
+        if not _fits(task, scratch):
+            return OUTGROWN, ticket
+        if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
+            continue
         if task[TARGET] != 0:
             code = make_image(task, ring.draws[batch, image], outputs, scratch)
             ring.codes[batch, image] = code
-            if code != OK and code != WRONG_SIZE:
+            if code not in (OK, WRONG_SIZE, WRONG_CROP):
                 return REFUSED, ticket
         if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
             return BATCH_DONE, ticket

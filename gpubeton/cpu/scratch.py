@@ -23,6 +23,7 @@ _MAX_INTERVALS = 8192
 class Scratch(NamedTuple):
     """One worker's working memory."""
 
+    capacity: Array  # int64 (2,): longest side in pixels and largest JPEG in bytes that it is for
     frame: Array  # int64 (FRAME_SIZE,): headers
     tables: Tables
     scan: Array  # uint8: the scan without stuffing
@@ -75,6 +76,7 @@ def allocate(source_side: int, source_bytes: int, output_height: int, output_wid
     side = source_side + 2 * _MCU_SIDE
     rows = side + taps
     return Scratch(
+        capacity=np.array([source_side, source_bytes], np.int64),
         frame=np.zeros(FRAME_SIZE, np.int64),
         tables=allocate_tables(),
         scan=np.zeros(source_bytes + PADDING * _MAX_INTERVALS + 2 * OVERRUN, np.uint8),

@@ -179,10 +179,13 @@ def _settle(words: Array, count: int, width: int, total: int) -> None:
 
 @inlined
 def _quantise(row: Array, count: int, words: Array) -> int:
-    """Round weights to 16-bit fractions; return their sum."""
+    """Turn weights into 16-bit fractions, each rounding what the ones before left over; return their sum."""
     total = 0
+    rest = 0.5
     for k in range(count):
-        weight = int(row[k] * _ONE + 0.5)
+        exact = row[k] * _ONE + rest
+        weight = int(exact)
+        rest = exact - weight
         words[k] = weight
         total += weight
     return total
@@ -201,7 +204,7 @@ def _through_upsampling(
     last = min(((first + count - 1) >> 1) + 1, limit - 1)
     taps = last - origin + 1
     for k in range(taps):
-        chroma[k] = 2
+        chroma[k] = 0
     for k in range(count):
         nearest = (first + k) >> 1
         # The neighbour on the side on which the luma sample lies; at the image's edge there is none.
@@ -209,9 +212,12 @@ def _through_upsampling(
         chroma[nearest - origin] += 3 * luma[k]
         chroma[other - origin] += luma[k]
     total = 0
+    rest = 2
     for k in range(taps):
-        chroma[k] >>= 2
-        total += chroma[k]
+        exact = chroma[k] + rest
+        chroma[k] = exact >> 2
+        rest = exact & 3
+        total += exact >> 2
     return origin, taps, total
 
 

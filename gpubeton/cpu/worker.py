@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb
+from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.cpu.finish import Finish
 from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
 from gpubeton.cpu.jpeg.codes import REASONS, WRONG_SIZE
@@ -115,11 +115,13 @@ class Worker:
         task = ring.tasks[batch, image].copy()
         refusal = REASONS[int(ring.codes[batch, image])]
         try:
-            pixels = decode_rgb(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+            data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
+            # Before anything of that size is allocated.
+            if jpeg_size(data) != (task[IMAGE_HEIGHT], task[IMAGE_WIDTH]):
+                return WRONG_SIZE, ""
+            pixels = decode_rgb(data)
         except UndecodableError as error:
             return UNDECODABLE, f"{refusal}; {error}"
-        if pixels.shape[:2] != (task[IMAGE_HEIGHT], task[IMAGE_WIDTH]):
-            return WRONG_SIZE, ""
         task[ADDRESS], task[SIZE], task[MODE] = pixels.ctypes.data, pixels.size, RAW
         own = self._own
         own.control[:] = 0

@@ -17,6 +17,7 @@ DAMAGED_SCAN = 8
 CUT_SHORT = 9
 # What nobody can mend.
 WRONG_SIZE = 10
+WRONG_CROP = 12
 
 REASONS = {
     OK: "decoded",
@@ -31,4 +32,5 @@ REASONS = {
     DAMAGED_SCAN: "its compressed data are damaged",
     CUT_SHORT: "it ends before its last marker",
     WRONG_SIZE: "its own width and height differ from the file's metadata",
+    WRONG_CROP: "its crop box is empty or passes its border",
 }

@@ -83,7 +83,7 @@ def colour_row(
         return total
 
     def many(plane: Lanes, words: Lanes, count: Lanes) -> Lanes:
-        running = emit.variable(emit.fill(I16, GROUP, 0))
+        running = emit.variable(emit.lost(count, GROUP))
         with emit.loop(count) as k:
             row = emit.load(plane + stride * k, I16, GROUP)
             running.set(running.get() + row.times_fraction(fraction(words + k * 4)))

@@ -275,7 +275,7 @@ def _is_text(address: int, stop: int, first: int, second: int, third: int, fourt
 @stage
 def _read_application(marker: int, body: int, end: int, frame: Array) -> None:
     """Note what JFIF's or Adobe's segment says about colours."""
-    if marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0):
+    if marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:
         frame[IS_JFIF] = 1
     if marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
         frame[ADOBE] = 1 + load_u8(body + 11)

@@ -105,7 +105,8 @@ def _fill_taps(frame: Array, box: Box, output: Array, scratch: Scratch) -> TapCo
         )
     else:
         down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row)
-        chroma_down = down
+        # The two rows of neutral chroma of a gray image are enough for any.
+        chroma_down = down if frame[COMPONENTS] == 3 else 2
     return max(across, 2), max(chroma_across, 2), max(down, 2), max(chroma_down, 2)
 
 

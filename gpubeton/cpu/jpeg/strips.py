@@ -28,7 +28,7 @@ def _weighted(emit: Emitter, column: Lanes, weight: Lanes, taps: int | None, cou
         for k in range(1, taps):
             total = total + term(column + COLUMN_BYTES * k, weight + 4 * k)
         return total
-    running = emit.variable(emit.fill(I16, lanes, 0))
+    running = emit.variable(emit.lost(count, lanes))
     with emit.loop(count) as tap:
         running.set(running.get() + term(column + tap * COLUMN_BYTES, weight + tap * 4))
     return running.get()
