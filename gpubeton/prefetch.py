@@ -121,6 +121,10 @@ class Prefetcher(Generic[T]):
             # iterator, and with it the batches, alive until the next full garbage collection.
             del result
 
+    def stop(self) -> None:
+        """Tell the line to stop, and do not wait for it."""
+        self._channel.stop()
+
     def close(self) -> None:
         """Stop the line and wait until its thread has ended. May be called twice, and from any thread."""
         if os.getpid() != self._process:

@@ -19,6 +19,15 @@ class LoaderIterator:
 
     Each batch is a tuple of its outputs. Tensors and arrays belong to whoever receives them.
 
+    Parameters
+    ----------
+    batches : Prefetcher
+        Makes the batches.
+    progress : Progress
+        How far the epoch has come, kept up to date here.
+    bad_samples : list of tuple of (int, int, str)
+        The loader's list of bad samples, extended here.
+
     Attributes
     ----------
     samples : ndarray of uint64, shape (N,)
@@ -62,6 +71,10 @@ class LoaderIterator:
                 self._receive(batch)
             if batch.outputs is not None:
                 return batch.outputs
+
+    def stop(self) -> None:
+        """Begin to stop, and do not wait for it."""
+        self._batches.stop()
 
     def close(self) -> None:
         """Stop: end the threads of this iterator. May be called twice, and from any thread."""

@@ -7,7 +7,8 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
 from gpubeton.loader.selection import select_samples
-from gpubeton.loader.state import LoaderState, file_fingerprint, indices_fingerprint
+from gpubeton.loader.state import LoaderState, file_fingerprint, indices_fingerprint, state_of
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
@@ -123,7 +124,7 @@ class Loader:
     - batches: (batches_ahead + 1 + those you hold) x the size of a batch;
     - workers: num_workers x what decoding the largest image takes (about 3 bytes for each of its pixels).
 
-    ``explain()`` puts numbers into it. A pass over a file allocates nothing more, however large the file is.
+    ``explain()`` puts numbers into it. However large the file is, a pass over it takes no more.
 
     Examples
     --------
@@ -166,24 +167,19 @@ class Loader:
         self.on_error = arguments.checked_on_error(on_error)
         self.pipelines = dict(pipelines or {})
         self.custom_fields = dict(custom_fields or {})
-        order_class(order)
         self._seed_was_given = seed is not None
         self.seed = arguments.checked_seed(seed, distributed=self.distributed)
         self.reader = Reader(self.fname, self.custom_fields)
         self.indices = arguments.checked_indices("indices", indices, self.reader.num_samples)
         self.bad_samples: list[tuple[int, int, str]] = []
-        self._epochs = Epochs(
-            lambda: order_class(order)(self, **self.order_kwargs),
-            self.reader.num_samples,
-            self.batch_size,
-            drop_last=self.drop_last,
-        )
+        make_order = partial(order_class(order), self, **self.order_kwargs)
+        self._epochs = Epochs(make_order, self.reader.num_samples, self.batch_size, drop_last=self.drop_last)
         self._memory = Memory(self.fname, self.reader.index.file_size, is_mapped=self.os_cache)
         self._make_crew: MakeCrew = Crew
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
-        if self.distributed and not self._seed_was_given and order_class(order) is not order_class("sequential"):
+        if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
         self._compile_outputs()  # a pipeline that cannot be planned is told here rather than in the loop
 
@@ -245,9 +241,11 @@ class Loader:
 
     def close(self) -> None:
         """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread."""
+        self._is_closed = True
         with self._lock:
-            self._is_closed = True
             iterators = list(self._iterators)
+        for iterator in iterators:  # none is to go on while another one's end is waited for
+            iterator.stop()
         for iterator in iterators:
             iterator.close()
         self._memory.close()
@@ -384,16 +382,11 @@ class Loader:
         return self._with(indices=select_samples(scan, condition))
 
     def _with(self, **changes: Any) -> Loader:
-        """Make a loader with other arguments."""
-        same = (
-            "fname batch_size num_workers os_cache order distributed seed indices pipelines custom_fields drop_last "
-            "batches_ahead recompile order_kwargs device on_error"
-        )
-        loader = Loader(**{**{name: getattr(self, name) for name in same.split()}, **changes})
-        loader._make_crew = self._make_crew
+        """Make a loader with other arguments; every argument is an attribute of the same name."""
+        same = {name: getattr(self, name) for name in signature(Loader).parameters}
+        loader = Loader(**{**same, **changes})
+        loader._make_crew, loader._seed_was_given = self._make_crew, self._seed_was_given
         return loader
-
-    # --- parts --------------------------------------------------------------------------------------------------------
 
     def _compile_outputs(self) -> tuple[Any, ...]:
         return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices)
@@ -403,16 +396,4 @@ class Loader:
         return file_fingerprint(self.reader.index), indices_fingerprint(self.indices)
 
     def _state(self) -> LoaderState:
-        now, order = self._epochs.now, order_class(self.order)
-        return LoaderState(
-            epoch=now.epoch,
-            batch=now.batch,
-            seed=self.seed,
-            file=self._fingerprints[0],
-            num_samples=self.reader.num_samples,
-            indices=self._fingerprints[1],
-            order=f"{order.__module__}.{order.__qualname__}{self.order_kwargs or ''}",
-            batch_size=self.batch_size,
-            drop_last=self.drop_last,
-            world_size=self._epochs.world_size,
-        )
+        return state_of(self, self._epochs, *self._fingerprints)

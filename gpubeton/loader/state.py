@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import StateError
 from gpubeton.format.index import Index
+
+if TYPE_CHECKING:
+    from gpubeton.loader.epochs import Epochs
+    from gpubeton.loader.loader import Loader
 
 _VERSION = 1
 
@@ -140,6 +144,38 @@ class LoaderState:
                 f"the state belongs to another loader: {'; '.join(differences)}. "
                 "Make the loader with the arguments with which the saved one was made."
             )
+
+
+def state_of(loader: Loader, epochs: Epochs, file: str, indices: str) -> LoaderState:
+    """Tell where a loader stands.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader.
+    epochs : Epochs
+        Its epochs.
+    file, indices : str
+        Fingerprints of its file and its indices.
+
+    Returns
+    -------
+    LoaderState
+        Its state.
+    """
+    now, order = epochs.now, type(epochs.order)
+    return LoaderState(
+        epoch=now.epoch,
+        batch=now.batch,
+        seed=loader.seed,
+        file=file,
+        num_samples=loader.reader.num_samples,
+        indices=indices,
+        order=f"{order.__module__}.{order.__qualname__}{loader.order_kwargs or ''}",
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        world_size=epochs.world_size,
+    )
 
 
 def file_fingerprint(index: Index) -> str:

@@ -1,0 +1,43 @@
+"""Pipelines of the small files, and ways to look at what comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from gpubeton.fields.decoders import (
+    IntDecoder,
+    RandomResizedCropRGBImageDecoder,
+)
+from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+ONLY_IMAGE = dict.fromkeys(["label", "weight", "note", "info", "vector"])
+ONLY_LABEL = {
+    "label": [IntDecoder(), ToTensor(), Squeeze()],
+    **dict.fromkeys(["image", "weight", "note", "info", "vector"]),
+}
+
+
+def augmented(size=(24, 20)):
+    return [
+        RandomResizedCropRGBImageDecoder(size),
+        RandomHorizontalFlip(),
+        Cutout(4),
+        NormalizeImage([120] * 3, [60] * 3, np.float16),
+        ToTensor(),
+        ToTorchImage(),
+    ]
+
+
+def labels(loader):
+    return [batch.tolist() for (batch,) in loader]
+
+
+def by_sample(loader):
+    """The first output of each sample of the next epoch."""
+    batches = iter(loader)
+    return {sample: row for batch in batches for sample, row in zip(batches.samples.tolist(), batch[0], strict=True)}
+
+
+def equal(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)

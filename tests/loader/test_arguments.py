@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import DeviceError, NoSuchFieldError, OptionError, PipelineError
+from gpubeton.fields.decoders import (
+    CenterCropRGBImageDecoder,
+)
+from gpubeton.loader import Loader
+from gpubeton.reader import Reader
+from gpubeton.transforms import ToTensor
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, labels
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; expected at least 1"),
+        ({"batch_size": 2.5}, "batch_size is 2.5; expected a whole number"),
+        ({"num_workers": 10_000}, "num_workers is 10000, but this process may use .*-1 uses all"),
+        ({"batches_ahead": 0}, "batches_ahead is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": "one"}, "seed is 'one'"),
+        ({"indices": [3, 50]}, "indices holds 50 .* the file has 50 samples; expected 0 to 49"),
+        ({"indices": [-1]}, "indices holds -1"),
+        ({"indices": [0.5]}, "indices has shape .* float64"),
+        ({"indices": [[1, 2]]}, r"indices has shape \(1, 2\)"),
+        ({"indices": [True] * 50}, "np.flatnonzero"),
+        ({"order": "shuffled"}, "order is 'shuffled'; expected one of OrderOption.SEQUENTIAL"),
+        ({"order": int}, "order is <class 'int'>"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'; expected one of 'raise', 'skip', 'replace'"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+        ({"distributed": True}, "init_process_group"),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, arguments, message):
+    with pytest.raises(OptionError, match=message):
+        Loader(photos, **{"batch_size": 4, "pipelines": ONLY_LABEL, "seed": 0, **arguments})
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 1)])
+def test_a_gpu_is_refused_with_what_to_do_instead(photos, device):
+    with pytest.raises(DeviceError, match=r"does not exist yet.*ToDevice"):
+        Loader(photos, 4, device=device, pipelines=ONLY_LABEL)
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", torch.device("cpu")])
+def test_the_cpu_is_what_there_is(photos, device):
+    assert Loader(photos, 4, device=device, pipelines=ONLY_LABEL).device == "cpu"
+
+
+@pytest.mark.parametrize("number", [-1, 0])
+def test_by_default_there_is_a_worker_for_each_core(photos, number):
+    import os
+
+    assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("value", "expected"), [("0", True), ("1", False), ("", True)])
+def test_ffcvs_environment_variable_decides_how_files_are_read(photos, monkeypatch, value, expected):
+    monkeypatch.setenv("FFCV_DEFAULT_CACHE_PROCESS", value)
+    assert Loader(photos, 4, pipelines=ONLY_LABEL).os_cache is expected
+    assert Loader(photos, 4, os_cache=True, pipelines=ONLY_LABEL).os_cache
+
+
+@pytest.mark.parametrize(
+    "indices", [torch.tensor([3, 1]), np.array([3, 1], np.int8), (3, 1), [np.uint64(3), np.uint64(1)]]
+)
+def test_indices_may_be_given_in_many_ways(photos, indices):
+    assert labels(Loader(photos, 2, num_workers=1, indices=indices, pipelines=ONLY_LABEL)) == [[30, 10]]
+
+
+def test_an_unknown_field_or_an_impossible_pipeline_is_told_when_the_loader_is_made(photos):
+    with pytest.raises(NoSuchFieldError, match="'picture'"):
+        Loader(photos, 4, pipelines={"picture": []})
+    with pytest.raises(PipelineError, match="constant size"):
+        Loader(photos, 4)
+    with pytest.raises(FileNotFoundError):
+        Loader("nowhere.beton", 4)
+
+
+def test_the_reader_and_the_order_are_at_hand(photos):
+    loader = Loader(photos, 4, pipelines=ONLY_LABEL)
+    assert isinstance(loader.reader, Reader)
+    assert loader.reader.field_names == ["image", "label", "weight", "note", "info", "vector"]
+    assert loader.traversal_order.sample_order(0).tolist() == loader.indices.tolist() == list(range(50))
+
+
+def test_a_constant_size_is_asked_for_among_the_chosen_samples_only(photos):
+    sizes = Reader(photos).metadata["f0"]
+    (same,) = np.flatnonzero((sizes["height"] == sizes["height"][5]) & (sizes["width"] == sizes["width"][5]))[:1]
+    ((image,),) = Loader(photos, 1, num_workers=1, indices=[same], pipelines=ONLY_IMAGE)
+    assert image.shape == (1, sizes["height"][5], sizes["width"][5], 3)
+
+
+def test_center_crops_of_the_last_smaller_batch_are_those_of_a_whole_one(photos):
+    pipelines = {**ONLY_IMAGE, "image": [CenterCropRGBImageDecoder((16, 16), 1), ToTensor()]}
+    whole, parts = (
+        torch.cat([batch for (batch,) in Loader(photos, size, num_workers=2, drop_last=False, pipelines=pipelines)])
+        for size in (50, 8)
+    )
+    assert torch.equal(whole, parts)
