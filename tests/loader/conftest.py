@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.quick_garbage import quick_garbage
 from tests.small_files import write_photos
+
+__all__ = ["quick_garbage"]
 
 
 @pytest.fixture(scope="session")

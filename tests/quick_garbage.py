@@ -1,0 +1,16 @@
+"""Collecting garbage takes long beside torch and Numba, unless their objects are left out of it."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_garbage():
+    """Leave out of every collection what is there already."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
