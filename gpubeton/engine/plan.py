@@ -145,7 +145,7 @@ class Plan(Sequence[BatchPlan]):
         return BatchPlan(number, samples, images, self.sources)
 
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64]) -> ImagePlan:
-        rows = output.source.column[samples]
-        height, width = rows["height"].astype(np.int32), rows["width"].astype(np.int32)
+        column = output.source.column
+        height, width = (column[side][samples].astype(np.int32) for side in ("height", "width"))
         draws = output.program.draw(self.seed, self.epoch, samples, height, width)
-        return ImagePlan(height, width, np.ascontiguousarray(rows["mode"]), draws)
+        return ImagePlan(height, width, column["mode"][samples], draws)
