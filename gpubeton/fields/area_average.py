@@ -111,7 +111,10 @@ def _taps(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     weight[0] = np.where(first - start > 1e-3, (first - start) / extent, 0.0)
     tail = np.where(stop - last > 1e-3, np.minimum(np.minimum(stop - last, 1.0), extent) / extent, 0.0)
     weight[last - first + 1, np.arange(new)] = tail
-    return np.clip(position, 0, old - 1), weight.astype(np.float32)
+    # Those that count first, in their order; the places without weight are then the same few for all new pixels.
+    order = np.argsort(weight == 0, axis=0, kind="stable")[: int((weight != 0).sum(axis=0).max())]
+    position = np.take_along_axis(np.clip(position, 0, old - 1), order, axis=0)
+    return position, np.take_along_axis(weight, order, axis=0).astype(np.float32)
 
 
 def _weighted_sum(

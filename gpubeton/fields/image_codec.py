@@ -122,4 +122,5 @@ def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:
             f"an image of mode {image.mode}, which has more than 8 bits a colour; "
             "scale it to 0..255 before, or keep it in an NDArrayField"
         )
-    return np.asarray(image.convert("RGB"))
+    # convert() copies an image that is RGB already.
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
