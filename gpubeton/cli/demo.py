@@ -55,7 +55,7 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
     with console.status("Importing torch and numba"):
         import_module("gpubeton.loader")
     classes = _write_beton(console, photos, beton)
-    with console.status("Compiling the decoder for this CPU: about half a minute, once per machine"):
+    with console.status("Compiling the decoder for this CPU: up to a minute, once"):
         for _ in _loader(beton, range(_BATCH)):
             pass
     loader = _loader(beton)

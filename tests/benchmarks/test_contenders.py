@@ -38,7 +38,6 @@ def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
     assert max(raw["width"].max(), raw["height"].max()) == 256
 
 
-@pytest.mark.timeout(300)
 def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus, monkeypatch):
     missing = Entry("Missing", "work", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
     ours = next(entry for entry in compare.ENTRIES if entry.module == "gpubeton_loader")

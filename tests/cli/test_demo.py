@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from PIL import Image
 from rich.console import Console
 
@@ -8,7 +7,6 @@ from gpubeton.cli import demo
 from gpubeton.cli.photos import PhotoSet, write_photos
 
 
-@pytest.mark.timeout(300)
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
     monkeypatch.setattr(demo, "Console", lambda: Console(width=100))

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from gpubeton.cli.photos import PhotoSet, write_photos
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
@@ -22,7 +20,6 @@ def run(name, *options):
     return done.stdout
 
 
-@pytest.mark.timeout(300)
 def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
     write_photos(tmp_path / "photos", PhotoSet(40))
     options = (str(tmp_path / "photos"), "--epochs", "2", "--batch-size", "8", "--sides", "32", "64")
@@ -36,7 +33,6 @@ def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
     assert "over 3 batches" in second
 
 
-@pytest.mark.timeout(300)
 def test_fields_of_ones_own_come_back():
     printed = run("fields.py")
     assert printed.count("torch.Size([8, 64, 64, 3])") == 3
