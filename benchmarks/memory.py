@@ -101,7 +101,7 @@ def measure(warm: Path, large: Path) -> Peak:
     _epoch(warm)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # Linux forgets the peak so far
     before = _status("VmRSS")
     bound = _epoch(large)
     return Peak(bound, _status("VmHWM") - before)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+from benchmarks import memory, open_index
+from benchmarks.machine import describe_machine
+from benchmarks.results import latest, save
+
+
+def test_a_result_says_what_was_measured_where_and_with_what(tmp_path):
+    path = save("open_index", {"samples": 7}, tmp_path)
+    result = json.loads(path.read_text())
+    assert result["kind"] == "open_index"
+    assert result["samples"] == 7
+    assert set(result["machine"]) == set(describe_machine())
+    assert result["gpubeton"]["version"]
+    assert result["made"][:10] in path.name
+
+
+def test_the_description_of_the_machine_can_be_replaced(tmp_path):
+    machine = {**describe_machine(), "cpu": "Another (R) CPU", "cores": 64}
+    path = save("compare", {"machine": machine}, tmp_path)
+    assert path.name.endswith("-compare-another-r-cpu-64-cores.json")
+    assert json.loads(path.read_text())["machine"] == machine
+
+
+def test_the_newest_result_of_a_kind_is_found(tmp_path):
+    for name, kind, made in (("z", "a", "2024-01-01"), ("y", "a", "2024-02-01"), ("x", "b", "2024-03-01")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": kind, "made": made, "name": name}))
+    assert (latest("a", tmp_path) or {})["name"] == "y"
+    assert latest("c", tmp_path) is None
+
+
+def test_opening_is_timed_over_a_file_of_the_wanted_size(tmp_path):
+    open_index.main(samples=3000, image_bytes=50_000, repeats=2, folder=tmp_path, results=tmp_path / "results")
+    result = latest("open_index", tmp_path / "results") or {}
+    assert result["samples"] == 3000
+    assert result["file_bytes"] > 3000 * 50_000
+    assert [len(seconds) for seconds in result["seconds"].values()] == [2, 2, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_memory_is_measured_beside_the_documented_bound(tmp_path):
+    memory.main(gigabytes=0.06, folder=tmp_path, results=tmp_path / "results")
+    runs = (latest("memory", tmp_path / "results") or {})["runs"]
+    assert [run["name"].partition(",")[0] for run in runs] == ["raw-stored", "JPEG-stored"]
+    for run in runs:
+        # A loader that reads at all holds some batches; that it keeps to the bound is for the large file to show.
+        assert run["peak_bytes"] > 1 << 20
+        assert run["bound_bytes"] > 256 * 224 * 224 * 3 * 2
