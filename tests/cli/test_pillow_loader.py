@@ -33,6 +33,16 @@ def test_a_plain_image_is_normalised_by_imagenets_mean_and_deviation(tmp_path):
     assert len(dataset) == 1
 
 
+def test_images_are_cropped_and_mirrored(tmp_path):
+    ramp = np.broadcast_to(np.arange(64, dtype=np.uint8)[None, :, None] * 4, (48, 64, 3))
+    Image.fromarray(np.ascontiguousarray(ramp)).save(tmp_path / "ramp.png")
+    dataset = PillowDataset([(tmp_path / "ramp.png", 0)], size=20)
+    torch.manual_seed(0)
+    rises = [(pixels[0, 10, -1] - pixels[0, 10, 0]).item() for pixels, _ in (dataset[0] for _ in range(20))]
+    assert min(rises) < 0 < max(rises), "none is mirrored, or all are"
+    assert max(map(abs, rises)) > 1.5 * min(map(abs, rises)), "all show the same width"
+
+
 def test_a_cutout_has_its_size_and_the_mean_colour(tmp_path):
     dataset = PillowDataset([(save(tmp_path / "a.png", (255, 255, 255)), 0)], size=20, cutout=6)
     pixels, _ = dataset[0]
