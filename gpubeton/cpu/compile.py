@@ -34,14 +34,6 @@ def compiled(function: _F) -> _F:
     -------
     callable
         The compiled function, called like the original.
-
-    Examples
-    --------
-    >>> @compiled
-    ... def double(value: int) -> int:
-    ...     return 2 * value
-    >>> double(21)
-    42
     """
     return cast(_F, _njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function))
 

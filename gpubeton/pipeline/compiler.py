@@ -20,8 +20,10 @@ class Compiler:
     --------
     >>> Compiler.compile(lambda x: x + 1)(1)
     2
-    >>> Compiler.get_iterator()
-    <class 'range'>
+    >>> def double(images):
+    ...     for i in Compiler.get_iterator()(len(images)):
+    ...         images[i] *= 2
+    ...     return images
     """
 
     is_enabled: ClassVar[bool] = True
