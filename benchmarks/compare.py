@@ -73,6 +73,7 @@ ENTRIES = (
     ),
     Entry("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON", storages=("jpg", "raw")),
     Entry("PyTorch DataLoader, Pillow", "torch_dataloader", "torch"),
+    Entry("PyTorch DataLoader, tuned", "torch_tuned", "torch"),
     Entry("DALI, CPU", "dali_pipeline", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
     Entry("SPDL", "spdl_pipeline", "spdl.io", "GPUBETON_SPDL_PYTHON"),
 )

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-__all__ = ["MEAN", "STD", "PillowDataset", "pillow_loader"]
+__all__ = ["MEAN", "STD", "PillowDataset", "example_loader", "pillow_loader"]
 
 #: ImageNet's, for pixels from 0 to 1.
 MEAN = (0.485, 0.456, 0.406)
@@ -33,12 +33,17 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
         Side of the result in pixels.
     cutout : int
         Side of a square that is painted with the mean colour; 0 for none.
+    is_tuned : bool
+        Whether normalisation works in place. Otherwise it copies the image first, as torchvision's does.
     """
 
-    def __init__(self, files: Sequence[tuple[Path, int]], size: int = 224, cutout: int = 0) -> None:
+    def __init__(
+        self, files: Sequence[tuple[Path, int]], size: int = 224, cutout: int = 0, *, is_tuned: bool = True
+    ) -> None:
         self.files = [(str(path), label) for path, label in files]
         self.size = size
         self.cutout = cutout
+        self.is_tuned = is_tuned
         self.mean = torch.tensor(MEAN)[:, None, None]
         self.std = torch.tensor(STD)[:, None, None]
 
@@ -56,7 +61,8 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
         if torch.rand(1) < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         pixels = torch.from_numpy(np.array(image, copy=True)).permute(2, 0, 1).contiguous()
-        pixels = pixels.to(torch.float32).div(255).sub_(self.mean).div_(self.std)
+        pixels = pixels.to(torch.float32).div(255)
+        pixels = pixels.sub_(self.mean).div_(self.std) if self.is_tuned else _normalize(pixels)
         if self.cutout:
             y, x = (int(torch.randint(self.size - self.cutout + 1, (1,))) for _ in range(2))
             pixels[:, y : y + self.cutout, x : x + self.cutout] = 0
@@ -96,6 +102,34 @@ def pillow_loader(
         persistent_workers=True,
         multiprocessing_context=start_method,
     )
+
+
+def example_loader(dataset: PillowDataset, batch_size: int, num_workers: int) -> DataLoader[tuple[torch.Tensor, int]]:
+    """Make the DataLoader of PyTorch's ImageNet example: float32 batches, which the training loop converts.
+
+    Parameters
+    ----------
+    dataset : PillowDataset
+        The images.
+    batch_size : int
+        Images of a batch; a smaller last one is left out.
+    num_workers : int
+        Worker processes, started anew for each epoch.
+
+    Returns
+    -------
+    DataLoader
+        Gives batches of images, float32 (N, 3, H, W), contiguous, and labels, int64 (N,).
+    """
+    return DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=num_workers, drop_last=True)
+
+
+def _normalize(pixels: torch.Tensor) -> torch.Tensor:
+    """What `torchvision.transforms.functional.normalize` does."""
+    mean, std = torch.as_tensor(MEAN), torch.as_tensor(STD)
+    if (std == 0).any():
+        raise ValueError("a standard deviation is 0")
+    return pixels.clone().sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
 def _collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
