@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.ctrl_c import ctrl_c
 from tests.quick_garbage import quick_garbage
 from tests.small_files import write_photos
 
-__all__ = ["quick_garbage"]
+__all__ = ["ctrl_c", "quick_garbage"]
 
 
 @pytest.fixture(scope="session")

@@ -197,6 +197,7 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
         iter(loader)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_interrupts_a_loop_that_waits(make):
     pause = Pause()
     batches = iter(make(pipelines={"image": CROP, "label": [ToTensor(), pause]}))

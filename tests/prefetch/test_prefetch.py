@@ -277,7 +277,8 @@ def test_the_thread_does_not_keep_a_batch_that_was_received():
         pass
 
     class Line(CountingLine):
-        def complete(self, collected):
+        def collect(self):
+            super().collect()
             return Batch()
 
     iterator = Prefetcher(Line(10), 1)
@@ -297,6 +298,7 @@ def test_several_threads_may_share_an_iterator_and_each_batch_goes_to_one_of_the
     assert sorted(received) == list(range(300))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_interrupts_a_loop_that_waits_and_the_loop_can_go_on():
     go = threading.Event()
     iterator = Prefetcher(CountingLine(3, step=lambda _: go.wait()), 2)

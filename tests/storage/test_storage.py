@@ -170,6 +170,16 @@ def test_a_file_that_was_just_written_is_found_in_memory(path):
     assert storage._is_resident(u8(), u8())
 
 
+@pytest.mark.parametrize("error", [BlockingIOError, OSError(errno.EOPNOTSUPP, "not here")])
+def test_a_file_that_is_not_in_memory_or_may_not_be_is_announced(path, monkeypatch, error):
+    def preadv(*arguments):
+        raise error
+
+    storage = MappedStorage(path, len(CONTENT))
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert not storage._is_resident(u8(0, 2_999_999), u8(10, 1))
+
+
 @pytest.fixture
 def counted_reads(monkeypatch):
     calls = []
