@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import io
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from PIL.JpegImagePlugin import JpegImageFile
+
+# What Pillow raises over a damaged file, its warnings included for those who have warnings raised.
+_PILLOW_FAULTS = (OSError, SyntaxError, ValueError, Warning)
 
 
 class UndecodableError(Exception):
@@ -36,7 +44,13 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
     UndecodableError
         If it has no sound header.
     """
-    height, width, _ = _header(data)
+    import simplejpeg
+
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError as error:
+        image = _open_with_pillow(data, error)
+        return image.height, image.width
     return height, width
 
 
@@ -58,28 +72,17 @@ def decode_rgb(data: bytes) -> Array:
     UndecodableError
         If the data are damaged in any way, or of a kind that the libraries do not know (12-bit, lossless).
     """
-    _, _, colours = _header(data)
-    if colours in {"CMYK", "YCCK"}:
-        return _rgb_of_cmyk(_decode(data, "CMYK"))
-    return _decode(data, "RGB")
-
-
-def _header(data: bytes) -> tuple[int, int, str]:
     import simplejpeg
 
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
-        raise UndecodableError(f"libjpeg-turbo: {error}") from error
-    return height, width, colours
-
-
-def _decode(data: bytes, colours: str) -> Array:
-    import simplejpeg
-
+        return _decode_with_pillow(data, error)
     try:
         # Strict: what libjpeg-turbo would only warn about (and patch with gray) is an error.
-        pixels: Array = simplejpeg.decode_jpeg(data, colorspace=colours, strict=True)
+        if colours in {"CMYK", "YCCK"}:
+            return _rgb_of_cmyk(simplejpeg.decode_jpeg(data, colorspace="CMYK", strict=True))
+        pixels: Array = simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True)
     except ValueError as error:
         raise UndecodableError(f"libjpeg-turbo: {error}") from error
     return pixels
@@ -91,3 +94,24 @@ def _rgb_of_cmyk(inks: Array) -> Array:
 
     image = Image.frombytes("CMYK", (inks.shape[1], inks.shape[0]), np.bitwise_not(inks).tobytes())
     return np.ascontiguousarray(image.convert("RGB"))
+
+
+def _open_with_pillow(data: bytes, refusal: ValueError) -> JpegImageFile:
+    """Open what simplejpeg has no name for: it knows six ways to sample chroma, libjpeg-turbo itself knows all.
+
+    Not by ``Image.open``, which warns about large images and looks for others behind the first.
+    """
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    try:
+        return JpegImageFile(io.BytesIO(data))
+    except _PILLOW_FAULTS as error:
+        raise UndecodableError(f"libjpeg-turbo: {refusal}; Pillow: {error}") from error
+
+
+def _decode_with_pillow(data: bytes, refusal: ValueError) -> Array:
+    image = _open_with_pillow(data, refusal)
+    try:
+        return np.ascontiguousarray(image.convert("RGB"))
+    except _PILLOW_FAULTS as error:
+        raise UndecodableError(f"Pillow: {error}") from error

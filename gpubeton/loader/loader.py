@@ -121,7 +121,7 @@ class Loader:
     - metadata: about 60 bytes for each sample and field of the file;
     - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
       + 1 MiB);
-    - batches: (batches_ahead + 1 + those you hold) x the size of a batch;
+    - batches: (batches_ahead + 1 + those you hold) x the size of a batch, kept for the next epoch until `close`;
     - workers: num_workers x what decoding the largest image takes (about 3 bytes for each of its pixels).
 
     ``explain()`` puts numbers into it. However large the file is, a pass over it takes no more.

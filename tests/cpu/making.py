@@ -1,0 +1,159 @@
+"""Making images with the CPU executor in one call, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import simplejpeg
+
+from gpubeton.cpu.crew import Crew, ImageJob
+from gpubeton.cpu.image import JPEG, RAW
+from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
+from gpubeton.cpu.scratch import allocate
+from gpubeton.cpu.worker import outputs_of
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.program import compile_image_program
+
+INTERPOLATIONS = ("area", "bilinear", "antialias")
+
+#: What outputs hold before anything is written: no byte of a finished image may still have it by chance alone.
+UNTOUCHED = 0xA5
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An image as a file stores it; `height` and `width` are what the file's metadata say."""
+
+    data: np.ndarray
+    height: int
+    width: int
+    mode: int
+
+
+def stored_raw(rgb):
+    """An image stored as it is."""
+    return Stored(np.ascontiguousarray(rgb).reshape(-1), *rgb.shape[:2], RAW)
+
+
+def stored_jpeg(data, height=None, width=None):
+    """An image stored as JPEG; the metadata say what its own header says, or what they are told."""
+    if height is None:
+        height, width = simplejpeg.decode_jpeg_header(bytes(data))[:2]
+    return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
+
+
+def program_of(height, width, interpolation="area", *steps):
+    """A program with that output; crops are chosen by `draw_of`."""
+    operations = [CenterCropRGBImageDecoder((height, width), 1, interpolation), *steps]
+    return compile_image_program("image", 0, operations, np.array([64]), np.array([64]))
+
+
+def draw_of(program, box, *, flip=0, shift=(0, 0), paints=()):
+    """A row of draws: a crop box (top, left, height, width) and what is done to it."""
+    row = np.zeros(DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints, np.int32)
+    row[TOP : WIDTH + 1] = box
+    row[FLIP], row[SHIFT_Y], row[SHIFT_X], row[NUM_PAINTS] = flip, *shift, len(paints)
+    row[DRAW_COLUMNS:][: PAINT_COLUMNS * len(paints)] = np.ravel(paints)
+    return row
+
+
+def whole(image):
+    """The crop box of a whole image."""
+    return 0, 0, image.height, image.width
+
+
+def dtype_of(program):
+    """The element type of a program's output array."""
+    return np.dtype("uint16" if program.dtype == "bfloat16" else program.dtype)
+
+
+def job_of(program, images, draws, out=None):
+    """Describe images to a crew."""
+    if out is None:
+        out = np.empty((len(images), program.height, program.width, 3), dtype_of(program))
+        out.view(np.uint8)[...] = UNTOUCHED
+    return ImageJob(
+        address=np.array([image.data.ctypes.data for image in images], np.uint64),
+        size=np.array([image.data.size for image in images], np.uint64),
+        height=np.array([image.height for image in images], np.int32),
+        width=np.array([image.width for image in images], np.int32),
+        mode=np.array([image.mode for image in images], np.uint8),
+        draws=np.array(draws, np.int32).reshape(len(images), DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints),
+        out=out,
+        keep=images,
+    )
+
+
+def make(program, images, draws):
+    """Make images; returns the batch and its bad images."""
+    job = job_of(program, images, draws)
+    crew = Crew([program], max(1, len(images)), num_workers=0, ring=1)
+    return job.out, crew.decode(0, job)
+
+
+def make_one(program, image, draw=None):
+    """Make one image, which must be possible: the whole of it, or what the draw says."""
+    out, bad = make(program, [image], [draw_of(program, whole(image)) if draw is None else draw])
+    assert bad == []
+    return out[0]
+
+
+def scratch_for(program, images):
+    """A worker's memory, just large enough for images and their program."""
+    sides = program.height, program.width, min(program.height, program.width)
+    side = max(max(image.height, image.width) for image in images)
+    return allocate(side, max(image.data.size for image in images), *sides)
+
+
+def ring_of(job):
+    """A ring with a job's images, ready to be made."""
+    ring = allocate_ring(1, len(job.address), job.draws.shape[1])
+    for task, *columns, out in zip(
+        ring.tasks[0], job.address, job.size, job.height, job.width, job.mode, job.out, strict=True
+    ):
+        task[:] = [*map(int, columns), 0, out.ctypes.data]
+    ring.draws[0] = job.draws
+    publish(ring, 0)
+    return ring
+
+
+def make_alone(program, images, draws, scratch=None, out=None):
+    """Make images without libjpeg-turbo; returns the batch and a code of `jpeg.codes` for each."""
+    job = job_of(program, images, draws, out)
+    ring, outputs = ring_of(job), outputs_of([program])
+    scratch = scratch_for(program, images) if scratch is None else scratch
+    while True:
+        event, ticket = work(ring, outputs, scratch)
+        if event == REFUSED:
+            complete(ring, ticket, int(ring.codes[0, ticket]))
+        elif event == IDLE:
+            return job.out, ring.codes[0].copy()
+        else:
+            assert event == BATCH_DONE
+
+
+def segments(data):
+    """Split a JPEG into (marker, content) pairs, the content of a scan with its entropy-coded data."""
+    found, position = [(0xD8, b"")], 2
+    while data[position + 1] != 0xD9:
+        marker = data[position + 1]
+        stop = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        if marker == 0xDA:
+            while data[stop] != 0xFF or data[stop + 1] == 0 or 0xD0 <= data[stop + 1] <= 0xD7:
+                stop += 1
+        found.append((marker, bytes(data[position + 4 : stop])))
+        position = stop
+    return [*found, (0xD9, b"")]
+
+
+def joined(parts):
+    """Put together what `segments` split. A scan's length is that of its header."""
+    out = bytearray()
+    for marker, content in parts:
+        out += bytes([0xFF, marker])
+        if marker not in (0xD8, 0xD9):
+            length = 2 + (4 + 2 * content[0] if marker == 0xDA else len(content))
+            out += length.to_bytes(2, "big") + content
+    return bytes(out)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpubeton.cpu import taps
+from gpubeton.cpu.taps import INTERPOLATIONS, effective, fill_axis, fill_axis_pair, most_taps
+from tests.reference.weights import resize_weights
+
+ONE = 65536
+NAMES = {number: name for name, number in INTERPOLATIONS.items()}
+
+sides = st.integers(1, 90)
+rules = st.sampled_from([taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING])
+
+
+@numba.njit(cache=True)
+def run_axis(rule, start, size, output, shift, flip, first, words, row):
+    return fill_axis(rule, start, size, output, shift, flip, first, words, row)
+
+
+@numba.njit(cache=True)
+def run_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row):
+    return fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row)
+
+
+def axis(rule, size, output, *, start=0, shift=0, flip=False, padded=None):
+    """First source samples and integer weights (padded output, most taps), canaries checked."""
+    padded = output if padded is None else padded
+    most = most_taps(size, output)
+    first = np.full(padded + 2, -77, np.int32)
+    words = np.full((padded + 2, most), 0xDEADBEEF, np.uint32)
+    row = np.full(most + 1, -1.5)
+    count = run_axis(rule, start, size, output, shift, flip, first[1:-1], words[1:-1], row[:-1])
+    assert first[0] == first[-1] == -77
+    assert (words[[0, -1]] == 0xDEADBEEF).all()
+    assert row[-1] == -1.5
+    weights = halves(words[1:-1])
+    assert not weights[:, count:].any()
+    return first[1:-1], weights, count
+
+
+def halves(words):
+    """Each weight is stored twice."""
+    assert np.array_equal(words >> 16, words & 0xFFFF)
+    return (words & 0xFFFF).astype(int)
+
+
+def matrix(first, weights, source):
+    """Weights laid out as the reference has them; those of nothing must lie nowhere."""
+    whole = np.zeros((len(first), source))
+    for i, (begin, row) in enumerate(zip(first, weights, strict=True)):
+        used = np.flatnonzero(row)
+        assert begin + used.max(initial=0) < source
+        whole[i, begin + used] = row[used]
+    return whole
+
+
+def reference(rule, size, output):
+    if rule in (taps.AREA, taps.AREA_ENLARGING):
+        return resize_weights(size, output, "area", shrinks=rule == taps.AREA)
+    return resize_weights(size, output, NAMES[rule])
+
+
+def fits(rule, size, output):
+    """Area averages only where nothing is enlarged; its other rule may meet any side."""
+    return rule != taps.AREA or size >= output
+
+
+@given(rules, sides, sides)
+@example(taps.ANTIALIAS, 3000, 32)
+@example(taps.AREA, 3000, 32)
+@example(taps.AREA, 4000, 1)
+@example(taps.ANTIALIAS, 4000, 1)
+@settings(max_examples=300, deadline=None)
+def test_weights_are_the_references_and_sum_to_one(rule, size, output):
+    if not fits(rule, size, output):
+        return
+    first, weights, _ = axis(rule, size, output)
+    # One itself does not fit into 16 bits.
+    alone = (weights > 0).sum(axis=1) == 1
+    assert np.array_equal(weights.sum(axis=1), np.where(alone, ONE - 1, ONE))
+    # Each is rounded once, or twice where one is cut to 65535; slivers that OpenCV drops fall to the largest.
+    allowed = 1.01 if rule != taps.AREA else 1.01 + 2e-3 * ONE / max(1.0, size / output)
+    assert np.abs(matrix(first, weights, size) - reference(rule, size, output) * ONE).max() <= allowed
+
+
+@given(rules, sides, sides, st.integers(0, 500), st.integers(-30, 30), st.booleans())
+@settings(deadline=None)
+def test_start_shift_flip_and_padding_only_move_rows(rule, size, output, start, shift, flip):
+    if not fits(rule, size, output):
+        return
+    padded = -(-output // 16) * 16
+    plain_first, plain_weights, _ = axis(rule, size, output)
+    first, weights, _ = axis(rule, size, output, start=start, shift=shift, flip=flip, padded=padded)
+    index = np.clip(np.minimum(np.arange(padded), output - 1) + shift, 0, output - 1)
+    index = output - 1 - index if flip else index
+    assert np.array_equal(first, plain_first[index] + start)
+    assert np.array_equal(weights, plain_weights[index])
+
+
+def upsampling(chroma, *, fancy):
+    """What libjpeg makes of a line of chroma samples: (2 * chroma, chroma)."""
+    weights = np.zeros((2 * chroma, chroma))
+    for i in range(2 * chroma):
+        nearest = i // 2
+        other = min(max(nearest + (1 if i % 2 else -1), 0), chroma - 1) if fancy else nearest
+        weights[i, nearest] += 0.75
+        weights[i, other] += 0.25
+    return weights
+
+
+@given(rules, st.integers(1, 60), st.integers(1, 60), st.integers(0, 9), st.integers(0, 9), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, output, before, after, fancy):
+    if not fits(rule, size, output):
+        return
+    whole = before + size + after
+    chroma = (whole + 1) // 2
+    most = most_taps(size, output)
+    first, words = np.zeros((2, output), np.int32), np.zeros((2, output, most), np.uint32)
+    row = np.zeros(most)
+    counts = run_pair(rule, before, size, output, 0, False, chroma, fancy, first, words, row)
+    luma_first, luma_weights, count = axis(rule, size, output, start=before)
+    assert counts[0] == count
+    assert np.array_equal(first[0], luma_first)
+    assert np.array_equal(halves(words[0]), luma_weights)
+    weights = halves(words[1])
+    assert not weights[:, counts[1] :].any()
+    single = (weights > 0).sum(axis=1) == 1
+    assert np.array_equal(weights.sum(axis=1), np.where(single, ONE - 1, ONE))
+    exact = np.zeros((output, 2 * chroma))
+    exact[:, before : before + size] = reference(rule, size, output) * ONE
+    allowed = 2.1 if rule != taps.AREA else 2.1 + 2e-3 * ONE / max(1.0, size / output)
+    assert np.abs(matrix(first[1], weights, chroma) - exact @ upsampling(chroma, fancy=fancy)).max() <= allowed
+
+
+@given(rules, st.integers(1, 3000), st.integers(1, 300))
+@settings(deadline=None)
+def test_there_are_never_more_taps_than_memory_is_made_for(rule, size, output):
+    if fits(rule, size, output):
+        assert axis(rule, size, output)[2] <= most_taps(size, output)
+
+
+@pytest.mark.parametrize("rule", [taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING])
+def test_every_small_side_gets_the_references_weights(rule):
+    for size in range(1, 41):
+        for output in range(1, 41):
+            if fits(rule, size, output):
+                first, weights, _ = axis(rule, size, output)
+                off = np.abs(matrix(first, weights, size) / ONE - reference(rule, size, output)).max()
+                assert off <= 2e-5, (size, output)
+
+
+def test_area_means_its_two_tap_rule_where_either_side_is_enlarged():
+    rule = effective.py_func
+    assert rule(taps.AREA, 10, 10, 10, 10) == taps.AREA
+    assert rule(taps.AREA, 11, 12, 10, 10) == taps.AREA
+    assert rule(taps.AREA, 11, 9, 10, 10) == taps.AREA_ENLARGING
+    assert rule(taps.AREA, 9, 11, 10, 10) == taps.AREA_ENLARGING
+    assert rule(taps.BILINEAR, 9, 9, 10, 10) == taps.BILINEAR
+    assert rule(taps.ANTIALIAS, 9, 9, 10, 10) == taps.ANTIALIAS
