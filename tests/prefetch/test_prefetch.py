@@ -38,6 +38,8 @@ class CountingLine:
         return self.num_started - self.num_collected
 
     def start(self, *, may_wait):
+        # Waiting would hold up a batch that is in flight.
+        assert may_wait == (self.num_in_flight == 0)
         if not may_wait and self.refusals:
             self.refusals -= 1
             return False
@@ -278,12 +280,15 @@ def test_the_thread_does_not_keep_a_batch_that_was_received():
 
     class Line(CountingLine):
         def collect(self):
-            super().collect()
+            if super().collect() > 0:
+                go.wait()
             return Batch()
 
+    go = threading.Event()
     iterator = Prefetcher(Line(10), 1)
     first = weakref.ref(next(iterator))
-    wait_until(lambda: first() is None)
+    wait_until(lambda: first() is None)  # while the next one is being made
+    go.set()
     iterator.close()
 
 
