@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+
+from gpubeton.cpu.output import FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
+from gpubeton.cpu.taps import INTERPOLATIONS
+from gpubeton.cpu.worker import Worker, draw_columns, outputs_of
+from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton.transforms import Cutout, NormalizeImage, RandomTranslate
+from tests.cpu.making import program_of
+
+SMALL = program_of(4, 6)
+LARGE = program_of(20, 9, "bilinear", Cutout(3, (1, 2, 3)), RandomTranslate(2, (4, 5, 6)))
+HALF = program_of(7, 8, "antialias", Cutout(2), NormalizeImage([120] * 3, [60] * 3, "float16"))
+
+
+def test_a_row_of_draws_is_as_long_as_the_longest():
+    assert draw_columns([SMALL]) == DRAW_COLUMNS
+    assert draw_columns([SMALL, LARGE, HALF]) == DRAW_COLUMNS + 3 * PAINT_COLUMNS
+
+
+def test_outputs_say_what_each_program_wants():
+    outputs = outputs_of([SMALL, LARGE, HALF])
+    assert outputs.settings[:, [HEIGHT, WIDTH]].tolist() == [[4, 6], [20, 9], [7, 8]]
+    names = ("area", "bilinear", "antialias")
+    assert outputs.settings[:, INTERPOLATION].tolist() == [INTERPOLATIONS[name] for name in names]
+    assert outputs.settings[:, ITEM_SIZE].tolist() == [1, 1, 2]
+    assert outputs.settings[0, METHOD] != outputs.settings[2, METHOD]
+    starts = outputs.settings[:, FILLS]
+    for program, start in zip((SMALL, LARGE, HALF), starts.tolist(), strict=True):
+        assert np.array_equal(outputs.fills[start : start + len(program.fills)], program.fills)
+    assert np.array_equal(outputs.tables[2], HALF.table.view(np.uint16))
+
+
+def test_memory_grows_in_both_directions_and_never_shrinks():
+    worker = Worker([SMALL, LARGE], outputs_of([SMALL, LARGE]))
+    first = worker.scratch(10, 1000)
+    assert worker.scratch(10, 1000) is first
+    assert worker.scratch(9, 10) is first
+    wider = worker.scratch(50, 10)
+    assert wider.capacity.tolist() == [50, 1000]
+    assert worker.scratch(1, 2000).capacity.tolist() == [50, 2000]
+
+
+def test_memory_is_enough_for_the_largest_output_and_the_most_taps():
+    scratch = Worker([SMALL, LARGE, HALF], outputs_of([SMALL, LARGE, HALF])).scratch(100, 1)
+    assert scratch.first.shape == (4, 32)
+    assert scratch.words.shape[2] >= 2 * 100 / 4
+    assert scratch.pixels.size >= 3 * 16
