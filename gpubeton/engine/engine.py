@@ -172,11 +172,13 @@ class Engine:
 
     def close(self) -> None:
         """End the crew, then the storage; may be called twice."""
-        if self._crew is not None:
-            self._crew.close()
-        for job in (*self._reading, *self._in_flight):
-            job.staged.release()
-        self._storage.close()
+        try:
+            if self._crew is not None:
+                self._crew.close()
+        finally:
+            for job in (*self._reading, *self._in_flight):
+                job.staged.release()
+            self._storage.close()
 
     def _read_ahead(self) -> None:
         while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
