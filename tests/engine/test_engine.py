@@ -240,6 +240,7 @@ def test_a_bad_sample_is_replaced_by_the_next_good_one_in_all_outputs(file, stor
             assert int(batch.outputs[0][row, 0, 0, 0]) == levels(file)[expected]
             assert int(batch.outputs[1][row, 0]) == expected * 10
             assert (batch.outputs[5][row] == expected).all()
+    assert line.indices.tolist() == samples  # the plan stays as it was
 
 
 def test_what_replaces_a_sample_does_not_depend_on_the_batch(file):

@@ -67,11 +67,13 @@ def test_a_corrupt_jpeg_is_skipped_and_the_rest_of_the_batch_arrives(damaged, go
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_a_corrupt_jpeg_is_replaced_by_the_next_sample_in_all_outputs(damaged, good, os_cache):
     loader = make(damaged, on_error="replace", os_cache=os_cache)
+    list(loader)
+    assert loader.indices.tolist() == list(range(50))
     rows = [(image, label) for images, labels, *_ in loader for image, label in zip(images, labels, strict=True)]
     expected = [{3: 5, 4: 5, 17: 18, 49: 0}.get(sample, sample) for sample in range(50)]
     assert [int(label) for _, label in rows] == [sample * 10 for sample in expected]
     assert all(torch.equal(image, good[sample][0]) for (image, _), sample in zip(rows, expected, strict=True))
-    assert [entry[1] for entry in loader.bad_samples] == list(BAD)
+    assert [entry[:2] for entry in loader.bad_samples] == [(epoch, sample) for epoch in range(2) for sample in BAD]
 
 
 def test_bad_samples_are_listed_when_their_batch_is_received(damaged):
