@@ -18,6 +18,7 @@ import torch
 from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
+from gpubeton.prefetch import Prefetcher
 from gpubeton.transforms import ToTensor
 from tests.standin_crew import StandinCrew
 
@@ -195,6 +196,18 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
     assert len(errors) == 2
     with pytest.raises(LoaderClosedError, match="the loader was closed"):
         iter(loader)
+
+
+def test_all_iterators_are_told_to_stop_before_any_is_waited_for(make, monkeypatch):
+    calls = []
+    for method in ("stop", "close"):
+        original = getattr(Prefetcher, method)
+        monkeypatch.setattr(Prefetcher, method, lambda self, m=method, o=original: (calls.append(m), o(self))[1])
+    loader = make()
+    iterators = [iter(loader), iter(loader)]
+    loader.close()
+    assert calls == ["stop", "stop", "close", "close"]
+    assert len(iterators) == 2
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -147,6 +147,7 @@ def test_a_loader_without_a_seed_takes_over_that_of_the_state(photos):
     loader = make(photos, seed=None)
     resumed = make(photos, seed=None)
     assert loader.seed != resumed.seed
+    assert len(resumed) == 7
     resumed.load_state_dict(loader.state_dict())
     assert resumed.seed == loader.seed
     assert same(list(resumed), list(loader))
