@@ -27,6 +27,9 @@
     |- BadImageError            ValueError     images that could not be decoded (.samples, .reasons)
     |- StateError               ValueError     the state of another loader
     |- DeviceError              RuntimeError   a device that cannot be used
+    |  |- LibraryError          OSError        a library of CUDA that was not found or cannot be used
+    |  |- NvjpegError                          a call of nvJPEG failed (.call, .status)
+    |  `- KernelError                          a CUDA kernel could not be compiled
     |- StorageError             OSError        bytes could not be read or written
     `- LoaderClosedError        RuntimeError   the loader was closed meanwhile
 
@@ -49,9 +52,12 @@ __all__ = [
     "GpubetonError",
     "HeaderError",
     "ImageSizeError",
+    "KernelError",
+    "LibraryError",
     "LoaderClosedError",
     "NoSamplesError",
     "NoSuchFieldError",
+    "NvjpegError",
     "OptionError",
     "PageSizeError",
     "PipelineError",
@@ -218,6 +224,36 @@ class StateError(GpubetonError, ValueError):
 
 class DeviceError(GpubetonError, RuntimeError):
     """A device that cannot be used."""
+
+
+class LibraryError(DeviceError, OSError):
+    """A library of CUDA was not found, or cannot be used."""
+
+
+class NvjpegError(DeviceError):
+    """A call of nvJPEG failed.
+
+    Parameters
+    ----------
+    message : str
+        What it was for, and what to try.
+    call : str
+        Name of the function.
+    status : int
+        The ``nvjpegStatus_t`` that it returned; -1 if there was none.
+    """
+
+    def __init__(self, message: str, call: str = "", status: int = -1) -> None:
+        super().__init__(message)
+        self.call = call
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[NvjpegError], tuple[str, str, int]]:
+        return type(self), (str(self), self.call, self.status)
+
+
+class KernelError(DeviceError):
+    """A CUDA kernel could not be compiled or loaded."""
 
 
 class StorageError(GpubetonError, OSError):
