@@ -7,8 +7,8 @@ import threading
 import zlib
 from collections import deque
 
-from gpubeton.cpu.crew import BadImage
 from gpubeton.errors import LoaderClosedError
+from gpubeton.plan.image_job import BadImage
 
 
 def level(content: bytes) -> int:

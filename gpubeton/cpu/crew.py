@@ -15,48 +15,8 @@ from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, co
 from gpubeton.cpu.types import Array
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
 from gpubeton.errors import LoaderClosedError
+from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
-
-
-@dataclass
-class ImageJob:
-    """The images of one field of one batch, decided and not yet made.
-
-    Parameters
-    ----------
-    address : ndarray of uint64, shape (N,)
-        Where in memory each stored image starts.
-    size : ndarray of uint64, shape (N,)
-        Its bytes.
-    height, width : ndarray of int32, shape (N,)
-        Its size in pixels, as the file's metadata have it.
-    mode : ndarray of uint8, shape (N,)
-        The file format's image modes.
-    draws : ndarray of int32, shape (N, D)
-        See `gpubeton.plan.draws`.
-    out : ndarray, shape (N, height, width, 3), C-contiguous
-        Written: uint8, float16, float32, or the bits of bfloat16 as uint16.
-    keep : object
-        Held until the batch is collected: whatever owns the memory at `address`.
-    """
-
-    address: Array
-    size: Array
-    height: Array
-    width: Array
-    mode: Array
-    draws: Array
-    out: Array
-    keep: object = None
-
-
-@dataclass(frozen=True)
-class BadImage:
-    """An image that could not be made; its output is of no value."""
-
-    program: int
-    row: int
-    reason: str
 
 
 @dataclass

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.cpu.crew import BadImage, ImageJob
 from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
 from gpubeton.engine.batch import Batch
@@ -20,6 +19,7 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed, noting
 from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.staged import Staged
+from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.storage.fetch import Storage
 
 READS_AHEAD = 2

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu.crew import Crew, ImageJob
+from gpubeton.cpu.crew import Crew
 from gpubeton.cpu.image import JPEG, RAW
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker import outputs_of
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.image_job import ImageJob
 from gpubeton.plan.program import compile_image_program
 
 INTERPOLATIONS = ("area", "bilinear", "antialias")
