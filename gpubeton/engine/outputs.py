@@ -19,7 +19,7 @@ from gpubeton.format.index import Index
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
-from gpubeton.plan.program import compile_image_program
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.snapshot import snapshot
 
 Output = ImageOutput | RowOutput

@@ -15,8 +15,7 @@ from gpubeton.engine.staged import Staged
 from gpubeton.engine.user_decoder import UserDecoder
 from gpubeton.errors import PipelineError
 from gpubeton.fields.row_decoder import Gather
-from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.operation import Operation
+from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.state import State
 from gpubeton.plan.tail import Tail, compile_tail, declare
 
@@ -137,13 +136,11 @@ class RowOutput:
         how = "numpy"
         if isinstance(self.decoder, UserDecoder):
             how = "compiled" if self.decoder.is_compiled else "plain Python"
-        lines = [(_name(self.operation), how), *((_name(step.operation), str(step)) for step in self.tail.steps)]
+        lines = [
+            (operation_name(self.operation), how),
+            *((operation_name(step.operation), str(step)) for step in self.tail.steps),
+        ]
         width = min(max(len(operation) for operation, _ in lines), 72)
         shape = ", ".join(map(str, ("N", *self.tail.state.shape)))
         head = f"{self.name}: shape ({shape}), {dtype_name(self.tail.state.dtype)}"
         return "\n".join([head, *(f"  {operation:<{width}}  {where}" for operation, where in lines)])
-
-
-def _name(operation: Operation) -> str:
-    """Repr of an operation; its class where it has none of its own."""
-    return type(operation).__name__ if type(operation).__repr__ is object.__repr__ else repr(operation)

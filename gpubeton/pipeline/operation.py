@@ -86,3 +86,19 @@ class Operation(ABC):
         tuple of State and (AllocationQuery, sequence of AllocationQuery, or None)
             The new state and the memory wanted.
         """
+
+
+def operation_name(operation: Operation) -> str:
+    """Name an operation for people.
+
+    Parameters
+    ----------
+    operation : Operation
+        The operation.
+
+    Returns
+    -------
+    str
+        Its repr, or its class where it has none of its own.
+    """
+    return type(operation).__name__ if type(operation).__repr__ is object.__repr__ else repr(operation)

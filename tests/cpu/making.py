@@ -14,8 +14,8 @@ from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker import outputs_of
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_job import ImageJob
-from gpubeton.plan.program import compile_image_program
 
 INTERPOLATIONS = ("area", "bilinear", "antialias")
 

@@ -20,7 +20,7 @@ from gpubeton.plan.draws import (
     compose,
     paints_of,
 )
-from gpubeton.plan.program import compile_image_program
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.tail import compile_tail
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, RandomTranslate
 from tests.reference.image import reference_image

@@ -9,7 +9,7 @@ import torch
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import Operation
-from gpubeton.plan.program import compile_image_program
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     Convert,
     Cutout,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.plan.program import compile_image_program
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.reference.image import reference_image
 

@@ -1,0 +1,205 @@
+"""Fusion: a user's image pipeline becomes one pass over the pixels and a tail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+from gpubeton.pipeline.dtypes import is_torch_dtype
+from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.plan.draws import paints_of
+from gpubeton.plan.program import FUSED_DTYPES, ImageProgram, image_state, numbered_fills
+from gpubeton.plan.snapshot import snapshot
+from gpubeton.plan.tail import Tail, TailStep, compile_step, stream_number
+from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.module import ModuleWrapper
+from gpubeton.transforms.normalize import NormalizeImage
+from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
+from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.translate import RandomTranslate
+
+
+def compile_image_program(
+    field: str,
+    field_number: int,
+    operations: Sequence[Any],
+    heights: NDArray[Any],
+    widths: NDArray[Any],
+    device: str = "cpu",
+) -> ImageProgram:
+    """Fuse the pipeline of an image field.
+
+    The decoder, the flips, cutouts and translates after it and one ``NormalizeImage`` become one pass over the pixels.
+    ``ToTensor``, ``ToTorchImage`` and ``ToDevice`` of the same device do not change a pixel, so fusion goes on behind
+    them. The first operation that does not fit, and all that follow, run afterwards on the finished batch.
+
+    On a GPU the pass runs there, wherever in the pipeline ``ToDevice`` stands. The batch stays there for the library's
+    own operations and for whatever stands behind ``ToDevice``; for an operation of the user's before it, which expects
+    the batch on the CPU, it is copied back.
+
+    Parameters
+    ----------
+    field : str
+        Name of the field.
+    field_number : int
+        Its number in the file.
+    operations : sequence of Operation or torch.nn.Module
+        The user's pipeline; it and its operations are copied and stay as they are. Without a decoder it gets
+        `SimpleRGBImageDecoder`; empty, ``ToTensor`` too.
+    heights, widths : ndarray of integers, shape (N,)
+        Sizes of all images that may be asked for, in pixels.
+    device : str
+        Where the pass is to run: "cpu", or a GPU such as "cuda:0". Tensors are left on that GPU at the end.
+
+    Returns
+    -------
+    ImageProgram
+        What executors and loaders carry out.
+
+    Raises
+    ------
+    PipelineError
+        If the operations do not fit each other or the images.
+
+    Examples
+    --------
+    >>> size = np.array([32, 32])
+    >>> program = compile_image_program("image", 0, [RandomHorizontalFlip(), ToTensor(), ToTorchImage()], size, size)
+    >>> program.state.shape, program.dtype, len(program.steps), len(program.tail.steps)
+    ((3, 32, 32), 'uint8', 1, 2)
+    """
+    try:
+        decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
+        if not isinstance(decoder, SimpleRGBImageDecoder):
+            raise PipelineError(f"{decoder!r} is no decoder of images")
+        fusion = _Fusion(field_number, decoder, decoder.frame(heights, widths), device)
+        for operation in rest:
+            fusion.add(operation)
+        return fusion.program(field)
+    except PipelineError as error:
+        raise PipelineError(f"field {field!r}: {error}") from error
+
+
+class _Fusion:
+    """A program under construction: takes the operations one by one."""
+
+    def __init__(self, field_number: int, decoder: SimpleRGBImageDecoder, size: tuple[int, int], device: str) -> None:
+        import torch
+
+        self.field_number = field_number
+        self.decoder = decoder
+        self.size = size
+        self.device = torch.device(device)
+        self.on_gpu = device != "cpu"
+        # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
+        self.state = image_state(*size, torch.device("cpu"))
+        self.steps: list[Transform] = []
+        self.normalize: NormalizeImage | None = None
+        self.halves_as_int16 = False
+        self.tail: list[TailStep] = []
+        self.streams: list[int] = []
+        self.notes = [(repr(decoder), "fused")]
+        self.is_open = True
+        self.returns_to_cpu = False
+        self.random_operations = 0
+        if decoder.is_random:
+            self.streams.append(self._next_stream())
+
+    def add(self, operation: Operation) -> None:
+        """Fuse the operation or put it into the tail."""
+        stream = self._next_stream() if getattr(operation, "is_random", False) else None
+        step, after = compile_step(operation, self.state, stream)
+        if self._fuses(operation):
+            self.notes.append((operation_name(operation), "fused"))
+            if isinstance(operation, NormalizeImage):
+                self.normalize = operation
+                self.halves_as_int16 = operation.type == "float16" and not is_torch_dtype(self.state.dtype)
+            elif isinstance(operation, Transform) and stream is not None:
+                self.steps.append(operation)
+                self.streams.append(stream)
+        elif self._is_there(operation):
+            self.notes.append((operation_name(operation), "there already"))
+        else:
+            self._put_into_tail(operation, step)
+        self.state = after
+
+    def program(self, field: str) -> ImageProgram:
+        """The program, complete."""
+        if self.on_gpu and not is_torch_dtype(self.state.dtype):
+            self._return_to_cpu()
+        elif self.on_gpu and self.returns_to_cpu and self.state.device.type == "cpu":
+            self.add(ToDevice(self.device))
+        height, width = self.size
+        return ImageProgram(
+            field=field,
+            field_number=self.field_number,
+            decoder=self.decoder,
+            height=height,
+            width=width,
+            interpolation=self.decoder.interpolation,
+            steps=tuple(self.steps),
+            max_paints=sum(map(paints_of, self.steps)),
+            fills=np.array(list(numbered_fills(self.steps)) or [(0, 0, 0)], np.uint8),
+            table=None if self.normalize is None else self.normalize.table(),
+            dtype="uint8" if self.normalize is None else self.normalize.type,
+            tail=Tail(tuple(self.tail), self.state),
+            streams=tuple(self.streams),
+            halves_as_int16=self.halves_as_int16,
+            notes=tuple(self.notes),
+            mean_std=None if self.normalize is None else (tuple(self.normalize.mean), tuple(self.normalize.std)),
+            device=str(self.device),
+            returns_to_cpu=self.returns_to_cpu,
+        )
+
+    def _fuses(self, operation: Operation) -> bool:
+        if not self.is_open:
+            return False
+        if isinstance(operation, RandomHorizontalFlip):
+            return True
+        if self.normalize is not None:  # paints are levels, and are looked up with the rest of the image
+            return False
+        if isinstance(operation, NormalizeImage):
+            return operation.type in FUSED_DTYPES
+        return isinstance(operation, Cutout | RandomTranslate)
+
+    def _is_there(self, operation: Operation) -> bool:
+        """Whether the operation moves the batch to where it is."""
+        return (
+            self.on_gpu
+            and not self.returns_to_cpu
+            and isinstance(operation, ToDevice)
+            and bool(operation.device == self.device)
+        )
+
+    def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
+        is_of_the_user = not isinstance(operation, Transform) or isinstance(operation, ModuleWrapper)
+        leaves = isinstance(operation, ToDevice)
+        if self.on_gpu and (leaves or (is_of_the_user and self.state.device.type == "cpu")):
+            self._return_to_cpu()
+        self.is_open = self.is_open and _only_views(operation)
+        self.notes.append((operation_name(operation), "view" if self.is_open else str(step)))
+        self.tail.append(step)
+
+    def _return_to_cpu(self) -> None:
+        """Note that the tail begins on the CPU."""
+        if not self.returns_to_cpu:
+            self.returns_to_cpu = True
+            first = next((place for place, (_, note) in enumerate(self.notes) if note != "fused"), len(self.notes))
+            self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
+
+    def _next_stream(self) -> int:
+        self.random_operations += 1
+        return stream_number(self.field_number, self.random_operations - 1)
+
+
+def _only_views(operation: Operation) -> bool:
+    """Whether an operation leaves every pixel as it is."""
+    if isinstance(operation, ToDevice):
+        return bool(operation.device.type == "cpu")
+    return isinstance(operation, ToTensor | ToTorchImage)
