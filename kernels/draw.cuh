@@ -1,0 +1,7 @@
+// draw.cuh -- columns of a row of draws; gpubeton/plan/draws.py in Python.
+#pragma once
+
+enum Draw { TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS, DRAW_COLUMNS };
+
+// Behind them: paints, each a rectangle and the row of its colour among the fills.
+enum Paint { PAINT_TOP, PAINT_LEFT, PAINT_BOTTOM, PAINT_RIGHT, PAINT_FILL, PAINT_COLUMNS };

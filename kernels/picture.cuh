@@ -1,0 +1,13 @@
+// picture.cuh -- where one decoded image lies; gpubeton.gpu.pictures.PICTURE in Python.
+#pragma once
+
+struct Picture {
+    unsigned long long address;  // first byte of the first row, uint8 RGB, interleaved
+    int pitch;                   // bytes from one row to the next
+    int height;                  // in pixels
+    int width;
+    int row;         // of the batch that the image belongs to
+    int is_guarded;  // 1 if a sentinel was planted in it
+    int reserved;
+};
+static_assert(sizeof(Picture) == 32, "as gpubeton.gpu.pictures.PICTURE");

@@ -1,0 +1,19 @@
+// plant.cu -- writes a sentinel into the memory of each guarded image, before it is decoded.
+//
+//   pictures  Picture  (count,)
+//   nonce     unsigned          another one for each batch; augment.cu is given the same
+//
+// One thread makes one of an image's three places. Launch: grid (ceil(3 * count / 128)), block (128).
+
+#include "sentinel.cuh"
+
+extern "C" __global__ void __launch_bounds__(128) plant(const Picture* __restrict__ pictures, int count, unsigned nonce) {
+    int image = (int)(blockIdx.x * blockDim.x + threadIdx.x) / SENTINEL_PLACES;
+    int place = (int)(blockIdx.x * blockDim.x + threadIdx.x) % SENTINEL_PLACES;
+    if (image >= count) return;
+    Picture picture = pictures[image];
+    if (!picture.is_guarded) return;
+    int size = sentinel_size(picture);
+    unsigned char* bytes = sentinel_place(picture, place);
+    for (int i = 0; i < size; i++) bytes[i] = sentinel_byte(nonce, (unsigned long long)(bytes + i));
+}
