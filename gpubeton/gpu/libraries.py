@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpubeton.errors import LibraryError
@@ -97,7 +97,7 @@ def load(
     library : CDLL
         Its calls let other Python threads run.
     place : Place
-        Where it was.
+        Where it was; its path is the file that the dynamic loader took.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def load(
         if library is not None:
             reason = check(library, place) if check else ""
             if not reason:
-                return library, place
+                return library, replace(place, path=_file(library) or place.path)
         paths |= {place.path} - {""}
         where = "" if place.path in reason else f"{place.path}: "
         tried.append(f"\n  {place.origin}: {where}{reason}")
@@ -148,6 +148,24 @@ def _open(place: Place) -> tuple[ctypes.CDLL | None, str]:
         return ctypes.CDLL(place.path), ""
     except OSError as error:
         return None, str(error)
+
+
+def _file(library: ctypes.CDLL) -> str:
+    """The file of a loaded library, by what the dynamic loader knows of it; empty if it does not say."""
+    link_map = ctypes.POINTER(_LinkMap)()
+    handle = ctypes.c_void_p(library._handle)  # noqa: SLF001 - documented, in spite of its name
+    try:
+        failed = ctypes.CDLL(None).dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map))
+    except AttributeError:
+        return ""
+    return "" if failed else os.fsdecode(link_map.contents.name)
+
+
+class _LinkMap(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("name", ctypes.c_char_p))  # how it begins
+
+
+_RTLD_DI_LINKMAP = 2
 
 
 def _places(name: str, variable: str, bundled_in: Sequence[str]) -> Iterator[Place]:
