@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,13 @@ class Batch:
         Its outputs, which belong to whoever has the batch. None if no sample is left of it.
     bad : tuple of BadSample
         The samples that were left out or replaced.
+    arrival : callable or None
+        To be called in the thread that receives the batch: lets the stream on which torch works there wait for the
+        GPU. None if nothing was made on one.
     """
 
     number: int
     samples: NDArray[np.uint64]
     outputs: tuple[Any, ...] | None
     bad: tuple[BadSample, ...]
+    arrival: Callable[[], None] | None = None

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
 from gpubeton.engine.batch import Batch
-from gpubeton.engine.image_crew import ImageCrew, MakeCrew
+from gpubeton.engine.crews import Crews, MakeGpuCrew
+from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed, noting
 from gpubeton.engine.plan import BatchPlan, Plan
@@ -60,7 +61,7 @@ class Engine:
     storage : Storage
         Brings the bytes; the engine closes it.
     make_crew : MakeCrew
-        Starts the workers that decode images; not called if no output has any.
+        Starts the workers that decode images on the CPU; not called if no output has any.
     pool : ArrayPool
         Memory for the batches.
     indices : ndarray of uint64, shape (N,)
@@ -69,6 +70,8 @@ class Engine:
         How it works.
     first_batch : int
         Batches before this one are left out.
+    make_gpu_crew : MakeGpuCrew, optional
+        Begins the epoch on a GPU, where some outputs are made.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Engine:
         indices: NDArray[np.uint64],
         options: EngineOptions,
         first_batch: int = 0,
+        make_gpu_crew: MakeGpuCrew | None = None,
     ) -> None:
         self._plan = plan
         self._storage = storage
@@ -89,10 +93,15 @@ class Engine:
         self._sources = plan.sources
         self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
         self._pool = pool
-        self._crew: ImageCrew | None = None
-        if self._images:
-            programs = [output.program for output in self._images]
-            self._crew = make_crew(programs, plan.batches.batch_size, options.num_workers, options.num_in_flight)
+        self._crews = Crews(
+            self._images,
+            make_crew,
+            make_gpu_crew,
+            pool,
+            batch_size=plan.batches.batch_size,
+            num_workers=options.num_workers,
+            num_in_flight=options.num_in_flight,
+        )
         self._next_to_read = first_batch
         self._reading: deque[_Job] = deque()
         self._in_flight: deque[_Job] = deque()
@@ -128,10 +137,9 @@ class Engine:
         job = self._reading[0]
         with self._noting(job.plan):
             job.staged.wait()
-            for output in self._images:
-                job.arrays[output.name] = output.take_array(self._pool, len(job.samples))
-            if self._crew is not None:
-                self._crew.submit([self._image_job(job, output) for output in self._images])
+            for number, output in enumerate(self._images):
+                job.arrays[output.name] = self._crews.take(number, len(job.samples))
+            self._crews.submit([self._image_job(job, output) for output in self._images])
         self._in_flight.append(self._reading.popleft())
         self._read_ahead()
         return True
@@ -139,9 +147,8 @@ class Engine:
     def collect(self) -> _Job:
         """Wait for the crew to have done the oldest batch."""
         job = self._in_flight[0]
-        if self._crew is not None:
-            with self._noting(job.plan):
-                job.bad = self._crew.collect()
+        with self._noting(job.plan):
+            job.bad = self._crews.collect()
         return self._in_flight.popleft()
 
     def complete(self, collected: _Job) -> Batch:
@@ -163,18 +170,18 @@ class Engine:
             If there are bad images and they are not to be skipped, or nothing can replace them.
         """
         try:
-            with self._noting(collected.plan):
+            with self._noting(collected.plan), self._crews.tail():
                 bad = self._see_to_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
+                arrival = None if outputs is None else self._crews.arrival(outputs)
         finally:
             collected.staged.release()
-        return Batch(collected.plan.number, collected.samples, outputs, bad)
+        return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
 
     def close(self) -> None:
         """End the crew, then the storage; may be called twice."""
         try:
-            if self._crew is not None:
-                self._crew.close()
+            self._crews.close()
         finally:
             for job in (*self._reading, *self._in_flight):
                 job.staged.release()
@@ -199,6 +206,8 @@ class Engine:
             draws=images.draws,
             out=job.arrays[output.name],
             keep=job.staged,
+            samples=job.samples,
+            source=output.source.name,
         )
 
     def _make_outputs(self, job: _Job) -> tuple[Any, ...]:
@@ -207,7 +216,8 @@ class Engine:
         for output in self._plan.outputs:
             with noting(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):
-                    outputs.append(output.program.finish(job.arrays[output.name], seed, epoch, job.samples))
+                    array = self._crews.finished(self._images.index(output), job.arrays[output.name])
+                    outputs.append(output.program.finish(array, seed, epoch, job.samples))
                 else:
                     outputs.append(output.make(job.samples, job.staged, seed, epoch, self._pool))
         return tuple(outputs)
@@ -249,9 +259,8 @@ class Engine:
         raise bad_image_error(self._where(job.plan), [bad], advice)
 
     def _is_decoded(self, job: _Job) -> bool:
-        crew = self._crew
-        return crew is not None and not any(
-            crew.decode(number, self._image_job(job, output)) for number, output in enumerate(self._images)
+        return not any(
+            self._crews.decode(number, self._image_job(job, output)) for number, output in enumerate(self._images)
         )
 
     def _where(self, plan: BatchPlan) -> str:

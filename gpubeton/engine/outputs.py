@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,54 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.snapshot import snapshot
+from gpubeton.transforms.ops import ToDevice
 
 Output = ImageOutput | RowOutput
+
+
+class GpuTarget(NamedTuple):
+    """The GPU that makes a loader's images.
+
+    Parameters
+    ----------
+    device : str
+        E.g. "cuda:0".
+    takes_everything : bool
+        Whether every output that is a tensor is left there; otherwise those with a ``ToDevice`` of that GPU.
+    """
+
+    device: str
+    takes_everything: bool
+
+    def takes(self, operations: Sequence[Operation]) -> bool:
+        """Tell whether the images of a pipeline are made there.
+
+        Parameters
+        ----------
+        operations : sequence of Operation
+            The pipeline.
+
+        Returns
+        -------
+        bool
+            Whether they are.
+        """
+        import torch
+
+        device = torch.device(self.device)
+        wishes = [operation for operation in operations if isinstance(operation, ToDevice)]
+        return self.takes_everything or any(wish.moves_to(device) for wish in wishes)
+
 
 Pipeline = Sequence[Any] | PipelineSpec | None
 
 
 def compile_outputs(
-    index: Index, fields: Mapping[str, Field], pipelines: Mapping[str, Pipeline], indices: NDArray[np.uint64]
+    index: Index,
+    fields: Mapping[str, Field],
+    pipelines: Mapping[str, Pipeline],
+    indices: NDArray[np.uint64],
+    gpu: GpuTarget | None = None,
 ) -> tuple[Output, ...]:
     """Prepare every output of a batch.
 
@@ -43,6 +83,8 @@ def compile_outputs(
         leaves the field out; a name that is no field's needs a `PipelineSpec`.
     indices : ndarray of uint64, shape (N,)
         The samples that may be asked for.
+    gpu : GpuTarget, optional
+        The GPU that makes images.
 
     Returns
     -------
@@ -68,7 +110,7 @@ def compile_outputs(
         spec = pipeline if isinstance(pipeline, PipelineSpec) else PipelineSpec(name, transforms=pipeline)
         source = sources.get(spec.source) or Source.of(index, spec.source, fields[spec.source])
         sources[spec.source] = source
-        outputs.append(_compile_output(name, number, source, _operations(name, spec, source), indices))
+        outputs.append(_compile_output(name, number, source, _operations(name, spec, source), indices, gpu))
     return tuple(outputs)
 
 
@@ -108,10 +150,16 @@ def _operations(name: str, spec: PipelineSpec, source: Source) -> list[Operation
 
 
 def _compile_output(
-    name: str, number: int, source: Source, operations: list[Operation], indices: NDArray[np.uint64]
+    name: str,
+    number: int,
+    source: Source,
+    operations: list[Operation],
+    indices: NDArray[np.uint64],
+    gpu: GpuTarget | None,
 ) -> Output:
     if not isinstance(operations[0], SimpleRGBImageDecoder):
-        return RowOutput.compile(name, number, source, operations)
+        left_on = gpu.device if gpu is not None and gpu.takes_everything else None
+        return RowOutput.compile(name, number, source, operations, left_on)
     if source.column.dtype.names is None or not {"mode", "width", "height"} <= set(source.column.dtype.names):
         raise PipelineError(f"field {name!r}: {operations[0]!r} decodes images, but {source.name!r} has none")
     if len(source.regions) != 1:
@@ -122,4 +170,5 @@ def _compile_output(
     # Field by field: numpy copies whole rows of such a struct ten times as slowly.
     chosen = indices if len(indices) else slice(None)
     heights, widths = source.column["height"][chosen], source.column["width"][chosen]
-    return ImageOutput(name, source, compile_image_program(name, number, operations, heights, widths))
+    device = gpu.device if gpu is not None and gpu.takes(operations) else "cpu"
+    return ImageOutput(name, source, compile_image_program(name, number, operations, heights, widths, device))

@@ -15,9 +15,11 @@ from gpubeton.engine.staged import Staged
 from gpubeton.engine.user_decoder import UserDecoder
 from gpubeton.errors import PipelineError
 from gpubeton.fields.row_decoder import Gather
+from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.state import State
 from gpubeton.plan.tail import Tail, compile_tail, declare
+from gpubeton.transforms.ops import ToDevice
 
 
 class Decodes(Protocol):
@@ -53,7 +55,9 @@ class RowOutput:
     tail: Tail
 
     @classmethod
-    def compile(cls, name: str, number: int, source: Source, operations: Sequence[Operation]) -> RowOutput:
+    def compile(
+        cls, name: str, number: int, source: Source, operations: Sequence[Operation], left_on: str | None = None
+    ) -> RowOutput:
         """Prepare an output.
 
         Parameters
@@ -66,6 +70,8 @@ class RowOutput:
             The field that it is made of.
         operations : sequence of Operation
             Decoder and what follows, copies of the user's.
+        left_on : str, optional
+            The GPU on which a tensor is left at the end.
 
         Returns
         -------
@@ -93,6 +99,8 @@ class RowOutput:
                 state = decoder.state
             ordinal = 1 if getattr(operation, "is_random", False) else 0
             tail = compile_tail(rest, state, field_number=number, ordinal=ordinal)
+            if left_on is not None and is_torch_dtype(tail.state.dtype) and tail.state.device.type == "cpu":
+                tail = compile_tail([*rest, ToDevice(left_on)], state, field_number=number, ordinal=ordinal)
         except PipelineError as error:
             raise PipelineError(f"field {name!r}: {error}") from error
         return cls(name, source, operation, decoder, tail)

@@ -150,10 +150,6 @@ class Device(Protocol):
         """Let torch work on this stream in the calling thread for a while."""
         ...
 
-    def send(self, tensor: Any, stream: Stream) -> Any:
-        """Copy a tensor of the host to the device in the stream's order; the source may be changed at once."""
-        ...
-
     def fetch(self, tensor: Any, stream: Stream) -> Any:
         """Copy a tensor of the device to the host, into memory of its own; waits for the stream."""
         ...

@@ -70,6 +70,8 @@ class LoaderIterator:
             with self._lock:
                 self._receive(batch)
             if batch.outputs is not None:
+                if batch.arrival is not None:
+                    batch.arrival()
                 return batch.outputs
 
     def stop(self) -> None:

@@ -174,7 +174,7 @@ class _Fusion:
             self.on_gpu
             and not self.returns_to_cpu
             and isinstance(operation, ToDevice)
-            and bool(operation.device == self.device)
+            and operation.moves_to(self.device)
         )
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:

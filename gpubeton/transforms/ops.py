@@ -67,6 +67,21 @@ class ToDevice(Transform):
         query = AllocationQuery(previous_state.shape, previous_state.dtype, self.device)
         return replace(previous_state, jit_mode=False, device=self.device), query
 
+    def moves_to(self, device: Any) -> bool:
+        """Tell whether a batch on a device is where this operation wants it.
+
+        Parameters
+        ----------
+        device : torch.device
+            A device with its number, as ``cuda:0``.
+
+        Returns
+        -------
+        bool
+            True also for a wish without a number: it means the current GPU, and a loader works on no other.
+        """
+        return bool(self.device.type == device.type and self.device.index in (None, device.index))
+
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         return batch.to(self.device, non_blocking=self.non_blocking)
 

@@ -1,0 +1,193 @@
+"""Crews: who makes the images of each output, the CPU's workers or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.pack import pack_crops, pack_regions
+from gpubeton.engine.arrays import ArrayPool
+from gpubeton.engine.image_crew import ImageCrew, MakeCrew
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.gpu.crew import GpuCrew
+from gpubeton.gpu.host import Host
+from gpubeton.plan.image_job import BadImage, ImageJob
+from gpubeton.plan.program import ImageProgram
+
+
+class MakeGpuCrew(Protocol):
+    """What begins an epoch on a GPU; `gpubeton.gpu.gpu.Gpu.crew` does."""
+
+    def __call__(self, programs: Sequence[ImageProgram], host: Host) -> GpuCrew:
+        """Begin an epoch of these programs."""
+        ...
+
+
+class Crews:
+    """The workers of one epoch: those of the CPU, a GPU, or both.
+
+    Parameters
+    ----------
+    outputs : sequence of ImageOutput
+        The outputs with images.
+    make_crew : MakeCrew
+        Starts workers of the CPU; not called if no output needs them.
+    make_gpu_crew : MakeGpuCrew or None
+        Begins the epoch on a GPU; not called if no output is made there.
+    pool : ArrayPool
+        Memory for what the CPU makes.
+    batch_size, num_workers, num_in_flight : int
+        As for `MakeCrew`.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[ImageOutput],
+        make_crew: MakeCrew,
+        make_gpu_crew: MakeGpuCrew | None,
+        pool: ArrayPool,
+        *,
+        batch_size: int,
+        num_workers: int,
+        num_in_flight: int,
+    ) -> None:
+        self._outputs = list(outputs)
+        self._pool = pool
+        self._gpu: GpuCrew | None = None
+        self._cpu: ImageCrew | None = None
+        self._on_gpu = [number for number, output in enumerate(outputs) if output.program.device != "cpu"]
+        self._on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
+
+        def start(programs: Sequence[ImageProgram]) -> ImageCrew:
+            return make_crew(programs, batch_size, num_workers, num_in_flight)
+
+        with ExitStack() as undo:
+            if self._on_cpu:
+                self._cpu = start([outputs[number].program for number in self._on_cpu])
+                undo.callback(self._cpu.close)
+            if self._on_gpu and make_gpu_crew is not None:
+                host = Host(survey_jpegs, pack_regions, pack_crops, start, num_workers)
+                self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
+            undo.pop_all()
+
+    def take(self, number: int, count: int) -> Any:
+        """Take memory for the images of a batch.
+
+        Parameters
+        ----------
+        number : int
+            Which output.
+        count : int
+            Number of images N.
+
+        Returns
+        -------
+        ndarray or torch.Tensor, shape (N, height, width, 3)
+            Not initialised.
+        """
+        if self._gpu is not None and number in self._on_gpu:
+            return self._gpu.take(self._on_gpu.index(number), count)
+        return self._outputs[number].take_array(self._pool, count)
+
+    def submit(self, jobs: Sequence[ImageJob]) -> None:
+        """Begin a batch.
+
+        Parameters
+        ----------
+        jobs : sequence of ImageJob
+            A job for each output.
+        """
+        if self._gpu is not None:
+            self._gpu.submit([jobs[number] for number in self._on_gpu])
+        if self._cpu is not None:
+            self._cpu.submit([jobs[number] for number in self._on_cpu])
+
+    def collect(self) -> list[BadImage]:
+        """Wait for the oldest batch.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made; `BadImage.program` is the output's number.
+        """
+        bad: list[BadImage] = []
+        if self._gpu is not None:
+            bad += [replace(own, program=self._on_gpu[own.program]) for own in self._gpu.collect()]
+        if self._cpu is not None:
+            bad += [replace(own, program=self._on_cpu[own.program]) for own in self._cpu.collect()]
+        return bad
+
+    def decode(self, number: int, job: ImageJob) -> list[BadImage]:
+        """Carry the job of one output out in the caller's thread.
+
+        Parameters
+        ----------
+        number : int
+            Which output.
+        job : ImageJob
+            The images.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made.
+        """
+        if self._gpu is not None and number in self._on_gpu:
+            return self._gpu.decode(self._on_gpu.index(number), job)
+        return [] if self._cpu is None else self._cpu.decode(self._on_cpu.index(number), job)
+
+    def tail(self) -> Any:
+        """Give the context in which torch works on finished batches."""
+        return nullcontext() if self._gpu is None else self._gpu.tail()
+
+    def finished(self, number: int, array: Any) -> Any:
+        """Bring the images of one output to where its tail begins.
+
+        Parameters
+        ----------
+        number : int
+            Which output.
+        array : ndarray or torch.Tensor
+            What was made.
+
+        Returns
+        -------
+        ndarray or torch.Tensor
+            The same, or a copy on the CPU: an ndarray, of bfloat16 its bits as uint16.
+        """
+        if self._gpu is None or not self._outputs[number].program.returns_to_cpu:
+            return array
+        import torch
+
+        tensor = self._gpu.fetch(array)
+        return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+    def arrival(self, outputs: Sequence[Any]) -> Callable[[], None] | None:
+        """Mark that a batch is ready.
+
+        Parameters
+        ----------
+        outputs : sequence of ndarray or torch.Tensor
+            The batch.
+
+        Returns
+        -------
+        callable or None
+            To be called by whoever receives it, see `gpubeton.gpu.crew.GpuCrew.arrival`.
+        """
+        if self._gpu is None:
+            return None
+        import torch
+
+        return self._gpu.arrival([output for output in outputs if isinstance(output, torch.Tensor)])
+
+    def close(self) -> None:
+        """End all workers; may be called twice."""
+        with ExitStack() as both:
+            if self._cpu is not None:
+                both.callback(self._cpu.close)
+            if self._gpu is not None:
+                both.callback(self._gpu.close)

@@ -1,0 +1,338 @@
+"""GpuCrew: makes the images of planned batches on a GPU, ahead of whoever collects them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import LoaderClosedError
+from gpubeton.format import ImageMode
+from gpubeton.gpu.augment import Augmenter, most_taps
+from gpubeton.gpu.equipment import Equipment
+from gpubeton.gpu.feeder import Feeder
+from gpubeton.gpu.host import Host, LevelsCrew
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.placement import place
+from gpubeton.gpu.work import Work, shared_sources
+from gpubeton.plan.image_job import BadImage, ImageJob
+from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
+from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class GpuCrew:
+    """Makes the images of batches on a GPU; batches go in and come out in order.
+
+    The way of a batch: its slot's memory is free, because the host has waited for whoever used it last. Sentinels are
+    written into the arena, and waited for. Compressed bytes are copied to pinned memory, micro-batch by micro-batch,
+    and given to the decoders; crops of raw-stored images are copied to the device. The kernels wait, on the device, for
+    all of that, write the batch, and say which sentinels are still there. `collect` waits on the host; what was not
+    decoded is decoded again, image by image, and then by the CPU.
+
+    Parameters
+    ----------
+    equipment : Equipment
+        The GPU's lanes, queues and memory; returned by `close`.
+    programs : sequence of ImageProgram
+        What is made, at least one.
+    host : Host
+        What the CPU does.
+    options : GpuOptions
+        How to decode.
+    give_back : callable
+        Called with the equipment when it is no longer used.
+    """
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        programs: Sequence[ImageProgram],
+        host: Host,
+        options: GpuOptions,
+        give_back: Callable[[Equipment], None],
+    ) -> None:
+        self._equipment = equipment
+        self._device = equipment.device
+        self._programs = list(programs)
+        self._levels_programs = [
+            replace(program, table=None, mean_std=None, dtype="uint8", device="cpu") for program in programs
+        ]
+        self._host = host
+        self._raw = raw_lane(options.raw, host.num_workers)
+        self._give_back = give_back
+        self._levels_crew: LevelsCrew | None = None
+        self._submitted = 0
+        self._works: deque[Work] = deque()
+        self._is_closed = False
+        with self._device.active():
+            self._augmenter = Augmenter(self._device, programs, equipment.streams.plant)
+            self._handed_out = self._device.make_event()
+        self._feeder = Feeder(equipment, self._augmenter, host, self)
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def take(self, program: int, count: int) -> Any:
+        """Make a tensor for a batch.
+
+        Parameters
+        ----------
+        program : int
+            Number of the program.
+        count : int
+            Images.
+
+        Returns
+        -------
+        torch.Tensor, shape (count, height, width, 3)
+            On the device, not initialised; for use on the stream of tails, and behind what is there now.
+        """
+        own = self._programs[program]
+        with self._device.active():
+            return self._device.empty((count, own.height, own.width, 3), own.dtype, self._equipment.streams.tail)
+
+    def submit(self, jobs: Sequence[ImageJob]) -> None:
+        """Begin a batch: a job for each program. Never waits.
+
+        Parameters
+        ----------
+        jobs : sequence of ImageJob
+            All of the same length; `ImageJob.out` is what `take` gave.
+
+        Raises
+        ------
+        RuntimeError
+            If all slots are in use: collect first.
+        LoaderClosedError
+            If the crew is closed.
+        """
+        if self._is_closed:
+            raise LoaderClosedError("the loader was closed while a batch was being made")
+        slots = self._equipment.slots
+        if len(self._works) == len(slots):
+            raise RuntimeError(f"all {len(slots)} batches are in flight")
+        with self._device.active():
+            work = self._plan(jobs, self._submitted % len(slots))
+            # The memory of a batch may have been somebody's before, whose work on the stream of tails is not done.
+            self._handed_out.record(self._equipment.streams.tail)
+            self._equipment.streams.augment.wait(self._handed_out)
+            if work.sends_levels:
+                self._make_levels(work)
+        self._submitted += 1
+        self._works.append(work)
+        self._feeder.put(work)
+
+    def collect(self) -> list[BadImage]:
+        """Wait for the oldest batch.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made; all else of the batch is complete.
+        """
+        if not self._works:
+            raise RuntimeError("no batch is in flight")
+        work = self._works[0]
+        work.is_issued.wait()
+        if work.error is not None:
+            raise work.error
+        with self._device.active():
+            # Not only for the images: the slot's memory is written to again by whoever comes next, the JPEG engines
+            # without regard to any stream.
+            work.slot.done.synchronize()
+            bad = [*work.bad, *self._repair(work)]
+        self._works.popleft()
+        return bad
+
+    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
+        """Carry one job out in the caller's thread, image by image.
+
+        Parameters
+        ----------
+        program : int
+            Number of the program.
+        job : ImageJob
+            The images.
+
+        Returns
+        -------
+        list of BadImage
+            What could not be made.
+        """
+        bad = []
+        with self._device.active():
+            for row in range(len(job.address)):
+                one = job.rows(np.array([row]), job.out[row : row + 1])
+                bad += [replace(found, row=row) for found in self._make_one([program], [one])]
+        return bad
+
+    def close(self) -> None:
+        """End the thread and give the equipment back, when nothing is under way. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with ExitStack() as last:
+            if self._levels_crew is not None:
+                last.callback(self._levels_crew.close)
+            last.enter_context(self._device.active())
+            last.callback(self._augmenter.free)
+            self._feeder.close()
+            self._works.clear()
+            # Equipment with an error in one of its streams is given up: this raises then.
+            self._equipment.settle()
+            self._give_back(self._equipment)
+
+    # --- tails --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def tail(self) -> Iterator[None]:
+        """Let torch work on the stream of tails for a while, where finished batches are ready."""
+        with self._device.active(), self._device.using(self._equipment.streams.tail):
+            yield
+
+    def fetch(self, tensor: Any) -> Any:
+        """Copy a tensor of the device to the host; waits."""
+        return self._device.fetch(tensor, self._equipment.streams.tail)
+
+    def arrival(self, tensors: Sequence[Any]) -> Callable[[], None]:
+        """Mark what is on the stream of tails now.
+
+        Parameters
+        ----------
+        tensors : sequence of torch.Tensor
+            What is handed over.
+
+        Returns
+        -------
+        callable
+            Called in the consumer's thread, lets its current stream wait for that mark.
+        """
+        ready = self._device.make_event()
+        ready.record(self._equipment.streams.tail)
+        device = self._device
+
+        def arrive() -> None:
+            with device.active():
+                device.hand_over(tensors, ready)
+
+        return arrive
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _plan(self, jobs: Sequence[ImageJob], number: int) -> Work:
+        """Decide where everything goes, have the memory for it, and describe it to the kernels."""
+        slot = self._equipment.slots[number]
+        sources = shared_sources(jobs)
+        lanes, samplings = zip(*(self._survey(job) for job in jobs), strict=True)
+        placement = place(self._programs, jobs, sources, lanes, samplings)
+        arena = slot.arena.reserve(placement.arena_nbytes).address
+        slot.staging.reserve(placement.staging_nbytes)
+        slot.taps.reserve(
+            max(
+                self._augmenter.taps_nbytes(program, len(job.address), most_taps(job.draws, self._programs[program]))
+                for program, job in enumerate(jobs)
+            )
+        )
+        sends_levels = any(one.is_finished for one in placement.sent)
+        work = Work(slot, jobs, sources, placement, self._equipment.next_nonce(), sends_levels)
+        work.describe(self._programs, arena)
+        return work
+
+    def _survey(self, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+        """Choose a lane for each image of a job; tell how its chroma is sampled."""
+        survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
+        is_jpeg = job.mode == ImageMode.JPG
+        if is_jpeg.all():
+            self._host.survey(job.address, job.size, survey)
+        elif is_jpeg.any():
+            found = survey[is_jpeg]
+            self._host.survey(job.address[is_jpeg], job.size[is_jpeg], found)
+            survey[is_jpeg] = found
+        lanes = choose_lanes(
+            job.mode, job.size, job.height, job.width, survey, available=self._equipment.lanes.keys(), raw=self._raw
+        )
+        if self._equipment.left_to_the_cpu:
+            refused = [_identity(job, row) in self._equipment.left_to_the_cpu for row in range(len(lanes))]
+            lanes[refused] = Lane.CPU
+        return lanes, survey[:, SAMPLING]
+
+    def _make_levels(self, work: Work) -> None:
+        """Let the CPU's workers make their images of a batch, right into the staging memory."""
+        array = work.slot.staging.reserve(0).array
+        jobs = []
+        for number, (program, job) in enumerate(zip(self._programs, work.jobs, strict=True)):
+            rows, start = np.zeros(0, np.intp), 0
+            for one in work.placement.sent:
+                if one.program == number and one.is_finished:
+                    rows, start = one.rows, one.staged
+            shape = (len(rows), program.height, program.width, 3)
+            out = array[start : start + int(np.prod(shape))].reshape(shape)
+            jobs.append(job.rows(rows, out))
+        self._workers().submit(jobs)
+
+    def collect_levels(self, work: Work) -> list[BadImage]:
+        """Wait for the images that the CPU's workers make of a batch.
+
+        Parameters
+        ----------
+        work : Work
+            The batch.
+
+        Returns
+        -------
+        list of BadImage
+            Those that cannot be made, with their rows in the batch.
+        """
+        rows = {one.program: one.rows for one in work.placement.sent if one.is_finished}
+        return [replace(bad, row=int(rows[bad.program][bad.row])) for bad in self._workers().collect()]
+
+    def _workers(self) -> LevelsCrew:
+        if self._levels_crew is None:
+            self._levels_crew = self._host.make_crew(self._levels_programs)
+        return self._levels_crew
+
+    def _repair(self, work: Work) -> list[BadImage]:
+        """Make the images that nvJPEG did not decode with the others."""
+        bad = []
+        for source, row in sorted(work.missing):
+            programs = [number for number, own in enumerate(work.sources) if own == source]
+            jobs = [work.jobs[number] for number in programs]
+            place_of = np.array([row])
+            ones = [job.rows(place_of, job.out[row : row + 1]) for job in jobs]
+            bad += [replace(found, row=row) for found in self._make_one(programs, ones)]
+        return bad
+
+    def _make_one(self, programs: Sequence[int], jobs: Sequence[ImageJob]) -> list[BadImage]:
+        """Make one stored image for some programs: by its own lane, by nvJPEG's other one, or by the CPU."""
+        equipment, single, job = self._equipment, self._equipment.single, jobs[0]
+        chosen = Lane(self._survey(job)[0][0])
+        if chosen in equipment.lanes:
+            own = [(number, self._programs[number]) for number in programs]
+            for lane in dict.fromkeys([chosen, Lane.HYBRID]):
+                decoder = equipment.lanes.get(lane)
+                if decoder is not None and not single.decode(
+                    decoder, own, jobs, self._augmenter, equipment.next_nonce()
+                ):
+                    return []
+            equipment.left_to_the_cpu.add(_identity(job, 0))
+        bad: list[BadImage] = []
+        for number, one in zip(programs, jobs, strict=True):
+            program = self._programs[number]
+            levels = np.empty((1, program.height, program.width, 3), np.uint8)
+            found = self._workers().decode(number, replace(one, out=levels))
+            bad += found
+            if not found:
+                single.finish(number, program, one, levels, self._augmenter)
+        return bad
+
+
+def _identity(job: ImageJob, row: int) -> tuple[str, int]:
+    """Name a stored image: its field, and its sample or where it lies."""
+    return job.source, int(job.address[row] if job.samples is None else job.samples[row])

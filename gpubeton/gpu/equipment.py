@@ -1,0 +1,105 @@
+"""Equipment: what one epoch at a time uses on the GPU. Making it takes long, so it is kept for the next epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpubeton.gpu.decode_lane import DecodeLane
+from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.single import Single
+from gpubeton.gpu.slot import Slot
+from gpubeton.plan.lanes import Lane
+
+
+class Streams:
+    """The queues of one epoch.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+
+    Attributes
+    ----------
+    plant : Stream
+        Descriptions and sentinels: the host waits for it before it calls the JPEG engines, so nothing else is in it.
+    send : Stream
+        Pixels on their way to the device.
+    augment : Stream
+        The kernels, batch after batch.
+    tail : Stream
+        What follows on finished batches, and torch's memory for them.
+    repair : Stream
+        Images that are made one by one.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.plant: Stream = device.make_stream()
+        self.send: Stream = device.make_stream()
+        self.augment: Stream = device.make_stream()
+        self.tail: Stream = device.make_stream()
+        self.repair: Stream = device.make_stream()
+
+    def synchronize(self) -> None:
+        """Wait until all are empty."""
+        for stream in (self.plant, self.send, self.augment, self.tail, self.repair):
+            stream.synchronize()
+
+
+@dataclass(eq=False)
+class Equipment:
+    """What one epoch at a time uses on the GPU.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU.
+    lanes : mapping of Lane to DecodeLane
+        The ways to decode JPEGs that it has.
+    slots : list of Slot
+        Memory for the batches under way.
+    streams : Streams
+        Its queues.
+    single : Single
+        Makes images one by one.
+    is_deterministic : bool
+        Whether the lane of an image depends on nothing else.
+
+    Attributes
+    ----------
+    nonce : int
+        Number of the sentinels that were made.
+    left_to_the_cpu : set of (str, int)
+        Stored images that no lane could decode, by field and sample: they are not tried again.
+    """
+
+    device: Device
+    lanes: Mapping[Lane, DecodeLane]
+    slots: list[Slot]
+    streams: Streams
+    single: Single
+    is_deterministic: bool
+    nonce: int = 0
+    left_to_the_cpu: set[tuple[str, int]] = field(default_factory=set)
+
+    def next_nonce(self) -> int:
+        """Give a number that no batch has had for a long time."""
+        self.nonce = (self.nonce + 1) & 0xFFFFFFFF
+        return self.nonce
+
+    def settle(self) -> None:
+        """Wait until nothing is under way."""
+        for lane in self.lanes.values():
+            lane.settle()
+        self.streams.synchronize()
+
+    def close(self) -> None:
+        """Free everything, when nothing is under way any more."""
+        with self.device.active():
+            self.settle()
+            for lane in self.lanes.values():
+                lane.close()
+            for slot in self.slots:
+                slot.free()
+            self.single.free()

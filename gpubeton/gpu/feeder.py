@@ -1,0 +1,190 @@
+"""Feeder: the thread that puts batches into the GPU's queues, one after another."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import LoaderClosedError
+from gpubeton.gpu.augment import Augmenter
+from gpubeton.gpu.decode_lane import Piece
+from gpubeton.gpu.equipment import Equipment
+from gpubeton.gpu.host import Host
+from gpubeton.gpu.placement import Decoded, Sent
+from gpubeton.gpu.split import Split
+from gpubeton.gpu.work import Work
+from gpubeton.plan.image_job import BadImage
+from gpubeton.plan.lanes import Lane, cut
+
+
+class Levels(Protocol):
+    """Where the images come from that workers of the CPU make."""
+
+    def collect_levels(self, work: Work) -> list[BadImage]:
+        """Wait for those of a batch; return those that cannot be made."""
+        ...
+
+
+class Feeder:
+    """The thread that puts batches into the GPU's queues, one after another.
+
+    It waits for decoders that have enough to do, so that whoever submits batches need not.
+
+    Parameters
+    ----------
+    equipment : Equipment
+        The GPU's lanes and queues.
+    augmenter : Augmenter
+        Launches the kernels.
+    host : Host
+        Copies bytes.
+    levels : Levels
+        Gives the images that the CPU makes.
+    """
+
+    def __init__(self, equipment: Equipment, augmenter: Augmenter, host: Host, levels: Levels) -> None:
+        self._equipment = equipment
+        self._device = equipment.device
+        self._augmenter = augmenter
+        self._host = host
+        self._levels = levels
+        self._planted = self._device.make_event()
+        self._sent = self._device.make_event()
+        shared = [lane for lane in (Lane.HARDWARE, Lane.SM) if lane in equipment.lanes]
+        self._split = Split(shared)
+        self._shares = len(shared) > 1 and not equipment.is_deterministic
+        self._works: SimpleQueue[Work | None] = SimpleQueue()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name="gpubeton-feeder", daemon=True)
+        self._thread.start()
+
+    def put(self, work: Work) -> None:
+        """Take a batch; returns at once.
+
+        Parameters
+        ----------
+        work : Work
+            The batch; `Work.is_issued` is set when the GPU has all of it.
+        """
+        self._works.put(work)
+
+    def close(self) -> None:
+        """End the thread; batches that it has not begun get a LoaderClosedError."""
+        self._is_closed = True
+        self._works.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _serve(self) -> None:
+        """Body of the thread."""
+        failure: BaseException | None = None
+        while (work := self._works.get()) is not None:
+            if self._is_closed:
+                failure = failure or LoaderClosedError("the loader was closed while a batch was being made")
+            if failure is None:
+                try:
+                    with self._device.active():
+                        self._issue(work)
+                except BaseException as error:  # noqa: BLE001 - the user's loop must learn of it, whatever it is
+                    failure = error
+            work.error = failure
+            work.is_issued.set()
+
+    def _issue(self, work: Work) -> None:
+        """Put one batch into the queues."""
+        streams, slot = self._equipment.streams, work.slot
+        slot.table.send(streams.plant)
+        for own in work.placement.decoded:
+            images = work.images[own.program]
+            self._augmenter.plant(images.pictures, images.count, work.nonce, streams.plant)
+        self._planted.record(streams.plant)
+        # The engines of Hopper write when they are called. Only if the host itself has seen the sentinels in place can
+        # they not come later, over the image.
+        self._planted.synchronize()
+        arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
+        for one in work.placement.sent:
+            if not one.is_finished:
+                self._pack_crops(work, one, staging)
+                self._send(one, arena, staging)
+        for own in work.placement.decoded:
+            self._decode(work, own, arena, staging)
+        if work.sends_levels:
+            work.bad += self._levels.collect_levels(work)
+            for one in work.placement.sent:
+                if one.is_finished:
+                    self._send(one, arena, staging)
+        self._sent.record(streams.send)
+        streams.augment.wait(self._sent)
+        taps = slot.taps.reserve(0).address
+        for number, images in enumerate(work.images):
+            self._augmenter.augment(number, images, taps, streams.augment)
+            work.status.append(slot.table.bring_back(3 * number + 2, streams.augment).view(np.int32))
+        slot.done.record(streams.augment)
+
+    def _pack_crops(self, work: Work, one: Sent, staging: int) -> None:
+        job, rows = work.jobs[one.program], one.rows
+        target = one.within + np.uint64(staging + one.staged)
+        self._host.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target)
+
+    def _send(self, one: Sent, arena: int, staging: int) -> None:
+        self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._equipment.streams.send)
+
+    def _decode(self, work: Work, own: Decoded, arena: int, staging: int) -> None:
+        """Give the images of one field to the decoders."""
+        job, rows = work.jobs[own.program], own.rows
+        piece = Piece(
+            address=own.staged + np.uint64(staging),
+            size=job.size[rows],
+            target=own.offset + np.uint64(arena),
+            pitch=own.pitch,
+            height=job.height[rows],
+            width=job.width[rows],
+        )
+        source = job.address[rows]
+        for lane in (Lane.HARDWARE, Lane.SM, Lane.HYBRID):
+            places = np.flatnonzero(own.lanes == lane)
+            if len(places) == 0:
+                continue
+            if self._shares and lane is Lane.HARDWARE:
+                self._decode_shared(work, own, piece, source, places)
+                continue
+            for part in cut(len(places), self._equipment.lanes[lane].most):
+                self._begin(work, own, piece, source, places[part], lane)
+
+    def _decode_shared(
+        self, work: Work, own: Decoded, piece: Piece, source: NDArray[np.uint64], places: NDArray[np.intp]
+    ) -> None:
+        """Let engines and processors share images, by how long each has to do."""
+        size = piece.size.astype(np.int64)
+        while len(places):
+            parts: dict[Lane, int] = {}
+            for lane in (Lane.HARDWARE, Lane.SM):
+                if lane is Lane.HARDWARE or len(places) >= self._equipment.lanes[lane].least:
+                    parts[lane] = min(len(places), self._equipment.lanes[lane].most)
+            chosen = self._split.choose({lane: int(size[places[:count]].sum()) for lane, count in parts.items()})
+            now, places = places[: parts[chosen]], places[parts[chosen] :]
+            self._begin(work, own, piece, source, now, chosen)
+
+    def _begin(
+        self,
+        work: Work,
+        own: Decoded,
+        piece: Piece,
+        source: NDArray[np.uint64],
+        places: NDArray[np.intp],
+        lane: Lane,
+    ) -> None:
+        """Copy the bytes of some images to where the decoder reads them, and begin to decode."""
+        part = piece.part(places)
+        self._host.pack_regions(source[places], part.size, part.address)
+        begun = self._equipment.lanes[lane].begin(part)
+        for place, reason in begun.failed.items():
+            work.refused[own.program, int(own.rows[places[place]])] = reason
+        if begun.event is not None:
+            self._equipment.streams.augment.wait(begun.event)
+            if self._shares and lane is not Lane.HYBRID:
+                self._split.begun(lane, int(part.size.sum()), begun.event)

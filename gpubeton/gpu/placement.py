@@ -1,0 +1,260 @@
+"""Placement: where the images of a batch will lie in staging memory and on the device; decides, and does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.gpu.arena import lay_out, round_up
+from gpubeton.gpu.pictures import PICTURE
+from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.lanes import Lane
+from gpubeton.plan.program import ImageProgram
+
+# What nvJPEG reads starts at a multiple of this.
+_STAGING_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Images of one field that nvJPEG decodes, for all the outputs that are made of it.
+
+    Parameters
+    ----------
+    program : int
+        The first output that is made of them.
+    rows : ndarray of intp, shape (M,)
+        Which images of the batch: those of one lane and one chroma sampling together, the largest first, so that the
+        images of one call are alike.
+    lanes : ndarray of int8, shape (M,)
+        How each is decoded.
+    offset : ndarray of uint64, shape (M,)
+        First byte of each in the arena.
+    pitch : ndarray of int32, shape (M,)
+        Bytes from one row of pixels to the next.
+    staged : ndarray of uint64, shape (M,)
+        First byte of each one's compressed bytes in the staging memory.
+    """
+
+    program: int
+    rows: NDArray[np.intp]
+    lanes: NDArray[np.int8]
+    offset: NDArray[np.uint64]
+    pitch: NDArray[np.int32]
+    staged: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """Images of one output that are sent to the device as pixels, in one copy.
+
+    Parameters
+    ----------
+    program : int
+        Which output.
+    rows : ndarray of intp, shape (M,)
+        Which images of the batch.
+    height, width : ndarray of int32, shape (M,)
+        Sizes of what is sent.
+    within : ndarray of uint64, shape (M,)
+        First byte of each within the copy.
+    nbytes : int
+        Bytes of the copy.
+    offset : int
+        Where it begins in the arena.
+    staged : int
+        Where it begins in the staging memory.
+    is_finished : bool
+        Whether they have their final size, and paints, already (made by the CPU); otherwise they are crops.
+    """
+
+    program: int
+    rows: NDArray[np.intp]
+    height: NDArray[np.int32]
+    width: NDArray[np.int32]
+    within: NDArray[np.uint64]
+    nbytes: int
+    offset: int
+    staged: int
+    is_finished: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where everything of a batch will lie.
+
+    Parameters
+    ----------
+    lanes : list of ndarray of int8, shape (N,)
+        For each output, how each image is decoded.
+    decoded : list of Decoded
+        Images that nvJPEG decodes.
+    sent : list of Sent
+        Images that are sent as pixels.
+    arena_nbytes, staging_nbytes : int
+        Memory that is needed.
+    """
+
+    lanes: list[NDArray[np.int8]]
+    decoded: list[Decoded]
+    sent: list[Sent]
+    arena_nbytes: int
+    staging_nbytes: int
+
+    def pictures(self, program: int, job: ImageJob, sources: Sequence[int], arena: int) -> NDArray[np.void]:
+        """Describe the images of one output for the kernels.
+
+        Parameters
+        ----------
+        program : int
+            Which output.
+        job : ImageJob
+            Its images.
+        sources : sequence of int
+            For each output the first one with the same stored images.
+        arena : int
+            Address of the arena.
+
+        Returns
+        -------
+        ndarray of PICTURE, shape (N,)
+            In the batch's order.
+        """
+        pictures = np.zeros(len(job.address), PICTURE)
+        pictures["row"] = np.arange(len(pictures))
+        for own in self.decoded:
+            if own.program == sources[program]:
+                rows = own.rows
+                pictures["address"][rows] = own.offset + np.uint64(arena)
+                pictures["pitch"][rows] = own.pitch
+                pictures["height"][rows], pictures["width"][rows] = job.height[rows], job.width[rows]
+                pictures["is_guarded"][rows] = 1
+        for one in self.sent:
+            if one.program == program:
+                rows = one.rows
+                pictures["address"][rows] = one.within + np.uint64(arena + one.offset)
+                pictures["pitch"][rows] = 3 * one.width
+                pictures["height"][rows], pictures["width"][rows] = one.height, one.width
+        return pictures
+
+    def draws(self, program: int, job: ImageJob) -> NDArray[np.int32]:
+        """Give the draws of one output, changed where a crop, or the finished image, is all that is sent.
+
+        Parameters
+        ----------
+        program : int
+            Which output.
+        job : ImageJob
+            Its images.
+
+        Returns
+        -------
+        ndarray of int32, shape (N, columns)
+            See `gpubeton.plan.draws`.
+        """
+        draws = job.draws
+        for one in self.sent:
+            if one.program == program and len(one.rows):
+                draws = draws.copy() if draws is job.draws else draws
+                draws[one.rows, TOP] = draws[one.rows, LEFT] = 0
+                if one.is_finished:
+                    draws[one.rows, HEIGHT], draws[one.rows, WIDTH] = one.height, one.width
+                    for column in (FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS):
+                        draws[one.rows, column] = 0
+        return np.ascontiguousarray(draws, np.int32)
+
+
+def place(
+    programs: Sequence[ImageProgram],
+    jobs: Sequence[ImageJob],
+    sources: Sequence[int],
+    lanes: Sequence[NDArray[np.int8]],
+    samplings: Sequence[NDArray[np.int32]],
+) -> Placement:
+    """Decide where everything of a batch will lie.
+
+    Parameters
+    ----------
+    programs : sequence of ImageProgram
+        The outputs.
+    jobs : sequence of ImageJob
+        Their images.
+    sources : sequence of int
+        For each output the first one with the same stored images; these are decoded once.
+    lanes : sequence of ndarray of int8, shape (N,)
+        For each output, how each image is decoded.
+    samplings : sequence of ndarray of int32, shape (N,)
+        For each output, how the chroma of each image is sampled.
+
+    Returns
+    -------
+    Placement
+        Offsets from the beginnings of arena and staging memory.
+    """
+    decoded: list[Decoded] = []
+    sent: list[Sent] = []
+    arena = staging = 0
+    for number, (program, job) in enumerate(zip(programs, jobs, strict=True)):
+        own = lanes[number]
+        if sources[number] == number:
+            one = _place_decoded(number, job, own, samplings[number], arena, staging)
+            decoded.append(one.decoded)
+            arena, staging = one.arena, one.staging
+        for lane in (Lane.BYTES, Lane.CPU):
+            rows = np.flatnonzero(own == lane)
+            if len(rows) == 0:
+                continue
+            is_finished = lane is Lane.CPU
+            height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[rows, HEIGHT]
+            width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[rows, WIDTH]
+            layout = lay_out(height, width, is_tight=True)
+            sent.append(Sent(number, rows, height, width, layout.offset, layout.nbytes, arena, staging, is_finished))
+            arena += layout.nbytes
+            staging += layout.nbytes
+    return Placement(list(lanes), decoded, sent, max(arena, 1), max(staging, 1))
+
+
+class _Placed(NamedTuple):
+    decoded: Decoded
+    arena: int
+    staging: int
+
+
+def _place_decoded(
+    number: int, job: ImageJob, lanes: NDArray[np.int8], sampling: NDArray[np.int32], arena: int, staging: int
+) -> _Placed:
+    """Place what nvJPEG decodes behind `arena` and `staging`; return that and the new ends of both."""
+    rows = np.flatnonzero(lanes <= Lane.HYBRID)
+    size = job.size[rows].astype(np.int64)
+    rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
+    layout = lay_out(job.height[rows], job.width[rows], start=arena)
+    size = -(-job.size[rows].astype(np.int64) // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT
+    stop = staging + np.cumsum(size)
+    staged = (stop - size).astype(np.uint64)
+    decoded = Decoded(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
+    return _Placed(decoded, layout.nbytes, round_up(int(stop[-1])) if len(rows) else staging)
+
+
+def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDArray[np.int32]:
+    """Give the draws of one image that is copied as it is.
+
+    Parameters
+    ----------
+    height, width : int
+        Its size in pixels.
+    columns : int
+        Numbers in a row of draws.
+
+    Returns
+    -------
+    ndarray of int32, shape (1, columns)
+        A crop of everything.
+    """
+    draws = np.zeros((1, columns), np.int32)
+    draws[0, HEIGHT], draws[0, WIDTH] = height, width
+    return draws

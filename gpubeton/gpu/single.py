@@ -1,0 +1,167 @@
+"""Single: makes images one by one, in the caller's thread: those that the lanes failed on, and replacements."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.gpu.arena import lay_out
+from gpubeton.gpu.augment import Augmenter, Images, most_taps
+from gpubeton.gpu.decode_lane import DecodeLane, Piece
+from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.pictures import PICTURE
+from gpubeton.gpu.placement import identity_draws
+from gpubeton.gpu.slot import Slot
+from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.program import ImageProgram
+
+
+class Single:
+    """Makes images one by one, each waited for.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    stream : Stream
+        For its kernels and copies.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device = device
+        self._stream = stream
+        self._slot = Slot(device)
+
+    def decode(
+        self,
+        lane: DecodeLane,
+        programs: Sequence[tuple[int, ImageProgram]],
+        jobs: Sequence[ImageJob],
+        augmenter: Augmenter,
+        nonce: int,
+    ) -> str | None:
+        """Decode a JPEG on a lane, and make the images of all programs of it.
+
+        Parameters
+        ----------
+        lane : DecodeLane
+            Who decodes.
+        programs : sequence of (int, ImageProgram)
+            Numbers and programs.
+        jobs : sequence of ImageJob
+            For each, a job of this one image.
+        augmenter : Augmenter
+            Launches the kernels.
+        nonce : int
+            For the sentinel.
+
+        Returns
+        -------
+        str or None
+            Why it could not be decoded; None if all is well.
+        """
+        job = jobs[0]
+        layout = lay_out(job.height, job.width)
+        staging = self._slot.staging.reserve(int(job.size[0]))
+        arena = self._slot.arena.reserve(layout.nbytes).address
+        staging.array[: int(job.size[0])] = _bytes_at(job)
+        picture = _picture(arena, int(layout.pitch[0]), int(job.height[0]), int(job.width[0]), is_guarded=True)
+        images = self._describe(picture, programs, jobs, [own.draws for own in jobs], nonce)
+        augmenter.plant(images[0].pictures, 1, nonce, self._stream)
+        # As for batches: whoever decodes writes when called, and the sentinel must not come after it.
+        self._stream.synchronize()
+        piece = Piece(
+            np.array([staging.address], np.uint64), job.size, layout.offset + np.uint64(arena), layout.pitch,
+            job.height, job.width,
+        )  # fmt: skip
+        event, failed = lane.begin(piece)
+        if event is not None:
+            event.synchronize()
+        if failed:
+            return failed[0]
+        status = self._augment(programs, images, augmenter)
+        return "the decoder reported success, and wrote nothing" if any(status) else None
+
+    def finish(
+        self, number: int, program: ImageProgram, job: ImageJob, levels: NDArray[np.uint8], augmenter: Augmenter
+    ) -> None:
+        """Send an image that the CPU has made to the device, and do the rest there.
+
+        Parameters
+        ----------
+        number, program : int and ImageProgram
+            The program.
+        job : ImageJob
+            A job of this one image.
+        levels : ndarray of uint8, shape (1, height, width, 3)
+            What the CPU has made of it.
+        augmenter : Augmenter
+            Launches the kernels.
+        """
+        staging = self._slot.staging.reserve(levels.nbytes)
+        arena = self._slot.arena.reserve(levels.nbytes).address
+        staging.array[: levels.nbytes] = levels.reshape(-1)
+        picture = _picture(arena, 3 * program.width, program.height, program.width, is_guarded=False)
+        draws = identity_draws(program.height, program.width, job.draws.shape[1])
+        images = self._describe(picture, [(number, program)], [job], [draws], 0)
+        self._device.copy(arena, staging.address, levels.nbytes, self._stream)
+        self._augment([(number, program)], images, augmenter)
+
+    def free(self) -> None:
+        """Free its memory; nothing may be under way."""
+        self._slot.free()
+
+    def _describe(
+        self,
+        picture: NDArray[np.void],
+        programs: Sequence[tuple[int, ImageProgram]],
+        jobs: Sequence[ImageJob],
+        draws: Sequence[NDArray[np.int32]],
+        nonce: int,
+    ) -> list[Images]:
+        arrays: list[NDArray[np.generic]] = [picture]
+        for own in draws:
+            arrays += [own, np.zeros(1, np.int32)]
+        places = self._slot.table.fill(arrays)
+        self._slot.table.send(self._stream)
+        return [
+            Images(
+                count=1,
+                pictures=places[0],
+                draws=places[1 + 2 * place],
+                columns=own.shape[1],
+                status=places[2 + 2 * place],
+                most_taps=most_taps(own, program),
+                out=job.out.data_ptr(),
+                nonce=nonce,
+            )
+            for place, ((_, program), job, own) in enumerate(zip(programs, jobs, draws, strict=True))
+        ]
+
+    def _augment(
+        self, programs: Sequence[tuple[int, ImageProgram]], images: Sequence[Images], augmenter: Augmenter
+    ) -> list[int]:
+        found = []
+        for place, ((number, _), own) in enumerate(zip(programs, images, strict=True)):
+            taps = self._slot.taps.reserve(augmenter.taps_nbytes(number, 1, own.most_taps)).address
+            augmenter.augment(number, own, taps, self._stream)
+            status = self._slot.table.bring_back(2 + 2 * place, self._stream)
+            self._stream.synchronize()
+            found.append(int(status.view(np.int32)[0]))
+        return found
+
+
+def _picture(address: int, pitch: int, height: int, width: int, *, is_guarded: bool) -> NDArray[np.void]:
+    picture = np.zeros(1, PICTURE)
+    picture["address"], picture["pitch"], picture["height"], picture["width"] = address, pitch, height, width
+    picture["is_guarded"] = is_guarded
+    return picture
+
+
+def _bytes_at(job: ImageJob) -> NDArray[np.uint8]:
+    """The stored bytes of a job's only image."""
+    size = int(job.size[0])
+    return np.frombuffer(ctypes.string_at(int(job.address[0]), size), np.uint8)

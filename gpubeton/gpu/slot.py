@@ -1,0 +1,120 @@
+"""Slot: the memory of one batch on its way through the GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.gpu.arena import round_up
+from gpubeton.gpu.block import Block
+from gpubeton.gpu.device import Device, Memory, PinnedMemory, Stream
+
+
+class Slot:
+    """The memory of one batch on its way through the GPU.
+
+    It may be used for another batch only after the **host** has waited for `done`: the JPEG engines of Hopper write
+    when they are called, so that no wait in a stream protects what is being read.
+
+    Parameters
+    ----------
+    device : Device
+        Whose memory.
+
+    Attributes
+    ----------
+    staging : Block of PinnedMemory
+        Compressed bytes and pixels on their way to the device.
+    arena : Block of Memory
+        Decoded images.
+    taps : Block of Memory
+        Weights of the resampling.
+    table : Table
+        What describes the batch to the kernels.
+    done : Event
+        Behind the last kernel that reads any of it.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.staging: Block[PinnedMemory] = Block(device.allocate_pinned)
+        self.arena: Block[Memory] = Block(device.allocate)
+        self.taps: Block[Memory] = Block(device.allocate)
+        self.table = Table(device)
+        self.done = device.make_event()
+
+    def free(self) -> None:
+        """Free the memory; nobody may be using it."""
+        for block in (self.staging, self.arena, self.taps):
+            block.free()
+        self.table.free()
+
+
+class Table:
+    """Arrays that are sent to the device in one copy, and brought back in another.
+
+    Parameters
+    ----------
+    device : Device
+        Where to.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._pinned: Block[PinnedMemory] = Block(device.allocate_pinned)
+        self._memory: Block[Memory] = Block(device.allocate)
+        self._places: list[tuple[int, NDArray[np.generic]]] = []
+        self._nbytes = 0
+
+    def fill(self, arrays: list[NDArray[np.generic]]) -> list[int]:
+        """Take arrays over.
+
+        Parameters
+        ----------
+        arrays : list of ndarray
+            Any arrays; copied.
+
+        Returns
+        -------
+        list of int
+            Where each will be on the device.
+        """
+        starts = np.cumsum([0, *(round_up(array.nbytes) for array in arrays)]).tolist()
+        self._nbytes = starts[-1]
+        pinned = self._pinned.reserve(self._nbytes).array
+        memory = self._memory.reserve(self._nbytes)
+        self._places = []
+        for start, array in zip(starts, arrays, strict=False):
+            place = pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+            place[...] = array
+            self._places.append((start, place))
+        return [memory.address + start for start in starts[:-1]]
+
+    def send(self, stream: Stream) -> None:
+        """Copy everything to the device, in the stream's order."""
+        self._device.copy(self._memory.reserve(0).address, self._pinned.reserve(0).address, self._nbytes, stream)
+
+    def bring_back(self, number: int, stream: Stream) -> NDArray[np.generic]:
+        """Copy one array back, in the stream's order.
+
+        Parameters
+        ----------
+        number : int
+            Which of those that were filled in.
+        stream : Stream
+            When.
+
+        Returns
+        -------
+        ndarray
+            To be read when the stream is done.
+        """
+        start, place = self._places[number]
+        self._device.copy(
+            self._pinned.reserve(0).address + start, self._memory.reserve(0).address + start, place.nbytes, stream
+        )
+        return place
+
+    def free(self) -> None:
+        """Free the memory; nobody may be using it."""
+        self._pinned.free()
+        self._memory.free()

@@ -1,0 +1,118 @@
+"""Work: one batch on its way through the GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.gpu.augment import Images, most_taps
+from gpubeton.gpu.placement import Placement
+from gpubeton.gpu.slot import Slot
+from gpubeton.plan.image_job import BadImage, ImageJob
+from gpubeton.plan.program import ImageProgram
+
+
+@dataclass(eq=False)
+class Work:
+    """One batch on its way through the GPU.
+
+    Parameters
+    ----------
+    slot : Slot
+        Its memory.
+    jobs : sequence of ImageJob
+        A job for each program.
+    sources : sequence of int
+        For each program the first one with the same stored images.
+    placement : Placement
+        Where everything lies in the slot.
+    nonce : int
+        What its sentinels are made of.
+    sends_levels : bool
+        Whether workers of the CPU make some of its images.
+
+    Attributes
+    ----------
+    images : list of Images
+        Its images as the kernels find them.
+    refused : dict of (int, int) to str
+        Images that a decoder refused: the first program with these stored images, the row, and why.
+    bad : list of BadImage
+        Images that cannot be made.
+    error : BaseException or None
+        What went wrong with the batch as a whole.
+    is_issued : threading.Event
+        Set when all of it is in the streams' queues, or something went wrong.
+    """
+
+    slot: Slot
+    jobs: Sequence[ImageJob]
+    sources: Sequence[int]
+    placement: Placement
+    nonce: int
+    sends_levels: bool
+    images: list[Images] = field(default_factory=list)
+    status: list[NDArray[np.int32]] = field(default_factory=list)
+    refused: dict[tuple[int, int], str] = field(default_factory=dict)
+    bad: list[BadImage] = field(default_factory=list)
+    error: BaseException | None = None
+    is_issued: threading.Event = field(default_factory=threading.Event)
+
+    def describe(self, programs: Sequence[ImageProgram], arena: int) -> None:
+        """Write down for the kernels what is to be done, in the slot's table.
+
+        Parameters
+        ----------
+        programs : sequence of ImageProgram
+            The programs.
+        arena : int
+            Address of the slot's arena.
+        """
+        arrays: list[NDArray[np.generic]] = []
+        for number, job in enumerate(self.jobs):
+            arrays.append(self.placement.pictures(number, job, self.sources, arena))
+            arrays.append(self.placement.draws(number, job))
+            arrays.append(np.zeros(len(job.address), np.int32))
+        places = self.slot.table.fill(arrays)
+        self.images = [
+            Images(
+                count=len(job.address),
+                pictures=places[3 * number],
+                draws=places[3 * number + 1],
+                columns=job.draws.shape[1],
+                status=places[3 * number + 2],
+                most_taps=most_taps(job.draws, programs[number]),
+                out=job.out.data_ptr(),
+                nonce=self.nonce,
+            )
+            for number, job in enumerate(self.jobs)
+        ]
+
+    @property
+    def missing(self) -> set[tuple[int, int]]:
+        """Images that nvJPEG did not decode: the first program with these stored images, and the row."""
+        found = set(self.refused)
+        for number, status in enumerate(self.status):
+            found.update((self.sources[number], row) for row in np.flatnonzero(status).tolist())
+        return found
+
+
+def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:
+    """Find jobs that are made of the same stored images.
+
+    Parameters
+    ----------
+    jobs : sequence of ImageJob
+        The jobs of a batch.
+
+    Returns
+    -------
+    list of int
+        For each the first job with the same source; itself if the source has no name.
+    """
+    first: dict[str, int] = {}
+    return [number if not job.source else first.setdefault(job.source, number) for number, job in enumerate(jobs)]
