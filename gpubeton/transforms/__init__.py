@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from gpubeton.transforms.brightness import RandomBrightness
+from gpubeton.transforms.colour_jitter import ColorJitter
 from gpubeton.transforms.common import Squeeze
+from gpubeton.transforms.contrast import RandomContrast
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.grayscale import RandomGrayscale
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
+from gpubeton.transforms.saturation import RandomSaturation
 from gpubeton.transforms.translate import RandomTranslate
 
 __all__ = [
+    "ColorJitter",
     "Convert",
     "Cutout",
     "ModuleWrapper",
     "NormalizeImage",
+    "RandomBrightness",
+    "RandomContrast",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomSaturation",
     "RandomTranslate",
     "Squeeze",
     "ToDevice",

@@ -1,0 +1,49 @@
+"""RandomSaturation: move pixels away from their gray value, or towards it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.colour import ColourTransform, checked_limits, checked_probability, draw_blend
+from gpubeton.transforms.colour_kinds import SATURATION
+
+
+class RandomSaturation(ColourTransform):
+    """Mix each pixel with its gray value, with a given probability for each image.
+
+    Parameters
+    ----------
+    magnitude : float
+        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255. With 0 an image is gray,
+        with 1 it stays as it is.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `magnitude` or `p` is out of its range.
+
+    Notes
+    -----
+    FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. The factors come from the
+    loader's seed (FFCV's do not), and are multiples of 2**-15.
+
+    Examples
+    --------
+    >>> image = np.array([[[[100, 150, 200]]]], "uint8")  # of gray value 140
+    >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
+    [120, 145, 170]
+    """
+
+    def __init__(self, magnitude: float, p: float = 0.5) -> None:
+        checked_limits("RandomSaturation", "magnitude", magnitude)
+        self.magnitude = float(magnitude)
+        self.p = checked_probability("RandomSaturation", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        limits = checked_limits("RandomSaturation", "magnitude", self.magnitude)
+        return draw_blend(SATURATION, uniform, limits, self.p)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import Compiler, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
+from tests.reference.colour import NEARLY, gray, step
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), np.uint8)
+IMAGES[4], IMAGES[5] = 255, 0
+IMAGES[3, :, :15] = IMAGES[3, :, :15, :1]  # half of it gray
+NHWC = State(True, "cpu", (20, 30, 3), np.dtype("uint8"))
+KINDS = [BRIGHTNESS, CONTRAST, SATURATION, HUE]
+BLENDS = [BRIGHTNESS, CONTRAST, SATURATION]
+ANY = RandomBrightness(0.5)
+OPERATIONS = [
+    RandomBrightness(0.5, p=1),
+    RandomContrast(0.5, p=1),
+    RandomSaturation(0.5, p=1),
+    RandomGrayscale(0.5),
+    ColorJitter(0.4, 0.4, 0.4, 0.1),
+]
+
+
+def numbers(seed=1):
+    """Random numbers of any amount, the same however many are asked for."""
+    return lambda count, _rows=None: np.random.default_rng(seed).random((20_000, 8))[:, :count]
+
+
+def applied(images, *row, layout="numpy"):
+    """The images after the same steps for each."""
+    steps = np.tile(np.array(row, np.int32), (len(images), 1))
+    return as_nhwc_array(ANY.apply(in_layout(images, layout), steps), layout)
+
+
+def every_colour():
+    """An image with each combination of every fifteenth level."""
+    level = np.arange(0, 256, 15, dtype=np.uint8)
+    return np.stack(np.meshgrid(level, level, level), axis=-1).reshape(1, 18, -1, 3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("factor", [0, 1, 9_999, ONE // 2, ONE - 1, ONE + 1, 50_000, 3 * ONE, 200 * ONE + 7])
+@pytest.mark.parametrize("kind", BLENDS)
+def test_a_blend_is_the_exact_one_rounded_down(kind, factor, layout):
+    found = applied(IMAGES, kind, factor, layout=layout)
+    for image, own in zip(IMAGES, found, strict=True):
+        exact = step(image, kind, factor / ONE)
+        # With a mean in float64 a sum that is a whole number may come out a little less than it.
+        assert (own <= exact + NEARLY).all()
+        assert (own > exact - 1 - NEARLY).all()
+
+
+@pytest.mark.parametrize("turn", [-ONE // 2, -9_999, -1, 1, 2_731, 5_461, 10_923, ONE // 2])
+def test_a_turn_of_the_hue_is_torchvisions(turn):
+    images = np.concatenate([every_colour().reshape(-1, 3), IMAGES.reshape(-1, 3)]).reshape(1, 1, -1, 3)
+    exact = step(images[0], HUE, turn / ONE)
+    # 0.999 / 255 is known to 2e-5 of itself, and 7 of 15 bits below a level are dropped first: see `_rounded`.
+    tolerance = 255 * 0.004 * 2e-5 + 2**-15 + 2**-8 * 0.004
+    for found in (applied(images, HUE, turn)[0], applied(images, HUE, turn, layout="nchw")[0]):
+        assert (found <= exact + tolerance).all()
+        assert (found > exact - 1 - tolerance).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_neutral_factor_leaves_every_level(kind):
+    images = np.random.default_rng(2).integers(0, 256, (2, 300, 300, 3), np.uint8)
+    pixel = np.array([[kind, NEUTRAL[kind], SATURATION, 0], [kind, NEUTRAL[kind], kind, NEUTRAL[kind]]], np.int32)
+    assert np.array_equal(ANY.apply(images.copy(), pixel)[1], images[1])
+    # The same where the work is not skipped, beside a step that does something.
+    alone, beside = [(BRIGHTNESS, ONE + 1, *own) for own in ((), (kind, NEUTRAL[kind]))]
+    assert np.array_equal(applied(images, *beside), applied(images, *alone))
+
+
+def test_half_a_circle_gives_the_opposite_colour():
+    colours = np.array([[[[200, 10, 10], [10, 200, 10], [10, 200, 200], [200, 105, 10], [7, 7, 7]]]], np.uint8)
+    opposite = applied(colours, HUE, ONE // 2)[0, 0].tolist()
+    assert opposite == [[10, 200, 200], [200, 10, 200], [200, 10, 10], [10, 105, 200], [7, 7, 7]]
+    assert np.array_equal(applied(colours, HUE, -ONE // 2)[0, 0].tolist(), opposite)
+
+
+def test_gray_is_rounded_down_from_the_exact_decimal_sum():
+    # 0.2989 * 0 + 0.587 * 100 + 0.114 * 50 is 64.4; for (200, 10, 235): 92.44; and (0, 100, 0) is 58.7.
+    image = np.array([[[[0, 100, 50], [200, 10, 235], [255, 255, 255], [100, 0, 0]]]], np.uint8)
+    assert applied(image, SATURATION, 0)[0, 0, :, 1].tolist() == [64, 92, 254, 29]
+    every = every_colour()
+    assert np.array_equal(applied(every, SATURATION, 0)[0, ..., 0], gray(every[0]))
+
+
+def test_contrast_zero_is_the_mean_of_the_gray_values_rounded_down():
+    found = applied(IMAGES[:4], CONTRAST, 0)
+    for image, own in zip(IMAGES[:4], found, strict=True):
+        assert (own == int(gray(image).mean())).all()
+
+
+@pytest.mark.parametrize("kind", BLENDS)
+def test_the_largest_factor_does_not_overflow(kind):
+    images = np.zeros((3, 2, 2, 3), np.uint8)
+    images[0], images[1, 0], images[2, ..., 1] = 255, 255, 255
+    for image, own in zip(images, applied(images, kind, MAX_FACTOR * ONE), strict=True):
+        assert np.array_equal(own, np.floor(step(image, kind, MAX_FACTOR) + NEARLY).clip(0, 255))
+
+
+def test_steps_are_carried_out_one_after_another():
+    row = (CONTRAST, 40_000, HUE, 5_000, BRIGHTNESS, 30_000, CONTRAST, 20_000, SATURATION, 50_000)
+    wanted = IMAGES
+    for place in range(0, len(row), 2):
+        wanted = applied(wanted, *row[place : place + 2])
+    assert np.array_equal(applied(IMAGES, *row), wanted)
+    assert not np.array_equal(applied(IMAGES, *row[2:], *row[:2]), wanted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_code_and_tensors_agree_to_the_bit(seed, monkeypatch):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (40, 7, 33, 3), np.uint8)
+    kinds = generator.integers(0, 4, (40, 6))
+    factors = np.where(kinds == HUE, generator.integers(-ONE // 2, ONE // 2 + 1, kinds.shape), 0)
+    factors += np.where(kinds == HUE, 0, (ONE * 2.0 ** generator.uniform(-4, 8, kinds.shape)).astype(int))
+    steps = np.stack([kinds, factors], axis=-1).reshape(40, 12).astype(np.int32)
+    compiled = ANY.apply(images.copy(), steps)
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    assert np.array_equal(ANY.apply(images.copy(), steps), compiled)
+    for layout in LAYOUTS:
+        assert np.array_equal(as_nhwc_array(ANY.apply(in_layout(images, layout), steps), layout), compiled)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_batch_is_changed_in_place(operation, layout):
+    batch = in_layout(IMAGES, layout)
+    steps = operation.draw(numbers(), 20_000, NHWC)[: len(IMAGES)]
+    assert operation.apply(batch, steps) is batch
+    assert not np.array_equal(as_nhwc_array(batch, layout), IMAGES)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_draw_holds_as_many_steps_as_the_operation_says(operation):
+    steps = operation.draw(numbers(), 20_000, NHWC)
+    assert (steps.shape, steps.dtype) == ((20_000, 2 * operation.num_steps), np.int32)
+    assert (steps[:, ::2] == CONTRAST).sum(axis=1).max() == operation.num_contrasts
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [(RandomBrightness, BRIGHTNESS), (RandomContrast, CONTRAST), (RandomSaturation, SATURATION)],
+)
+def test_magnitudes_are_uniform_around_one_and_as_often_as_asked(make, kind):
+    kinds, factors = make(0.25, p=0.3).draw(numbers(), 20_000, NHWC).T
+    assert (kinds == kind).all()
+    changed = factors[factors != ONE] / ONE
+    assert abs(len(changed) / 20_000 - 0.3) < 0.015
+    assert changed.min() >= 0.75
+    assert changed.max() <= 1.25
+    assert np.histogram(changed, bins=5, range=(0.75, 1.25))[0].min() > 0.18 * len(changed)
+    assert make(3, p=1).draw(numbers(), 20_000, NHWC)[:, 1].min() == pytest.approx(0, abs=20)
+    assert (make(0.5, p=0).draw(numbers(), 20_000, NHWC)[:, 1] == ONE).all()
+    assert (make(0.5, p=1).draw(numbers(), 20_000, NHWC)[:, 1] != ONE).mean() > 0.99
+
+
+def test_grayscale_happens_as_often_as_asked():
+    steps = RandomGrayscale(0.2).draw(numbers(), 20_000, NHWC)
+    assert set(steps[:, 0]) == {SATURATION}
+    assert set(steps[:, 1]) == {0, ONE}
+    assert abs((steps[:, 1] == 0).mean() - 0.2) < 0.015
+
+
+def test_every_order_of_a_jitter_is_equally_likely():
+    kinds = ColorJitter(0.4, 0.4, 0.4, 0.1).draw(numbers(), 20_000, NHWC)[:, ::2]
+    orders, times = np.unique(kinds, axis=0, return_counts=True)
+    assert sorted(map(tuple, orders.tolist())) == sorted(permutations(range(4)))
+    assert abs(times * 24 / 20_000 - 1).max() < 0.15
+
+
+def test_factors_of_a_jitter_are_torchvisions():
+    jitter = ColorJitter(brightness=0.4, contrast=(0.5, 3), saturation=1.5, hue=(-0.1, 0.3))
+    steps = jitter.draw(numbers(), 20_000, NHWC).reshape(20_000, 4, 2)
+    limits = {BRIGHTNESS: (0.6, 1.4), CONTRAST: (0.5, 3.0), SATURATION: (0.0, 2.5), HUE: (-0.1, 0.3)}
+    for kind, (low, high) in limits.items():
+        factors = steps[steps[..., 0] == kind][:, 1] / ONE
+        assert factors.min() == pytest.approx(low, abs=0.002)
+        assert factors.max() == pytest.approx(high, abs=0.002)
+        assert np.histogram(factors, bins=4)[0].min() > 0.23 * 20_000
+
+
+def test_a_factor_of_a_jitter_does_not_depend_on_what_else_it_does():
+    def factors(jitter):
+        steps = jitter.draw(numbers(), 20_000, NHWC).reshape(20_000, -1, 2)
+        return steps[steps[..., 0] == SATURATION][:, 1]
+
+    assert np.array_equal(factors(ColorJitter(0.1, 0.2, 0.3, 0.4)), factors(ColorJitter(saturation=0.3)))
+
+
+def test_a_jitter_of_nothing_has_no_steps():
+    jitter = ColorJitter(0, (1, 1), 0, 0)
+    assert (jitter.num_steps, jitter.num_contrasts) == (0, 0)
+    batch = IMAGES.copy()
+    assert np.array_equal(jitter.apply(batch, jitter.draw(numbers(), 20_000, NHWC)[:6]), IMAGES)
+
+
+def test_a_jitter_with_a_probability_leaves_the_others_as_they_are():
+    steps = ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8).draw(numbers(), 20_000, NHWC).reshape(20_000, 4, 2)
+    neutral = np.array([NEUTRAL[kind] for kind in range(4)])[steps[..., 0]]
+    stays = (steps[..., 1] == neutral).all(axis=1)
+    assert abs(stays.mean() - 0.2) < 0.015
+    assert (steps[~stays][..., 1] != neutral[~stays]).mean() > 0.99
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_images_colours_do_not_depend_on_the_batch_it_is_in(operation):
+    tail = compile_tail([operation], State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8")), field_number=2)
+    samples = np.array([9, 4, 7, 1, 0, 3], np.uint64)
+    whole = tail.run(IMAGES.copy(), 5, 1, samples)
+    order = [3, 0, 5, 2]
+    assert np.array_equal(tail.run(IMAGES[order], 5, 1, samples[order]), whole[order])
+    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_only_images_of_levels_are_taken(operation):
+    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
+    name = type(operation).__name__
+    with pytest.raises(PipelineError, match=rf"{name} works on levels, .* are float32. Put it before NormalizeImage"):
+        operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
+    with pytest.raises(PipelineError, match=rf"{name} works on images"):
+        operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("uint8")))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_without_its_draw_an_operation_says_what_is_missing(operation):
+    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+        operation.apply(IMAGES.copy())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_by_itself_an_operation_draws_what_it_needs(operation):
+    assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomBrightness(-0.1),
+        lambda: RandomContrast(float("nan")),
+        lambda: RandomSaturation(MAX_FACTOR),
+        lambda: RandomBrightness(0.5, p=1.5),
+        lambda: RandomGrayscale(-1),
+        lambda: ColorJitter(brightness=(1.5, 0.5)),
+        lambda: ColorJitter(contrast=(-0.5, 1)),
+        lambda: ColorJitter(saturation=(1, 2, 3)),
+        lambda: ColorJitter(hue=0.6),
+        lambda: ColorJitter(hue=(-0.6, 0)),
+        lambda: ColorJitter(hue=(0, float("nan"))),
+        lambda: ColorJitter(p=-0.5),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
+
+
+def test_a_repr_can_be_read_back():
+    jitter = ColorJitter(0.4, hue=(0, 0.1), p=0.8)
+    assert repr(jitter) == (
+        "ColorJitter(brightness=(0.6, 1.4), contrast=(1.0, 1.0), saturation=(1.0, 1.0), hue=(0.0, 0.1), p=0.8)"
+    )
+    assert repr(eval(repr(jitter))) == repr(jitter)
+    assert repr(RandomContrast(0.5)) == "RandomContrast(magnitude=0.5, p=0.5)"
