@@ -1,0 +1,87 @@
+// cuda.cpp -- copies and kernels, in the order of their stream.
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "journal.h"
+#include "memory.h"
+#include "stream.h"
+#include "switches.h"
+
+using namespace simulator;
+
+namespace {
+
+// What tests/kernels/host_build.py makes of a kernel.
+using Kernel = void (*)(const unsigned grid[3], const unsigned block[3], void** arguments, int order, unsigned seed);
+
+// The limits of every GPU since 2012.
+bool is_launchable(const unsigned grid[3], const unsigned block[3]) {
+    for (int i = 0; i < 3; ++i) {
+        if (grid[i] == 0 || block[i] == 0) return false;
+    }
+    const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
+    return threads <= 1024 && block[2] <= 64 && grid[0] <= 0x7fffffffU && grid[1] <= 65535 && grid[2] <= 65535;
+}
+
+bool check(const char* which, uint64_t address, uint64_t nbytes, const char* when) {
+    const std::string why = why_unusable(address, nbytes);
+    if (!why.empty()) misuse(std::string("copy: ") + when + " the " + which + " is " + why);
+    return why.empty();
+}
+
+}  // namespace
+
+extern "C" {
+
+EXPORT int simulated_copy(uint64_t target, uint64_t source, uint64_t nbytes, void* handle) {
+    Stream* const stream = find_stream(handle, "copy");
+    if (!stream) return INVALID_HANDLE;
+    if (nbytes == 0 || !is_on("pixels")) return device_error(stream->device);
+    if (!check("source", source, nbytes, "when called") || !check("target", target, nbytes, "when called")) {
+        return INVALID_VALUE;
+    }
+    stream->put("copy", [=] {
+        if (!check("source", source, nbytes, "at its turn") || !check("target", target, nbytes, "at its turn")) return;
+        memmove(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), nbytes);
+    });
+    return device_error(stream->device);
+}
+
+EXPORT int simulated_launch(const char* name, Kernel kernel, const unsigned grid[3], const unsigned block[3],
+                            void** arguments, const uint64_t* sizes, int count, void* handle) {
+    Stream* const stream = find_stream(handle, name);
+    if (!stream) return INVALID_HANDLE;
+    if (!is_launchable(grid, block)) return INVALID_CONFIGURATION;
+    struct Launch {
+        std::vector<unsigned> grid, block;
+        std::vector<std::vector<uint64_t>> values;  // copies, aligned for any scalar
+        std::vector<void*> arguments;
+    };
+    auto launch = std::make_shared<Launch>();
+    launch->grid.assign(grid, grid + 3);
+    launch->block.assign(block, block + 3);
+    for (int i = 0; i < count; ++i) {
+        launch->values.emplace_back((sizes[i] + 7) / 8);
+        memcpy(launch->values.back().data(), arguments[i], sizes[i]);
+        launch->arguments.push_back(launch->values.back().data());
+    }
+    const int order = static_cast<int>(setting("thread_order"));
+    const auto seed = static_cast<unsigned>(setting("thread_seed"));
+    stream->put(name, [=] { kernel(launch->grid.data(), launch->block.data(), launch->arguments.data(), order, seed); });
+    return device_error(stream->device);
+}
+
+// A kernel for the simulator's own tests: (unsigned* target, const unsigned* source, unsigned added, int count).
+EXPORT void run_add(const unsigned grid[3], const unsigned block[3], void** arguments, int, unsigned) {
+    auto* const target = *static_cast<unsigned**>(arguments[0]);
+    const auto* const source = *static_cast<const unsigned**>(arguments[1]);
+    const unsigned added = *static_cast<unsigned*>(arguments[2]);
+    const int count = *static_cast<int*>(arguments[3]);
+    const auto threads = static_cast<int>(grid[0] * block[0]);
+    for (int i = 0; i < threads && i < count; ++i) target[i] = source[i] + added;
+}
+}

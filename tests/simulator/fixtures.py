@@ -1,0 +1,34 @@
+"""Fixtures: a simulated GPU, and its faults.
+
+A `conftest.py` imports them: ``from tests.simulator.fixtures import faults, simulated_device``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulator.build import build
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.faults import Faults
+from tests.simulator.library import library
+
+__all__ = ["faults", "simulated_device"]
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    """The switches of the simulator, whose nvJPEG is the one that gpubeton finds; asserts that nothing was misused."""
+    monkeypatch.setenv("GPUBETON_NVJPEG", str(build()))
+    library().simulated_misuses_clear()
+    switches = Faults()
+    yield switches
+    busy = switches.reset()
+    misuses = switches.take_misuses()
+    assert not misuses, "\n".join(misuses)
+    assert busy == 0, f"{busy} streams are still at work"
+
+
+@pytest.fixture
+def simulated_device(faults):
+    """cuda:0, simulated; not active yet."""
+    return SimulatedDevice(0)

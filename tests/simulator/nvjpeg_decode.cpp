@@ -1,0 +1,297 @@
+// nvjpeg_decode.cpp -- headers, batches and single images of the simulated nvJPEG.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "journal.h"
+#include "nvjpeg.h"
+#include "switches.h"
+
+using namespace simulator;
+
+namespace {
+
+// What the real library answers with a crash.
+int crash(const std::string& what) {
+    misuse(what);
+    if (is_on("crash")) {
+        fprintf(stderr, "simulator: %s; the real nvJPEG crashes here\n", what.c_str());
+        abort();
+    }
+    return NOT_INITIALIZED;
+}
+
+// A state is of one thread at a time.
+class Turn {
+  public:
+    Turn(State* state, const char* function) : state_(state) {
+        if (state_->callers.fetch_add(1) > 0) misuse(std::string(function) + ": two threads use one state at once");
+    }
+    ~Turn() { state_->callers.fetch_sub(1); }
+
+  private:
+    State* const state_;
+};
+
+// The engines' own memory is for images up to a size; larger ones make it grow, which waits for the device.
+int prepare(State* state, const std::vector<Job>& jobs) {
+    size_t most = 0;
+    for (const Job& job : jobs) {
+        const size_t pixels = static_cast<size_t>(job.header.height) * static_cast<size_t>(job.header.width);
+        most = pixels > most ? pixels : most;
+    }
+    if (!is_hardware(state->backend) || most <= state->prepared) return OK;
+    write_work("grow", "memory of the engines", -1, state->handle->device);
+    state->prepared = most;
+    if (!state->hardware.allocator.is_given()) return OK;
+    return state->hardware.resize(3 * most * jobs.size(), state->stream);
+}
+
+int decode_batch(Call call, void* handle, void* state_handle, const unsigned char* const* data, const size_t* sizes,
+                 const Image* targets, void* const* params, bool has_params, void* stream_handle) {
+    Handle* const owner = look_up<Handle>(handle, call.function());
+    State* const state = look_up<State>(state_handle, call.function());
+    Stream* const stream = find_stream(stream_handle, call.function());
+    if (state) call.with(state->batch);
+    return call.of(owner).of(state).in(stream).run([&]() -> int {
+        if (!owner || !state || state->handle != owner || !stream || !data || !sizes || !targets) return INVALID_PARAMETER;
+        if (has_params && !is_hardware(owner->backend) && owner->backend != LOSSLESS) return NO_IMPLEMENTATION;
+        const Turn turn(state, call.function());
+        if (state->batch == 0) return crash(std::string(call.function()) + " before nvjpegDecodeBatchedInitialize");
+        if (!is_on("pixels")) return OK;
+        if (stream->device != owner->device) {
+            misuse(std::string(call.function()) + ": the stream belongs to another device than the handle");
+        }
+        const bool is_early = is_hardware(owner->backend) && is_on("early_write");
+        std::vector<Job> jobs;
+        for (int i = 0; i < state->batch; ++i) {
+            Job job;
+            job.data = data[i];
+            job.size = sizes[i];
+            job.target = targets[i];
+            job.index = i;
+            job.backend = owner->backend;
+            job.is_batched = true;
+            const auto* const given = has_params && params ? look_up<DecodeParams>(params[i], call.function()) : nullptr;
+            if (given) job.parameters = given->values;
+            job.parameters.format = state->format;
+            if (const int status = inspect(&job, call.function())) {
+                // What comes before the culprit may be there already, and the state has to be initialised again.
+                if (is_early) submit(state, stream, std::move(jobs), call.function(), is_early);
+                state->batch = 0;
+                return status;
+            }
+            jobs.push_back(job);
+        }
+        if (const int status = prepare(state, jobs)) return status;
+        return submit(state, stream, std::move(jobs), call.function(), is_early);
+    });
+}
+
+int parse(Call call, void* handle, const unsigned char* data, size_t size, void* jpeg_stream, bool is_whole, bool is_copied) {
+    const Handle* const owner = look_up<Handle>(handle, call.function());
+    JpegStream* const target = look_up<JpegStream>(jpeg_stream, call.function());
+    return call.of(owner).run([&]() -> int {
+        if (!owner || !target || !data) return INVALID_PARAMETER;
+        target->header = read_header(data, size);
+        if (target->header.status != OK) return target->header.status;
+        if (is_whole && !target->header.has_end) return INCOMPLETE;
+        target->data = is_whole ? data : nullptr;
+        target->size = size;
+        target->copy.assign(data, data + (is_copied ? size : 0));
+        return OK;
+    });
+}
+
+template <class Value, class Give>
+int ask(const char* function, void* jpeg_stream, Value* value, Give give) {
+    return Call(function).run([&]() -> int {
+        const JpegStream* const found = look_up<JpegStream>(jpeg_stream, function);
+        if (!found || !value || found->header.status != OK) return INVALID_PARAMETER;
+        give(found->header);
+        return OK;
+    });
+}
+
+int supported(Call call, void* handle, void* jpeg_stream, void* params, int* is_unsupported) {
+    const Handle* const owner = look_up<Handle>(handle, call.function());
+    const JpegStream* const stream = look_up<JpegStream>(jpeg_stream, call.function());
+    const DecodeParams* const given = look_up<DecodeParams>(params, call.function());
+    return call.of(owner).run([&]() -> int {
+        if (!owner || !stream || !is_unsupported || (params && !given)) return INVALID_PARAMETER;
+        Header header = stream->header;
+        header.has_end = true;  // whether the data are whole is not asked
+        const Parameters values = given ? given->values : Parameters{};
+        *is_unsupported = inspect_header(header, values, owner->backend, true) != OK;
+        return OK;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+// --- headers
+
+EXPORT int nvjpegGetImageInfo(void* handle, const unsigned char* data, size_t size, int* components, int* sampling,
+                              int* widths, int* heights) {
+    const Handle* const owner = look_up<Handle>(handle, __func__);
+    return Call(__func__).run([&]() -> int {
+        if (!owner || !data || !components || !sampling || !widths || !heights) return INVALID_PARAMETER;
+        const Header header = read_header(data, size);
+        if (header.status != OK) return header.status;
+        *components = header.components;
+        *sampling = header.sampling();
+        for (int i = 0; i < 4; ++i) {
+            widths[i] = i < header.components ? header.component_width(i) : 0;
+            heights[i] = i < header.components ? header.component_height(i) : 0;
+        }
+        return OK;
+    });
+}
+
+EXPORT int nvjpegJpegStreamCreate(void* handle, void** made) {
+    const Handle* const owner = look_up<Handle>(handle, __func__);
+    return Call(__func__).of(owner).run([&]() -> int {
+        if (!owner || !made) return INVALID_PARAMETER;
+        JpegStream* const stream = new JpegStream;
+        enlist(stream);
+        *made = stream;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegJpegStreamDestroy(void* stream) {
+    JpegStream* const found = look_up<JpegStream>(stream, __func__);
+    return Call(__func__).run([&]() -> int {
+        if (!found || !delist(found)) return INVALID_PARAMETER;
+        delete found;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegJpegStreamParse(void* handle, const unsigned char* data, size_t size, int, int save_stream, void* stream) {
+    return parse(Call(__func__), handle, data, size, stream, true, save_stream != 0);
+}
+
+EXPORT int nvjpegJpegStreamParseHeader(void* handle, const unsigned char* data, size_t size, void* stream) {
+    return parse(Call(__func__), handle, data, size, stream, false, false);
+}
+
+EXPORT int nvjpegJpegStreamGetJpegEncoding(void* stream, int* encoding) {
+    return ask(__func__, stream, encoding, [&](const Header& header) { *encoding = header.encoding; });
+}
+
+EXPORT int nvjpegJpegStreamGetFrameDimensions(void* stream, unsigned* width, unsigned* height) {
+    return ask(__func__, stream, width && height ? width : nullptr, [&](const Header& header) {
+        *width = static_cast<unsigned>(header.width);
+        *height = static_cast<unsigned>(header.height);
+    });
+}
+
+EXPORT int nvjpegJpegStreamGetComponentsNum(void* stream, unsigned* components) {
+    return ask(__func__, stream, components, [&](const Header& header) {
+        *components = static_cast<unsigned>(header.components);
+    });
+}
+
+EXPORT int nvjpegJpegStreamGetComponentDimensions(void* stream, unsigned component, unsigned* width, unsigned* height) {
+    unsigned* const value = width && height && component < 4 ? width : nullptr;
+    return ask(__func__, stream, value, [&](const Header& header) {
+        const int i = static_cast<int>(component);
+        *width = i < header.components ? static_cast<unsigned>(header.component_width(i)) : 0;
+        *height = i < header.components ? static_cast<unsigned>(header.component_height(i)) : 0;
+    });
+}
+
+EXPORT int nvjpegJpegStreamGetChromaSubsampling(void* stream, int* sampling) {
+    return ask(__func__, stream, sampling, [&](const Header& header) { *sampling = header.sampling(); });
+}
+
+EXPORT int nvjpegJpegStreamGetExifOrientation(void* stream, int* orientation) {
+    return ask(__func__, stream, orientation, [&](const Header& header) { *orientation = header.orientation; });
+}
+
+EXPORT int nvjpegJpegStreamGetSamplePrecision(void* stream, unsigned* precision) {
+    return ask(__func__, stream, precision, [&](const Header& header) {
+        *precision = static_cast<unsigned>(header.precision);
+    });
+}
+
+// --- batches
+
+EXPORT int nvjpegDecodeBatchedSupported(void* handle, void* jpeg_stream, int* is_unsupported) {
+    return supported(Call(__func__), handle, jpeg_stream, nullptr, is_unsupported);
+}
+
+EXPORT int nvjpegDecodeBatchedSupportedEx(void* handle, void* jpeg_stream, void* params, int* is_unsupported) {
+    return supported(Call(__func__), handle, jpeg_stream, params, is_unsupported);
+}
+
+EXPORT int nvjpegDecodeBatchedInitialize(void* handle, void* state_handle, int batch, int threads, int format) {
+    const char* const function = __func__;
+    const Handle* const owner = look_up<Handle>(handle, function);
+    State* const state = look_up<State>(state_handle, function);
+    return Call(function).of(owner).of(state).with(batch).run([&]() -> int {
+        if (!owner || !state || state->handle != owner) return INVALID_PARAMETER;
+        if (batch <= 0 || threads <= 0 || format < RGB || format > BGRI) return INVALID_PARAMETER;
+        const Turn turn(state, function);
+        if (state->is_busy()) misuse(std::string(function) + ": the state's work has not finished");
+        state->batch = batch;
+        state->format = format;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeBatchedPreAllocate(void* handle, void* state_handle, int batch, int width, int height, int sampling,
+                                          int format) {
+    const char* const function = __func__;
+    const Handle* const owner = look_up<Handle>(handle, function);
+    State* const state = look_up<State>(state_handle, function);
+    return Call(function).of(owner).of(state).with(batch).run([&]() -> int {
+        if (!owner || !state || state->handle != owner || batch <= 0 || width <= 0 || height <= 0) return INVALID_PARAMETER;
+        if (sampling < S444 || sampling > S410V || format < RGB || format > BGRI) return INVALID_PARAMETER;
+        if (!is_hardware(owner->backend)) return OK;
+        const Turn turn(state, function);
+        if (state->is_busy()) misuse(std::string(function) + ": the state's work has not finished");
+        state->prepared = static_cast<size_t>(width) * static_cast<size_t>(height);
+        if (!state->hardware.allocator.is_given()) return OK;
+        return state->hardware.resize(3 * state->prepared * static_cast<size_t>(batch), nullptr);
+    });
+}
+
+EXPORT int nvjpegDecodeBatched(void* handle, void* state, const unsigned char* const* data, const size_t* sizes,
+                               const Image* targets, void* stream) {
+    return decode_batch(Call(__func__), handle, state, data, sizes, targets, nullptr, false, stream);
+}
+
+EXPORT int nvjpegDecodeBatchedEx(void* handle, void* state, const unsigned char* const* data, const size_t* sizes,
+                                 const Image* targets, void* const* params, void* stream) {
+    return decode_batch(Call(__func__), handle, state, data, sizes, targets, params, true, stream);
+}
+
+// --- single images
+
+EXPORT int nvjpegDecode(void* handle, void* state_handle, const unsigned char* data, size_t size, int format,
+                        const Image* target, void* stream_handle) {
+    const char* const function = __func__;
+    const Handle* const owner = look_up<Handle>(handle, function);
+    State* const state = look_up<State>(state_handle, function);
+    Stream* const stream = find_stream(stream_handle, function);
+    return Call(function).of(owner).of(state).in(stream).with(1).run([&]() -> int {
+        if (!owner || !state || state->handle != owner || !stream || !target) return INVALID_PARAMETER;
+        if (format < RGB || format > BGRI) return INVALID_PARAMETER;
+        const Turn turn(state, function);
+        if (!is_on("pixels")) return OK;
+        Job job;
+        job.data = data;
+        job.size = size;
+        job.target = *target;
+        job.backend = is_device_input(owner->backend) ? HYBRID : owner->backend;
+        job.parameters.format = format;
+        if (const int status = inspect(&job, function)) return status;
+        return submit(state, stream, {job}, function, false);
+    });
+}
+}

@@ -1,0 +1,440 @@
+// nvjpeg_resources.cpp -- handles, states, parameters and buffers of the simulated nvJPEG.
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "image_fault.h"
+#include "journal.h"
+#include "memory.h"
+#include "nvjpeg.h"
+#include "switches.h"
+
+extern "C" int simulated_memory_make(int device, int kind, uint64_t nbytes, uint64_t* address);
+extern "C" int simulated_memory_free(uint64_t address);
+
+namespace simulator {
+namespace {
+
+struct Resources {
+    std::mutex mutex;
+    std::map<void*, Resource*> live;
+    uint64_t count = 0;
+};
+
+Resources& resources() {
+    static Resources* const only = new Resources;
+    return *only;
+}
+
+}  // namespace
+
+void enlist(Resource* resource) {
+    std::lock_guard<std::mutex> lock(resources().mutex);
+    resource->number = ++resources().count;
+    resources().live[resource] = resource;
+}
+
+bool delist(void* resource) {
+    std::lock_guard<std::mutex> lock(resources().mutex);
+    return resources().live.erase(resource) == 1;
+}
+
+Resource* look(void* resource, const char* kind, const char* function) {
+    {
+        std::lock_guard<std::mutex> lock(resources().mutex);
+        const auto found = resources().live.find(resource);
+        if (found != resources().live.end() && strcmp(found->second->kind, kind) == 0) return found->second;
+    }
+    if (resource) misuse(std::string(function) + ": what is given is no " + kind + ", or was destroyed");
+    return nullptr;
+}
+
+int Allocator::allocate(void** memory, size_t nbytes, void* stream) const {
+    if (ordered) return ordered(context, memory, nbytes, stream);
+    if (device) return device(memory, nbytes);
+    return pinned(memory, nbytes, 0);
+}
+
+void Allocator::free(void* memory, size_t nbytes, void* stream) const {
+    if (ordered) {
+        ordered_free(context, memory, nbytes, stream);
+    } else {
+        device_free(memory);
+    }
+}
+
+int Buffer::resize(size_t nbytes, void* stream) {
+    if (nbytes <= size && nbytes > 0) return OK;
+    if (memory && allocator.is_given()) allocator.free(memory, size, stream);
+    if (memory && !allocator.is_given()) simulated_memory_free(reinterpret_cast<uint64_t>(memory));
+    memory = nullptr;
+    size = 0;
+    if (nbytes == 0) return OK;
+    if (allocator.is_given()) {
+        if (allocator.allocate(&memory, nbytes, stream) != 0) return ALLOCATOR_FAILURE;
+    } else {
+        uint64_t address = 0;
+        if (simulated_memory_make(device, is_pinned ? PINNED : DEVICE, nbytes, &address) != 0) return ALLOCATOR_FAILURE;
+        memory = reinterpret_cast<void*>(address);
+    }
+    size = nbytes;
+    return OK;
+}
+
+Call& Call::of(const Handle* handle) {
+    if (!handle) return *this;
+    backend_ = handle->backend;
+    device_ = handle->device;
+    if (device_ != current_device()) {
+        misuse(std::string(function_) + ": the handle belongs to device " + std::to_string(device_) +
+               ", the thread's current one is " + std::to_string(current_device()));
+    }
+    return *this;
+}
+
+Call& Call::of(State* state) {
+    if (!state) return *this;
+    owner_ = state->number;
+    was_busy_ = state->is_busy();
+    return *this;
+}
+
+Call& Call::in(const Stream* stream) {
+    stream_ = stream;
+    return *this;
+}
+
+Call& Call::with(int images) {
+    images_ = images;
+    return *this;
+}
+
+int Call::begin() { return planted_status(function_); }
+
+int Call::end(int status) {
+    Entry entry{};
+    strncpy(entry.kind, "call", sizeof(entry.kind) - 1);
+    strncpy(entry.name, function_, sizeof(entry.name) - 1);
+    entry.status = status;
+    entry.stream = stream_ ? stream_->number : -1;
+    entry.device = device_;
+    entry.backend = backend_;
+    entry.images = images_;
+    entry.was_busy = was_busy_;
+    entry.owner = owner_;
+    entry.thread = static_cast<uint64_t>(pthread_self());
+    write_entry(entry);
+    return status;
+}
+
+}  // namespace simulator
+
+using namespace simulator;
+
+namespace {
+
+int create_handle(const char* function, int backend, unsigned flags, const Allocator& device, const Allocator& pinned,
+                  void** made) {
+    return Call(function).run([&]() -> int {
+        if (!made || backend < DEFAULT || backend > LOSSLESS) return INVALID_PARAMETER;
+        // No engines, or no libnvcuvid.
+        if (is_hardware(backend) && setting("engines") == 0) return ARCH_MISMATCH;
+        Handle* const handle = new Handle;
+        handle->backend = backend;
+        handle->flags = flags;
+        handle->device = current_device();
+        handle->device_allocator = device;
+        handle->pinned_allocator = pinned;
+        enlist(handle);
+        *made = handle;
+        return OK;
+    });
+}
+
+template <class T>
+int destroy(const char* function, void* resource) {
+    return Call(function).run([&]() -> int {
+        T* const found = look_up<T>(resource, function);
+        if (!found || !delist(found)) return INVALID_PARAMETER;
+        delete found;
+        return OK;
+    });
+}
+
+// nvjpegDevAllocator_t, nvjpegPinnedAllocator_t: two functions. V2 of both: two functions and a context.
+struct Functions {
+    void* allocate;
+    void* free;
+    void* context;
+};
+
+Allocator device_allocator(const Functions* given, bool is_second) {
+    Allocator allocator;
+    if (!given) return allocator;
+    if (is_second) {
+        allocator.ordered = reinterpret_cast<int (*)(void*, void**, size_t, void*)>(given->allocate);
+        allocator.ordered_free = reinterpret_cast<int (*)(void*, void*, size_t, void*)>(given->free);
+        allocator.context = given->context;
+    } else {
+        allocator.device = reinterpret_cast<int (*)(void**, size_t)>(given->allocate);
+        allocator.device_free = reinterpret_cast<int (*)(void*)>(given->free);
+    }
+    return allocator;
+}
+
+Allocator pinned_allocator(const Functions* given, bool is_second) {
+    if (is_second || !given) return device_allocator(given, is_second);
+    Allocator allocator;
+    allocator.pinned = reinterpret_cast<int (*)(void**, size_t, unsigned)>(given->allocate);
+    allocator.device_free = reinterpret_cast<int (*)(void*)>(given->free);
+    return allocator;
+}
+
+int create_buffer(const char* function, void* handle, const Allocator& allocator, bool is_pinned, void** made) {
+    return Call(function).run([&]() -> int {
+        const Handle* const owner = look_up<Handle>(handle, function);
+        if (!owner || !made) return INVALID_PARAMETER;
+        Buffer* const buffer = new Buffer;
+        buffer->device = owner->device;
+        buffer->is_pinned = is_pinned;
+        buffer->allocator = allocator;
+        enlist(buffer);
+        *made = buffer;
+        return OK;
+    });
+}
+
+int resize_buffer(const char* function, void* buffer, size_t size, void* stream) {
+    return Call(function).in(find_stream(stream, function)).run([&]() -> int {
+        Buffer* const found = look_up<Buffer>(buffer, function);
+        return found ? found->resize(size, stream) : INVALID_PARAMETER;
+    });
+}
+
+int retrieve_buffer(const char* function, void* buffer, size_t* size, void** memory) {
+    return Call(function).run([&]() -> int {
+        const Buffer* const found = look_up<Buffer>(buffer, function);
+        if (!found || !size || !memory) return INVALID_PARAMETER;
+        *size = found->size;
+        *memory = found->memory;
+        return OK;
+    });
+}
+
+int version_part(const char* function, int type, int* value) {
+    return Call(function).run([&]() -> int {
+        const auto version = static_cast<int>(setting("version"));
+        if (!value || type < 0 || type > 2) return INVALID_PARAMETER;
+        *value = type == 0 ? version / 10000 : type == 1 ? version / 100 % 100 : version % 100;
+        return OK;
+    });
+}
+
+template <class Change>
+int change_params(const char* function, void* params, Change change) {
+    return Call(function).run([&]() -> int {
+        DecodeParams* const found = look_up<DecodeParams>(params, function);
+        return found ? change(&found->values) : INVALID_PARAMETER;
+    });
+}
+
+template <class Change>
+int change_handle(const char* function, void* handle, Change change) {
+    return Call(function).run([&]() -> int {
+        Handle* const found = look_up<Handle>(handle, function);
+        return found ? change(found) : INVALID_PARAMETER;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+// How many of a kind are alive: "handle", "state", "jpeg stream", "parameters", "decoder", "buffer".
+EXPORT uint64_t simulated_nvjpeg_live(const char* kind) {
+    std::lock_guard<std::mutex> lock(resources().mutex);
+    uint64_t count = 0;
+    for (const auto& [address, resource] : resources().live) count += strcmp(resource->kind, kind) == 0;
+    return count;
+}
+
+EXPORT int nvjpegGetProperty(int type, int* value) { return version_part(__func__, type, value); }
+EXPORT int nvjpegGetCudartProperty(int type, int* value) { return version_part(__func__, type, value); }
+
+// --- handles
+
+EXPORT int nvjpegCreateSimple(void** handle) { return create_handle(__func__, DEFAULT, 0, {}, {}, handle); }
+
+EXPORT int nvjpegCreateEx(int backend, const Functions* device, const Functions* pinned, unsigned flags, void** handle) {
+    return create_handle(__func__, backend, flags, device_allocator(device, false), pinned_allocator(pinned, false), handle);
+}
+
+EXPORT int nvjpegCreateExV2(int backend, const Functions* device, const Functions* pinned, unsigned flags, void** handle) {
+    return create_handle(__func__, backend, flags, device_allocator(device, true), pinned_allocator(pinned, true), handle);
+}
+
+EXPORT int nvjpegDestroy(void* handle) {
+    {
+        std::lock_guard<std::mutex> lock(resources().mutex);
+        for (const auto& [address, resource] : resources().live) {
+            const auto* const state = dynamic_cast<const State*>(resource);
+            if (state && state->handle == handle) misuse("nvjpegDestroy: a state of the handle is still there");
+        }
+    }
+    return destroy<Handle>(__func__, handle);
+}
+
+EXPORT int nvjpegGetHardwareDecoderInfo(void* handle, unsigned* engines, unsigned* cores) {
+    return change_handle(__func__, handle, [&](const Handle*) -> int {
+        if (!engines || !cores) return INVALID_PARAMETER;
+        *engines = static_cast<unsigned>(setting("engines"));
+        *cores = *engines ? static_cast<unsigned>(setting("cores")) : 0;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegSetDeviceMemoryPadding(size_t padding, void* handle) {
+    return change_handle(__func__, handle, [&](Handle* found) -> int {
+        found->device_padding = padding;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegGetDeviceMemoryPadding(size_t* padding, void* handle) {
+    return change_handle(__func__, handle, [&](const Handle* found) -> int {
+        if (!padding) return INVALID_PARAMETER;
+        *padding = found->device_padding;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegSetPinnedMemoryPadding(size_t padding, void* handle) {
+    return change_handle(__func__, handle, [&](Handle* found) -> int {
+        found->pinned_padding = padding;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegGetPinnedMemoryPadding(size_t* padding, void* handle) {
+    return change_handle(__func__, handle, [&](const Handle* found) -> int {
+        if (!padding) return INVALID_PARAMETER;
+        *padding = found->pinned_padding;
+        return OK;
+    });
+}
+
+// --- states
+
+EXPORT int nvjpegJpegStateCreate(void* handle, void** made) {
+    Handle* const owner = look_up<Handle>(handle, __func__);
+    return Call(__func__).of(owner).run([&]() -> int {
+        if (!owner || !made) return INVALID_PARAMETER;
+        State* const state = new State;
+        state->handle = owner;
+        state->backend = owner->backend;
+        state->hardware.device = owner->device;
+        state->hardware.allocator = owner->device_allocator;
+        enlist(state);
+        *made = state;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegJpegStateDestroy(void* state) {
+    State* const found = look_up<State>(state, __func__);
+    if (found && found->is_busy()) misuse("nvjpegJpegStateDestroy: its work has not finished");
+    if (found && found->last) found->last->wait();
+    return destroy<State>(__func__, state);
+}
+
+// --- parameters
+
+EXPORT int nvjpegDecodeParamsCreate(void* handle, void** made) {
+    return change_handle(__func__, handle, [&](Handle*) -> int {
+        if (!made) return INVALID_PARAMETER;
+        DecodeParams* const params = new DecodeParams;
+        enlist(params);
+        *made = params;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeParamsDestroy(void* params) { return destroy<DecodeParams>(__func__, params); }
+
+EXPORT int nvjpegDecodeParamsSetOutputFormat(void* params, int format) {
+    return change_params(__func__, params, [&](Parameters* values) -> int {
+        if (format < RGB || format > BGRI) return INVALID_PARAMETER;
+        values->format = format;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeParamsSetROI(void* params, int left, int top, int width, int height) {
+    return change_params(__func__, params, [&](Parameters* values) -> int {
+        const bool is_off = left == 0 && top == 0 && width == -1 && height == -1;
+        if (!is_off && (left < 0 || top < 0 || width <= 0 || height <= 0)) return INVALID_PARAMETER;
+        values->left = left;
+        values->top = top;
+        values->width = width;
+        values->height = height;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeParamsSetAllowCMYK(void* params, int is_allowed) {
+    return change_params(__func__, params, [&](Parameters* values) -> int {
+        values->allow_cmyk = is_allowed != 0;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeParamsSetScaleFactor(void* params, int scale) {
+    return change_params(__func__, params, [&](Parameters* values) -> int {
+        if (scale < 0 || scale > 3) return INVALID_PARAMETER;
+        values->scale = scale;
+        return OK;
+    });
+}
+
+EXPORT int nvjpegDecodeParamsSetExifOrientation(void* params, int orientation) {
+    return change_params(__func__, params, [&](Parameters* values) -> int {
+        if (orientation < 0 || orientation > 8) return INVALID_PARAMETER;
+        values->orientation = orientation;
+        return OK;
+    });
+}
+
+// --- buffers
+
+EXPORT int nvjpegBufferPinnedCreate(void* handle, const Functions* allocator, void** made) {
+    return create_buffer(__func__, handle, pinned_allocator(allocator, false), true, made);
+}
+EXPORT int nvjpegBufferPinnedCreateV2(void* handle, const Functions* allocator, void** made) {
+    return create_buffer(__func__, handle, pinned_allocator(allocator, true), true, made);
+}
+EXPORT int nvjpegBufferDeviceCreate(void* handle, const Functions* allocator, void** made) {
+    return create_buffer(__func__, handle, device_allocator(allocator, false), false, made);
+}
+EXPORT int nvjpegBufferDeviceCreateV2(void* handle, const Functions* allocator, void** made) {
+    return create_buffer(__func__, handle, device_allocator(allocator, true), false, made);
+}
+EXPORT int nvjpegBufferPinnedDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
+EXPORT int nvjpegBufferDeviceDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
+EXPORT int nvjpegBufferPinnedResize(void* buffer, size_t size, void* stream) {
+    return resize_buffer(__func__, buffer, size, stream);
+}
+EXPORT int nvjpegBufferDeviceResize(void* buffer, size_t size, void* stream) {
+    return resize_buffer(__func__, buffer, size, stream);
+}
+EXPORT int nvjpegBufferPinnedRetrieve(void* buffer, size_t* size, void** memory) {
+    return retrieve_buffer(__func__, buffer, size, memory);
+}
+EXPORT int nvjpegBufferDeviceRetrieve(void* buffer, size_t* size, void** memory) {
+    return retrieve_buffer(__func__, buffer, size, memory);
+}
+}
