@@ -1,0 +1,158 @@
+// taps.cu -- which source pixels make an output pixel and how much of each, for each row and column of each image.
+//
+//   draws    int32   (count, columns)               see draw.cuh
+//   rule     int                                    BILINEAR, AREA or ANTIALIAS
+//   first    int32   (count, 2, side)               written: first source pixel, counted from the crop's
+//   weights  uint16  (count, 2, most_taps, side)    written: 16-bit fractions, `numbers` of them; behind them, nothing is
+//   numbers  int32   (count, 2, side)               written: how many taps; 0 if the crop or its taps cannot be
+//   most     int32   (count, 2)                     zeroed by the caller; written: the largest number of taps
+//
+// Axis 0 goes across (output columns), axis 1 down. side = max(height, width) of the output. Weights of one tap lie side
+// by side, since augment.cu reads them so: one output column per lane.
+//
+// The arithmetic is that of gpubeton/cpu/taps.py, operation for operation, in double: both round to the same weights.
+// Products and sums are spelled out, or the compiler would fuse them, which rounds once less.
+//
+// One thread makes the taps of one output row or column. Launch: grid (ceil(side / 128), 2, count), block (128).
+
+#include "draw.cuh"
+
+enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING };
+
+// OpenCV ignores slivers of a source pixel below this.
+#define SLIVER 1e-3
+#define ONE 65536
+
+// The taps of one output pixel, as far as they are needed to compute any of its weights.
+struct Taps {
+    int first, count;
+    // Two taps, or an area: the first weight if it differs, the last if it differs, and those between.
+    double head, part, tail;
+    int has_head, inner;
+    // A triangle (support > 0): its centre, half its width, and the sum of its weights before they are divided by it.
+    double centre, support, total;
+};
+
+static __device__ __forceinline__ double triangle(const Taps& taps, int k) {
+    double distance = __dadd_rn(__dsub_rn((double)(taps.first + k), taps.centre), 0.5);
+    return max(0.0, __dsub_rn(1.0, fabs(__ddiv_rn(distance, taps.support))));
+}
+
+static __device__ __forceinline__ double weight(const Taps& taps, int k) {
+    if (taps.support > 0.0) return __ddiv_rn(triangle(taps, k), taps.total);
+    if (k < taps.has_head) return taps.head;
+    return k - taps.has_head < taps.inner ? taps.part : taps.tail;
+}
+
+static __device__ Taps two_taps(int position, double fraction, int size) {
+    Taps taps = {};
+    taps.first = position;
+    taps.count = position + 1 < size && fraction > 0.0 ? 2 : 1;
+    taps.head = __dsub_rn(1.0, fraction);
+    taps.has_head = 1;
+    taps.tail = fraction;
+    return taps;
+}
+
+static __device__ Taps bilinear(int index, double scale, int size) {
+    double centre = __dsub_rn(__dmul_rn(__dadd_rn(index, 0.5), scale), 0.5);
+    centre = min(max(centre, 0.0), __dsub_rn(size, 1.0));
+    int first = (int)centre;
+    return two_taps(first, __dsub_rn(centre, first), size);
+}
+
+// OpenCV rounds twice, which decides where an output pixel ends at a source pixel's border; and in float a share of
+// almost one is one, which counts as none.
+static __device__ Taps area_enlarging(int index, int size, int output) {
+    double inverse = __ddiv_rn(output, size);
+    int first = (int)floor(__dmul_rn(index, __ddiv_rn(1.0, inverse)));
+    double fraction = __double2float_rn(__dsub_rn(index + 1, __dmul_rn(first + 1, inverse)));
+    fraction = fraction <= 0.0 ? 0.0 : __dsub_rn(fraction, floor(fraction));
+    if (first >= size - 1) {
+        first = size - 1;
+        fraction = 0.0;
+    }
+    return two_taps(first, fraction, size);
+}
+
+static __device__ Taps area(int index, double scale, int size) {
+    double start = __dmul_rn(index, scale);
+    double stop = __dadd_rn(start, scale);
+    double cell = min(scale, __dsub_rn(size, start));
+    Taps taps = {};
+    taps.part = __ddiv_rn(1.0, cell);
+    int last = min((int)floor(stop), size - 1);
+    int whole = min((int)ceil(start), last);
+    double before = __dsub_rn(whole, start), behind = __dsub_rn(stop, last);
+    taps.has_head = before > SLIVER;
+    taps.head = __dmul_rn(before, taps.part);
+    taps.first = whole - taps.has_head;
+    taps.inner = last - whole;
+    taps.tail = __dmul_rn(min(min(behind, 1.0), cell), taps.part);
+    taps.count = taps.has_head + taps.inner + (behind > SLIVER);
+    return taps;
+}
+
+static __device__ Taps antialias(int index, double scale, int size) {
+    Taps taps = {};
+    taps.support = max(scale, 1.0);
+    taps.centre = __dmul_rn(__dadd_rn(index, 0.5), scale);
+    taps.first = max((int)__dadd_rn(__dsub_rn(taps.centre, taps.support), 0.5), 0);
+    taps.count = min((int)__dadd_rn(__dadd_rn(taps.centre, taps.support), 0.5), size) - taps.first;
+    for (int k = 0; k < taps.count; k++) taps.total = __dadd_rn(taps.total, triangle(taps, k));
+    return taps;
+}
+
+static __device__ Taps taps_of(int rule, int index, int size, int output) {
+    double scale = __ddiv_rn(size, output);
+    if (rule == BILINEAR) return bilinear(index, scale, size);
+    if (rule == AREA) return area(index, scale, size);
+    if (rule == ANTIALIAS) return antialias(index, scale, size);
+    return area_enlarging(index, size, output);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    taps(const int* __restrict__ draws, int columns, int rule, int height, int width, int count, int side,
+         int most_taps, int* __restrict__ first, unsigned short* __restrict__ weights, int* __restrict__ numbers,
+         int* __restrict__ most) {
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    int axis = (int)blockIdx.y, image = (int)blockIdx.z;
+    int output = axis == 0 ? width : height;
+    if (i >= output || image >= count) return;
+
+    const int* draw = draws + (long long)image * columns;
+    int size = draw[axis == 0 ? WIDTH : HEIGHT];
+    int line = image * 2 + axis;
+    long long place = (long long)line * side + i;
+    numbers[place] = 0;
+    if (draw[WIDTH] < 1 || draw[HEIGHT] < 1) return;
+
+    if (rule == AREA && (draw[HEIGHT] < height || draw[WIDTH] < width)) rule = AREA_ENLARGING;
+    // Which resized pixel output pixel i shows; the draw's flip comes before its shift.
+    int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(output - 1));
+    if (axis == 0 && draw[FLIP] != 0) index = output - 1 - index;
+
+    Taps made = taps_of(rule, index, size, output);
+    atomicMax(most + line, made.count);
+    if (made.count > most_taps) return;
+    first[place] = made.first;
+    numbers[place] = made.count;
+
+    // Each weight rounds what the ones before left over. The largest takes what is missing to one in the end; one itself
+    // does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
+    unsigned short* column = weights + (long long)line * most_taps * side + i;
+    double rest = 0.5;
+    int total = 0, largest = -1, at = 0;
+    for (int k = 0; k < made.count; k++) {
+        double exact = __dadd_rn(__dmul_rn(weight(made, k), ONE), rest);
+        int fraction = (int)exact;
+        rest = __dsub_rn(exact, fraction);
+        total += fraction;
+        if (fraction > largest) {
+            largest = fraction;
+            at = k;
+        }
+        column[(long long)k * side] = (unsigned short)fraction;
+    }
+    column[(long long)at * side] = (unsigned short)min(65535, largest + ONE - total);
+}
