@@ -1,0 +1,26 @@
+"""The nvJPEG that pip installed, which loads without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpubeton.gpu.libraries import find
+
+
+def installed_nvjpeg() -> Path:
+    """The file of the installed wheel; skips the test where there is none."""
+    files = [Path(place.path) for place in find("nvjpeg") if place.origin == "NVIDIA's wheels" and place.path]
+    if not files:
+        pytest.skip("nvJPEG is not installed: pip install nvidia-nvjpeg (4 MB, needs no GPU)")
+    return files[0]
+
+
+def header() -> str:
+    """The text of the header that comes with it; skips the test where there is none."""
+    library = installed_nvjpeg()
+    files = list(library.parent.parent.glob("include/nvjpeg.h"))
+    if not files:
+        pytest.skip(f"{library.parent.parent} has no include/nvjpeg.h")
+    return files[0].read_text()

@@ -1,0 +1,202 @@
+"""What the binding does around nvJPEG's calls: errors, and how long things live."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.gpu.nvjpeg import (
+    Backend,
+    Flags,
+    Handle,
+    Status,
+)
+from gpubeton.gpu.nvjpeg.calls import Calls
+from gpubeton.gpu.nvjpeg.status import explain
+from tests.gpu_path.recording_library import RecordingLibrary, batch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STREAM = 0x77
+
+
+@pytest.fixture
+def library():
+    return RecordingLibrary()
+
+
+@pytest.fixture
+def handle(library):
+    return Handle(Calls(library, "nvJPEG 13.0.1"), Backend.HARDWARE, Flags.UPSAMPLING_WITH_INTERPOLATION)
+
+
+# --- errors
+
+
+def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, handle):
+    library.statuses["nvjpegDecodeBatchedPreAllocate"] = 5
+    with pytest.raises(NvjpegError) as caught:
+        handle.make_state().preallocate(56, 4000, 3000)
+    assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatchedPreAllocate", Status.ALLOCATOR_FAILURE)
+    message = str(caught.value)
+    assert message.startswith("nvjpegDecodeBatchedPreAllocate: status 5 (ALLOCATOR_FAILURE): memory")
+    assert "smaller batches" in message
+    assert message.endswith("(nvJPEG 13.0.1)")
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status])
+def test_every_status_has_a_meaning_and_an_advice_of_its_own(status):
+    others = {explain("nvjpegDecode", other).partition(": ")[2] for other in Status if other not in {0, status}}
+    text = explain("nvjpegDecode", status)
+    assert text.startswith(f"nvjpegDecode: status {status.value} ({status.name}): ")
+    meaning, _, advice = text.partition("): ")[2].partition(". ")
+    assert meaning
+    assert advice
+    assert not any(advice in other for other in others)
+
+
+def test_a_status_that_nobody_knows_is_an_error_too(library, handle):
+    library.statuses["nvjpegJpegStateCreate"] = 77
+    with pytest.raises(NvjpegError, match="status 77, which nvJPEG's documentation does not list"):
+        handle.make_state()
+
+
+@pytest.mark.parametrize(("is_there", "advice"), [(True, "no JPEG engines"), (False, "compute,utility,video")])
+def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there(
+    library, monkeypatch, is_there, advice
+):
+    def open_library(name):
+        assert name == "libnvcuvid.so.1"
+        if not is_there:
+            raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.status.ctypes.CDLL", open_library)
+    library.statuses["nvjpegCreateEx"] = 7
+    with pytest.raises(NvjpegError, match=advice) as caught:
+        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
+    assert caught.value.status == Status.ARCH_MISMATCH
+    assert "GPU_HYBRID" in str(caught.value)
+
+
+@pytest.mark.parametrize(("driver", "advice"), [(None, "No NVIDIA driver answers"), ((12, 4), "is for CUDA 12.4")])
+def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, advice):
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.status.driver_version", lambda: driver)
+    library.statuses["nvjpegCreateEx"] = 6
+    with pytest.raises(NvjpegError, match=advice):
+        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
+
+
+def test_a_function_that_a_version_lacks_is_missed_when_it_is_called(library, handle):
+    library.missing.add("nvjpegDecodeBatchedEx")
+    state = handle.make_state()
+    state.initialise(1)
+    with pytest.raises(NvjpegError, match=r"nvjpegDecodeBatchedEx is missing in nvJPEG 13\.0\.1") as caught:
+        state.decode_batched_ex(*batch(1), [handle.make_params()], STREAM)
+    assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatchedEx", -1)
+    assert isinstance(caught.value, DeviceError)
+
+
+def test_success_that_made_nothing_is_an_error(library, monkeypatch):
+    monkeypatch.setattr(library, "make", lambda _: None)
+    with pytest.raises(NvjpegError, match="nvjpegCreateSimple reported success and made nothing"):
+        Handle(Calls(library, "nvJPEG"), None)
+
+
+# --- lifetimes
+
+
+def test_closing_a_handle_closes_what_was_made_of_it_first(library, handle):
+    decoder = handle.make_decoder(Backend.HYBRID)
+    made = [handle.make_state(), handle.make_stream(), handle.make_params(), decoder, decoder.make_state()]
+    before = len(library.calls)
+    handle.close()
+    closed = [name for name, _ in library.calls[before:]]
+    assert sorted(closed[:-1]) == [
+        "nvjpegDecodeParamsDestroy",
+        "nvjpegDecoderDestroy",
+        "nvjpegJpegStateDestroy",
+        "nvjpegJpegStateDestroy",
+        "nvjpegJpegStreamDestroy",
+    ]
+    assert closed[-1] == "nvjpegDestroy"
+    assert all(one.is_closed for one in [handle, *made])
+
+
+def test_a_state_of_a_decoder_is_closed_before_the_decoder(library, handle):
+    decoder = handle.make_decoder(Backend.HYBRID)
+    state = decoder.make_state()
+    decoder.close()
+    assert library.names()[-2:] == ["nvjpegJpegStateDestroy", "nvjpegDecoderDestroy"]
+    assert state.is_closed
+
+
+def test_closing_twice_destroys_once(library, handle):
+    state = handle.make_state()
+    state.close()
+    state.close()
+    assert library.names().count("nvjpegJpegStateDestroy") == 1
+
+
+def test_what_is_closed_is_refused_by_name(handle):
+    state = handle.make_state()
+    state.close()
+    with pytest.raises(NvjpegError, match="This State was closed already"):
+        state.initialise(1)
+    handle.close()
+    with pytest.raises(NvjpegError, match="This Handle was closed already"):
+        handle.make_state()
+
+
+def test_a_destruction_that_fails_is_an_error(library, handle):
+    library.statuses["nvjpegDestroy"] = 8
+    with pytest.raises(NvjpegError, match=r"nvjpegDestroy: status 8 \(INTERNAL_ERROR\)"):
+        handle.close()
+
+
+def test_what_nobody_refers_to_any_more_is_destroyed_the_handle_last(library):
+    state = Handle(Calls(library, "nvJPEG"), Backend.HARDWARE).make_state()
+    gc.collect()
+    assert not any("Destroy" in name for name in library.names())
+    del state
+    gc.collect()
+    assert library.names()[-2:] == ["nvjpegJpegStateDestroy", "nvjpegDestroy"]
+
+
+def test_a_forked_child_destroys_nothing(library, handle):
+    state = handle.make_state()
+    child = os.fork()
+    if child == 0:
+        before = len(library.calls)
+        state.close()
+        os._exit(0 if len(library.calls) == before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not state.is_closed
+
+
+def test_what_lives_when_the_interpreter_ends_is_left_alone():
+    script = """
+        import sys
+        from gpubeton.gpu.nvjpeg import Backend, Handle
+        from gpubeton.gpu.nvjpeg.calls import Calls
+        from tests.gpu_path.recording_library import RecordingLibrary
+
+        class Shouting(RecordingLibrary):
+            def __getitem__(self, name):
+                print(name, flush=True)
+                return super().__getitem__(name)
+
+        state = Handle(Calls(Shouting(), "nvJPEG"), Backend.HARDWARE).make_state()
+        forgotten = Handle(Calls(Shouting(), "nvJPEG"), Backend.HARDWARE)
+        del forgotten
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.split() == ["nvjpegCreateEx", "nvjpegJpegStateCreate", "nvjpegCreateEx", "nvjpegDestroy"]

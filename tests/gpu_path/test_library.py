@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import ctypes
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from gpubeton.errors import DeviceError, LibraryError
+from gpubeton.gpu import libraries, nvjpeg
+from gpubeton.gpu.libraries import driver_version, find, load
+from tests.gpu_path.nvjpeg_wheel import installed_nvjpeg
+
+NAME = "nvthing"  # no machine has a library of this name
+VARIABLE = "GPUBETON_NVTHING"
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch):
+    """No variable of this machine counts, and cuda-pathfinder is not installed."""
+    for variable in (VARIABLE, "GPUBETON_NVJPEG", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+
+
+def put_library(path: Path) -> str:
+    """Put a library that can be loaded somewhere; it is the C library's mathematics under another name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(load("m", path="libm.so.6", install="glibc")[1].path, path)
+    return str(path)
+
+
+def put_text(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("INPUT(libnvthing.so.13)")
+    return str(path)
+
+
+def put_pathfinder(monkeypatch, find_one):
+    """Install a cuda-pathfinder."""
+    module = types.ModuleType("cuda.pathfinder")
+    module.load_nvidia_dynamic_lib = find_one
+    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", module)
+
+
+def reasons(places):
+    return {place.origin: place.reason for place in places}
+
+
+# --- where is looked
+
+
+def test_a_library_named_by_the_variable_is_the_only_place(monkeypatch, tmp_path):
+    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
+    (place,) = find(NAME, variable=VARIABLE)
+    assert (place.origin, place.path, place.is_explicit) == (f"${VARIABLE}", "/somewhere/else.so", True)
+
+
+def test_a_variable_that_names_no_library_is_an_error_and_not_passed_over(monkeypatch, tmp_path):
+    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
+    with pytest.raises(LibraryError, match=r"\$GPUBETON_NVTHING: /somewhere/else\.so: cannot open"):
+        load(NAME, variable=VARIABLE, install="nothing")
+
+
+def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
+    wheel = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = []
+
+    def find_one(name):
+        asked.append(name)
+        return types.SimpleNamespace(abs_path="/opt/found.so")
+
+    put_pathfinder(monkeypatch, find_one)
+    paths = [place.path for place in find(NAME, variable=VARIABLE) if place.path]
+    assert paths[:2] == ["/opt/found.so", wheel]
+    assert asked == [NAME]
+
+
+def test_what_cuda_pathfinder_says_is_the_reason(monkeypatch):
+    def find_one(name):
+        raise RuntimeError('Failure finding "libnvthing.so"\nand a long list')
+
+    put_pathfinder(monkeypatch, find_one)
+    assert reasons(find(NAME))["cuda-pathfinder"] == 'Failure finding "libnvthing.so"'
+
+
+def test_a_missing_cuda_pathfinder_is_a_reason():
+    assert "not installed" in reasons(find(NAME))["cuda-pathfinder"]
+
+
+def test_of_several_wheels_the_newest_comes_first(monkeypatch, tmp_path):
+    old = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.9")
+    older = put_text(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
+    new = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    put_text(tmp_path / "nvidia/cu13/lib/libnvthing_static.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == [new, older, old]
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
+@pytest.mark.parametrize("folder", ["lib64", "lib"])
+def test_a_toolkit_is_where_its_variable_says(monkeypatch, tmp_path, variable, folder):
+    file = put_text(tmp_path / folder / "libnvthing.so.13")
+    monkeypatch.setenv(variable, str(tmp_path))
+    places = {place.origin: place for place in find(NAME)}
+    assert places[f"${variable}"].path == file
+    (other,) = {"CUDA_HOME", "CUDA_PATH"} - {variable}
+    assert places[f"${other}"].reason == "not set"
+
+
+def test_a_toolkit_without_the_library_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert reasons(find(NAME))["$CUDA_HOME"] == f"no libnvthing.so in lib64 or lib ({tmp_path})"
+
+
+def test_the_dynamic_loader_is_asked_for_each_number_of_cuda():
+    found = [place.path for place in find(NAME) if place.origin.startswith("the dynamic loader")]
+    assert found == ["libnvthing.so.13", "libnvthing.so.12", "libnvthing.so"]
+
+
+def test_a_copy_in_another_package_comes_last_and_the_package_is_not_imported(monkeypatch, tmp_path):
+    package = tmp_path / "carrier"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    file = put_text(tmp_path / "carrier.libs/libnvthing.36e11081.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    last = find(NAME, bundled_in=("carrier",))[-1]
+    assert (last.origin, last.path) == ("carrier's copy", file)
+
+
+def test_a_package_that_is_not_installed_carries_nothing():
+    assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
+
+
+# --- what is taken
+
+
+def test_a_library_that_cannot_be_loaded_gives_way_to_the_next(monkeypatch, tmp_path):
+    put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    file = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
+    monkeypatch.syspath_prepend(tmp_path)
+    library, place = load(NAME, install="nothing")
+    assert (place.origin, place.path) == ("NVIDIA's wheels", file)
+    assert library.floor is not None
+
+
+def test_a_library_that_the_check_refuses_gives_way_to_the_next(monkeypatch, tmp_path):
+    refused = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    taken = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def check(library, place):
+        return "too new" if place.path == refused else ""
+
+    assert load(NAME, install="nothing", check=check)[1].path == taken
+
+
+def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
+    file = put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=file))
+    checked = []
+
+    def check(library, place):
+        checked.append(place.path)
+        return "too new"
+
+    with pytest.raises(LibraryError):
+        load(NAME, install="nothing", check=check)
+    assert checked == [file]
+
+
+def test_the_error_lists_every_place_with_its_reason_and_says_what_to_install(monkeypatch, tmp_path):
+    broken = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LibraryError) as caught:
+        load(NAME, variable=VARIABLE, bundled_in=("carrier",), install="pip install thing")
+    first, *lines = str(caught.value).splitlines()
+    assert "Try pip install thing, or set GPUBETON_NVTHING to the file" in first
+    assert len(lines) == len(find(NAME, variable=VARIABLE, bundled_in=("carrier",)))
+    for line in (
+        "$GPUBETON_NVTHING: not set",
+        f"NVIDIA's wheels: {broken}: ",
+        "$CUDA_HOME: not set",
+        "libnvthing.so.12: cannot open",
+        "carrier's copy: no libnvthing.so",
+    ):
+        assert line in str(caught.value)
+    assert isinstance(caught.value, DeviceError)
+    assert isinstance(caught.value, OSError)
+
+
+def test_a_path_that_is_given_is_the_only_one_tried(monkeypatch, tmp_path):
+    put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LibraryError) as caught:
+        load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE, install="pip install thing")
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_the_path_is_the_file_that_the_dynamic_loader_took():
+    assert Path(load("m", path="libm.so.6", install="glibc")[1].path).is_absolute()
+
+
+# --- the driver
+
+
+def put_driver(monkeypatch, version, status=0):
+    """Let the driver say a version; None where there is no driver."""
+
+    def ask(pointer):
+        pointer._obj.value = version
+        return status
+
+    def open_library(name):
+        if version is None:
+            raise OSError("libcuda.so.1: cannot open shared object file")
+        assert name == "libcuda.so.1"
+        return types.SimpleNamespace(cuDriverGetVersion=ask)
+
+    monkeypatch.setattr(libraries, "ctypes", types.SimpleNamespace(**{**vars(ctypes), "CDLL": open_library}))
+
+
+@pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12090, (12, 9)), (13020, (13, 2))])
+def test_the_driver_says_which_cuda_it_is_for(monkeypatch, number, version):
+    put_driver(monkeypatch, number)
+    assert driver_version() == version
+
+
+@pytest.mark.parametrize(("number", "status"), [(None, 0), (0, 0), (13000, 34)])
+def test_a_driver_that_is_missing_or_does_not_answer_has_no_version(monkeypatch, number, status):
+    put_driver(monkeypatch, number, status)
+    assert driver_version() is None
+
+
+# --- nvJPEG
+
+
+def test_the_nvjpeg_of_the_installed_wheel_is_found():
+    wheel = installed_nvjpeg()
+    assert nvjpeg.load().path == str(wheel)
+    assert nvjpeg.find_library() == str(wheel)
+
+
+def test_nvjpeg_gives_its_version_and_that_of_its_cuda_without_a_gpu():
+    library = nvjpeg.load(str(installed_nvjpeg()))
+    assert library.version >= (12, 0, 0)
+    assert library.version[0] == int(library.path.rpartition(".so.")[2])
+    assert library.cuda_version[0] == library.version[0]
+
+
+def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
+    with pytest.raises(LibraryError, match="not nvJPEG: it has no function nvjpegGetProperty"):
+        nvjpeg.load(put_library(tmp_path / "libnvjpeg.so.13"))
+
+
+def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
+    wheel = installed_nvjpeg()
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.library.driver_version", lambda: (11, 8))
+    with pytest.raises(LibraryError, match=r"it is for CUDA 1\d, and the driver for CUDA 11\.8"):
+        nvjpeg.load()
+    monkeypatch.setenv("GPUBETON_NVJPEG", str(wheel))
+    assert nvjpeg.load().path == str(wheel)

@@ -1,0 +1,155 @@
+"""The table of prototypes and the enumerations, held against the library and the header that pip installed."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
+
+import pytest
+
+from gpubeton.errors import NvjpegError
+from gpubeton.gpu import nvjpeg
+from gpubeton.gpu.nvjpeg.prototypes import PROTOTYPES, bind
+from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
+
+ENUMERATIONS = {
+    "nvjpegBackend_t": ("NVJPEG_BACKEND_", nvjpeg.Backend, {}),
+    "nvjpegOutputFormat_t": ("NVJPEG_OUTPUT_", nvjpeg.OutputFormat, {"FORMAT_MAX": None}),
+    "nvjpegChromaSubsampling_t": ("NVJPEG_", nvjpeg.ChromaSubsampling, {}),
+    "nvjpegJpegEncoding_t": ("NVJPEG_ENCODING_", nvjpeg.JpegEncoding, {}),
+    "nvjpegScaleFactor_t": (
+        "NVJPEG_SCALE_",
+        nvjpeg.ScaleFactor,
+        {"1_BY_2": "HALF", "1_BY_4": "QUARTER", "1_BY_8": "EIGHTH"},
+    ),
+    "nvjpegExifOrientation_t": ("NVJPEG_ORIENTATION_", nvjpeg.ExifOrientation, {}),
+    "nvjpegStatus_t": ("NVJPEG_STATUS_", nvjpeg.Status, {}),
+}
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+
+
+def prototypes_of_the_header():
+    """For each function, what C calls the types of its arguments."""
+    found = re.findall(r"nvjpegStatus_t\s+NVJPEGAPI\s+(\w+)\s*\(([^)]*)\)\s*;", without_comments(header()))
+    return {name: [type_of(argument) for argument in arguments.split(",")] for name, arguments in found}
+
+
+def type_of(argument):
+    """The type of an argument, without its name and ``const``."""
+    words = re.sub(r"\bconst\b", " ", argument).replace("*", " * ").split()
+    stars = words.count("*")
+    names = [word for word in words if word != "*"]
+    kind = names if stars == 0 and len(names) == 1 else names[:-1]
+    return " ".join(kind) + "*" * stars
+
+
+def enumerations_of_the_header():
+    found = re.findall(r"typedef\s+enum\s*\w*\s*\{(.*?)\}\s*(\w+)\s*;", without_comments(header()), flags=re.DOTALL)
+    return {name: dict(re.findall(r"(\w+)\s*=\s*(-?\w+)", body)) for body, name in found}
+
+
+def fits(kind, ours):
+    """Tell whether an argument of ours is what C expects."""
+    if kind.endswith("*") or kind == "cudaStream_t" or kind in OPAQUE:
+        # An array or a struct goes by its address; a result has a type of its own, which has to have the right size.
+        pointee = kind.removesuffix("*")
+        results = {"int": c_int, "unsigned int": c_uint, "size_t": c_size_t, "void*": c_void_p}
+        results |= dict.fromkeys(OPAQUE, c_void_p) | dict.fromkeys(ENUMERATIONS, c_int)
+        return ours is c_void_p or (pointee in results and ours is POINTER(results[pointee]))
+    values = {"int": c_int, "unsigned int": c_uint, "size_t": c_size_t, "libraryPropertyType": c_int}
+    return ours is {**values, **dict.fromkeys(ENUMERATIONS, c_int)}[kind]
+
+
+OPAQUE = {
+    "nvjpegHandle_t",
+    "nvjpegJpegState_t",
+    "nvjpegJpegStream_t",
+    "nvjpegJpegDecoder_t",
+    "nvjpegDecodeParams_t",
+    "nvjpegBufferPinned_t",
+    "nvjpegBufferDevice_t",
+}
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_the_library_has_the_function(name):
+    assert bind(ctypes.CDLL(str(installed_nvjpeg())), name).argtypes == PROTOTYPES[name]
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_the_prototype_is_what_the_header_says(name):
+    expected = prototypes_of_the_header()[name]
+    ours = PROTOTYPES[name]
+    assert len(ours) == len(expected)
+    wrong = [(kind, one) for kind, one in zip(expected, ours, strict=True) if not fits(kind, one)]
+    assert wrong == []
+
+
+def test_every_function_that_decodes_is_bound():
+    left_out = {name for name in prototypes_of_the_header() if "Enc" not in name} - set(PROTOTYPES)
+    assert left_out == {
+        "nvjpegCreate",  # nvjpegCreateEx does more
+        "nvjpegDecodeBatchedParseJpegTables",  # for TIFF files, whose JPEGs lack tables
+        "nvjpegJpegStreamParseTables",
+    }
+
+
+@pytest.mark.parametrize("name", ENUMERATIONS)
+def test_the_enumeration_is_what_the_header_says(name):
+    prefix, ours, other_names = ENUMERATIONS[name]
+    expected = {}
+    for member, value in enumerations_of_the_header()[name].items():
+        short = member.removeprefix(prefix)
+        expected[other_names.get(short, short)] = int(value, 0)
+    expected.pop(None, None)
+    assert {member.name: member.value for member in ours} == expected
+
+
+def test_the_flags_are_what_the_header_says():
+    found = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
+    values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(found).items()}
+    assert values.pop("DEFAULT") == nvjpeg.Flags.NONE
+    assert {flag.name: flag.value for flag in nvjpeg.Flags if flag} == values
+
+
+def split(found):
+    return {name: text.partition("<<") for name, text in found.items()}
+
+
+def test_an_image_is_as_large_as_in_c():
+    planes = int(re.search(r"#define\s+NVJPEG_MAX_COMPONENT\s+(\d+)", header())[1])
+    assert nvjpeg.IMAGE.itemsize == planes * (ctypes.sizeof(c_void_p) + ctypes.sizeof(c_size_t))
+    assert nvjpeg.IMAGE.fields["channel"][1] == 0
+    assert nvjpeg.IMAGE.fields["pitch"][1] == planes * ctypes.sizeof(c_void_p)
+
+
+@pytest.mark.parametrize("name", PROTOTYPES)
+def test_a_call_without_anything_is_refused_by_the_library(name):
+    function = bind(ctypes.CDLL(str(installed_nvjpeg())), name)
+    nothing = [None if kind is c_void_p or hasattr(kind, "contents") else 0 for kind in PROTOTYPES[name]]
+    assert function(*nothing) == nvjpeg.Status.INVALID_PARAMETER
+
+
+@pytest.mark.parametrize("backend", nvjpeg.Backend)
+def test_without_a_gpu_a_handle_is_refused_with_what_to_try(backend):
+    library = nvjpeg.load(str(installed_nvjpeg()))
+    skip_where_there_is_a_gpu()
+    with pytest.raises(NvjpegError, match="nvidia-smi shows a GPU") as caught:
+        library.create(backend)
+    assert (caught.value.call, caught.value.status) == ("nvjpegCreateEx", nvjpeg.Status.EXECUTION_FAILED)
+    with pytest.raises(NvjpegError, match="nvjpegCreateSimple: status 6"):
+        library.create_simple()
+
+
+def skip_where_there_is_a_gpu():
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    count = c_int()
+    if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(byref(count)) == 0 and count.value > 0:
+        pytest.skip("there is a GPU")
