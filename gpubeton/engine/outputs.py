@@ -17,6 +17,7 @@ from gpubeton.fields.base import Field
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.format.index import Index
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
@@ -35,10 +36,13 @@ class GpuTarget(NamedTuple):
         E.g. "cuda:0".
     takes_everything : bool
         Whether every output that is a tensor is left there; otherwise those with a ``ToDevice`` of that GPU.
+    decodes : bool
+        Whether it makes images; otherwise they are only moved there.
     """
 
     device: str
     takes_everything: bool
+    decodes: bool = True
 
     def takes(self, operations: Sequence[Operation]) -> bool:
         """Tell whether the images of a pipeline are made there.
@@ -55,6 +59,8 @@ class GpuTarget(NamedTuple):
         """
         import torch
 
+        if not self.decodes:
+            return False
         device = torch.device(self.device)
         wishes = [operation for operation in operations if isinstance(operation, ToDevice)]
         return self.takes_everything or any(wish.moves_to(device) for wish in wishes)
@@ -171,4 +177,9 @@ def _compile_output(
     chosen = indices if len(indices) else slice(None)
     heights, widths = source.column["height"][chosen], source.column["width"][chosen]
     device = gpu.device if gpu is not None and gpu.takes(operations) else "cpu"
-    return ImageOutput(name, source, compile_image_program(name, number, operations, heights, widths, device))
+    program = compile_image_program(name, number, operations, heights, widths, device)
+    state = program.state
+    if gpu is not None and gpu.takes_everything and is_torch_dtype(state.dtype) and state.device.type == "cpu":
+        operations = [*operations, ToDevice(gpu.device)]
+        program = compile_image_program(name, number, operations, heights, widths, device)
+    return ImageOutput(name, source, program)

@@ -22,8 +22,10 @@ _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 _AXES = 2
 _THREADS = 128
-# Threads of a block of augment.cu, along x and y.
-_BLOCK = (32, 4)
+# Of plant.cu: threads for each image.
+_PLACES = 3
+# Of augment.cu: output rows that a block makes.
+_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Images:
     ----------
     count : int
         Number of images N.
-    pictures, draws, status : int
-        Addresses on the device: PICTURE (N,), int32 (N, columns), int32 (N,), the last of zeros.
+    pictures, draws, status, most : int
+        Addresses on the device: PICTURE (N,), int32 (N, columns), int32 (N,), int32 (N, 2), the last two of zeros.
     columns : int
         Numbers in a row of draws.
     most_taps : int
@@ -51,6 +53,7 @@ class Images:
     draws: int
     columns: int
     status: int
+    most: int
     most_taps: int
     out: int
     nonce: int
@@ -96,7 +99,7 @@ class Augmenter:
         """
         if count:
             arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
-            self._device.launch("plant", (-(-count // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
+            self._device.launch("plant", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
 
     def augment(self, program: int, images: Images, taps: int, stream: Stream) -> None:
         """Resample, flip, paint, normalise and store the images of one output.
@@ -130,16 +133,17 @@ class Augmenter:
             "taps",
             (-(-side // _THREADS), _AXES, images.count),
             (_THREADS, 1, 1),
-            [draws, columns, rule, *size, count, np.int32(side), most, first, weights, numbers],
+            [draws, columns, rule, *size, count, np.int32(side), most, first, weights, numbers, np.uint64(images.most)],
             stream,
         )
         table, fills = self._constants[program]
         self._device.launch(
             "augment",
-            (-(-own.width // _BLOCK[0]), -(-own.height // _BLOCK[1]), images.count),
-            (*_BLOCK, 1),
+            (-(-own.height // _ROWS), images.count, 1),
+            (_THREADS, 1, 1),
             [
-                np.uint64(images.pictures), draws, columns, first, weights, numbers, np.int32(side), most,
+                np.uint64(images.pictures), draws, columns, first, weights, numbers, np.uint64(images.most),
+                np.int32(side), most,
                 *size, count, np.uint64(fills.address), np.uint64(table.address), np.int32(item_size(own)),
                 np.uint32(images.nonce), np.uint64(images.out), np.uint64(images.status),
             ],

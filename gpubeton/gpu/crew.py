@@ -75,7 +75,7 @@ class GpuCrew:
         with self._device.active():
             self._augmenter = Augmenter(self._device, programs, equipment.streams.plant)
             self._handed_out = self._device.make_event()
-        self._feeder = Feeder(equipment, self._augmenter, host, self)
+            self._feeder = Feeder(equipment, self._augmenter, host, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from gpubeton.gpu.equipment import Equipment
 from gpubeton.gpu.host import Host
 from gpubeton.gpu.placement import Decoded, Sent
 from gpubeton.gpu.split import Split
-from gpubeton.gpu.work import Work
+from gpubeton.gpu.work import ARRAYS, STATUS, Work
 from gpubeton.plan.image_job import BadImage
 from gpubeton.plan.lanes import Lane, cut
 
@@ -122,7 +122,7 @@ class Feeder:
         taps = slot.taps.reserve(0).address
         for number, images in enumerate(work.images):
             self._augmenter.augment(number, images, taps, streams.augment)
-            work.status.append(slot.table.bring_back(3 * number + 2, streams.augment).view(np.int32))
+            work.status.append(slot.table.bring_back(ARRAYS * number + STATUS, streams.augment).view(np.int32))
         slot.done.record(streams.augment)
 
     def _pack_crops(self, work: Work, one: Sent, staging: int) -> None:

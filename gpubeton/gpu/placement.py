@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.arena import lay_out, round_up
+from gpubeton.gpu.arena import ALIGNMENT, lay_out, round_up
 from gpubeton.gpu.pictures import PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.image_job import ImageJob
@@ -97,7 +97,7 @@ class Placement:
     sent : list of Sent
         Images that are sent as pixels.
     arena_nbytes, staging_nbytes : int
-        Memory that is needed.
+        Memory that is needed; kernels read the arena in pieces of 16 bytes, which may reach behind the last image.
     """
 
     lanes: list[NDArray[np.int8]]
@@ -216,7 +216,7 @@ def place(
             sent.append(Sent(number, rows, height, width, layout.offset, layout.nbytes, arena, staging, is_finished))
             arena += layout.nbytes
             staging += layout.nbytes
-    return Placement(list(lanes), decoded, sent, max(arena, 1), max(staging, 1))
+    return Placement(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))
 
 
 class _Placed(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.arena import lay_out
+from gpubeton.gpu.arena import ALIGNMENT, lay_out
 from gpubeton.gpu.augment import Augmenter, Images, most_taps
 from gpubeton.gpu.decode_lane import DecodeLane, Piece
 from gpubeton.gpu.device import Device, Stream
@@ -66,7 +66,7 @@ class Single:
         job = jobs[0]
         layout = lay_out(job.height, job.width)
         staging = self._slot.staging.reserve(int(job.size[0]))
-        arena = self._slot.arena.reserve(layout.nbytes).address
+        arena = self._slot.arena.reserve(layout.nbytes + ALIGNMENT).address
         staging.array[: int(job.size[0])] = _bytes_at(job)
         picture = _picture(arena, int(layout.pitch[0]), int(job.height[0]), int(job.width[0]), is_guarded=True)
         images = self._describe(picture, programs, jobs, [own.draws for own in jobs], nonce)
@@ -102,7 +102,7 @@ class Single:
             Launches the kernels.
         """
         staging = self._slot.staging.reserve(levels.nbytes)
-        arena = self._slot.arena.reserve(levels.nbytes).address
+        arena = self._slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
         picture = _picture(arena, 3 * program.width, program.height, program.width, is_guarded=False)
         draws = identity_draws(program.height, program.width, job.draws.shape[1])
@@ -124,16 +124,17 @@ class Single:
     ) -> list[Images]:
         arrays: list[NDArray[np.generic]] = [picture]
         for own in draws:
-            arrays += [own, np.zeros(1, np.int32)]
+            arrays += [own, np.zeros(1, np.int32), np.zeros((1, 2), np.int32)]
         places = self._slot.table.fill(arrays)
         self._slot.table.send(self._stream)
         return [
             Images(
                 count=1,
                 pictures=places[0],
-                draws=places[1 + 2 * place],
+                draws=places[1 + 3 * place],
                 columns=own.shape[1],
-                status=places[2 + 2 * place],
+                status=places[2 + 3 * place],
+                most=places[3 + 3 * place],
                 most_taps=most_taps(own, program),
                 out=job.out.data_ptr(),
                 nonce=nonce,
@@ -148,7 +149,7 @@ class Single:
         for place, ((number, _), own) in enumerate(zip(programs, images, strict=True)):
             taps = self._slot.taps.reserve(augmenter.taps_nbytes(number, 1, own.most_taps)).address
             augmenter.augment(number, own, taps, self._stream)
-            status = self._slot.table.bring_back(2 + 2 * place, self._stream)
+            status = self._slot.table.bring_back(2 + 3 * place, self._stream)
             self._stream.synchronize()
             found.append(int(status.view(np.int32)[0]))
         return found

@@ -15,6 +15,11 @@ from gpubeton.gpu.slot import Slot
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
 
+ARRAYS = 4
+"""Arrays in the slot's table for each program: pictures, draws, status, numbers of taps."""
+
+STATUS = 2
+
 
 @dataclass(eq=False)
 class Work:
@@ -77,14 +82,16 @@ class Work:
             arrays.append(self.placement.pictures(number, job, self.sources, arena))
             arrays.append(self.placement.draws(number, job))
             arrays.append(np.zeros(len(job.address), np.int32))
+            arrays.append(np.zeros((len(job.address), 2), np.int32))
         places = self.slot.table.fill(arrays)
         self.images = [
             Images(
                 count=len(job.address),
-                pictures=places[3 * number],
-                draws=places[3 * number + 1],
+                pictures=places[ARRAYS * number],
+                draws=places[ARRAYS * number + 1],
                 columns=job.draws.shape[1],
-                status=places[3 * number + 2],
+                status=places[ARRAYS * number + STATUS],
+                most=places[ARRAYS * number + STATUS + 1],
                 most_taps=most_taps(job.draws, programs[number]),
                 out=job.out.data_ptr(),
                 nonce=self.nonce,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.engine.bad_images import OnError
-from gpubeton.errors import DeviceError, OptionError
+from gpubeton.errors import OptionError
 
 
 def default_os_cache() -> bool:
@@ -188,27 +188,25 @@ def checked_device(device: Any) -> str:
 
     Parameters
     ----------
-    device : str or torch.device
+    device : str, int or torch.device
         The argument.
 
     Returns
     -------
     str
-        Always "cpu", for now.
+        "auto", "cpu", or a GPU as torch names it.
 
     Raises
     ------
-    DeviceError
-        If it is a GPU, which is not supported yet.
     OptionError
-        If it is no device.
+        If it is none of these.
     """
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = f"cuda:{device}"
     name = str(device)
     if name in ("auto", "cpu"):
-        return "cpu"
-    if name.split(":", maxsplit=1)[0] == "cuda":
-        raise DeviceError(
-            f"device is {name!r}: decoding on a GPU does not exist yet. Use device='cpu' and put "
-            f"ToDevice(torch.device({name!r})) into the pipelines."
-        )
-    raise OptionError(f"device is {device!r}; expected 'auto' or 'cpu'")
+        return name
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and (not number or number.isdecimal()):
+        return name
+    raise OptionError(f"device is {device!r}; expected 'auto', 'cpu', or a GPU such as 'cuda:0'")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.loader.line import num_in_flight
+from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.storage.reads import MAX_GAP
 from gpubeton.storage.staging import STEP
 
@@ -55,7 +56,8 @@ def explanation(loader: Loader) -> str:
     lines = [
         summary(loader),
         f"{loader.fname}: {where}",
-        f"decoded by {loader.num_workers} threads on the CPU, up to {loader.batches_ahead} batches ahead of the loop",
+        f"up to {loader.batches_ahead} batches ahead of the loop, {loader.num_workers} threads on the CPU",
+        *_who_decodes(loader),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
@@ -63,6 +65,22 @@ def explanation(loader: Loader) -> str:
         staging = max_staging_bytes(plan, num_in_flight(loader.batches_ahead))
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return "\n".join(lines)
+
+
+def _who_decodes(loader: Loader) -> list[str]:
+    """Say who decodes images, and why."""
+    choice, gpu = loader.gpu_choice, loader.gpu
+    if gpu is None:
+        return [f"images are decoded on the CPU: {choice.reason}"]
+    raw = raw_lane(loader.gpu_options.raw, loader.num_workers)
+    raws = "cropped and resized on the CPU" if raw is Lane.CPU else "copied as crops, resized on the GPU"
+    lanes = [f"  {lane.name.lower():<9} {note}" for lane, note in gpu.notes.items()]
+    return [
+        f"images are decoded by {gpu.device.name} (cuda:{gpu.device.number}): {choice.reason}",
+        *lanes,
+        f"  {'raw':<9} raw-stored images are {raws} (raw={loader.gpu_options.raw!r}, {loader.num_workers} threads)",
+        f"  {'CPU':<9} what no lane takes, or fails on",
+    ]
 
 
 def max_batch_bytes(plan: Plan) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
-from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan
+from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.image_crew import MakeCrew
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.errors import DeviceError
+from gpubeton.gpu.gpu import Gpu
+from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.storage import MappedStorage, ReadStorage, Storage
 from gpubeton.storage.staging import Staging
@@ -54,15 +59,62 @@ class Memory:
         Memory for the bytes of batches, if it is not.
     pool : ArrayPool
         Memory for batches.
+    gpu : Gpu or None
+        The GPU that makes images.
     """
 
     def __init__(self, path: str, file_size: int, *, is_mapped: bool) -> None:
         self.mapped = MappedStorage(path, file_size) if is_mapped else None
         self.staging = Staging()
         self.pool = ArrayPool()
+        self.gpu: Gpu | None = None
+
+    def open_gpu(self, loader: Loader, outputs: tuple[Output, ...]) -> GpuChoice:
+        """Open the GPU that a loader has chosen, if it makes any of its outputs.
+
+        Parameters
+        ----------
+        loader : Loader
+            The loader.
+        outputs : tuple of Output
+            What it makes.
+
+        Returns
+        -------
+        GpuChoice
+            What it comes to: without the GPU if that cannot be used and nobody insisted on it.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be used, and the user asked for it.
+        """
+        choice = loader.gpu_choice
+        made_there = [
+            output for output in outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"
+        ]
+        if choice.target is None or not made_there:
+            return choice
+        try:
+            self.gpu = open_gpu(
+                choice.target,
+                made_there,
+                loader.decoder,
+                loader.gpu_options,
+                num_slots=num_in_flight(loader.batches_ahead),
+            )
+        except DeviceError as error:
+            if choice.is_forced:
+                raise
+            reason = f"{choice.target.device} cannot decode: {error}"
+            warnings.warn(f"{loader.fname}: images are decoded on the CPU. {reason}", stacklevel=3)
+            return GpuChoice(None, reason, is_forced=False)
+        return choice
 
     def close(self) -> None:
         """Free it; what is in use is freed when its user is done."""
+        if self.gpu is not None:
+            self.gpu.close()
         self.mapped = None
         self.staging = Staging()
         self.pool.close()
@@ -112,7 +164,14 @@ def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, ma
     memory.pool.begin_epoch((loader.batches_ahead + 3) * len(plan.outputs))
     try:
         return Engine(
-            plan, storage, make_crew, memory.pool, indices=loader.indices, options=options, first_batch=first_batch
+            plan,
+            storage,
+            make_crew,
+            memory.pool,
+            indices=loader.indices,
+            options=options,
+            first_batch=first_batch,
+            make_gpu_crew=None if memory.gpu is None else memory.gpu.crew,
         )
     except BaseException:
         storage.close()

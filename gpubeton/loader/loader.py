@@ -18,15 +18,18 @@ from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.outputs import Pipeline
-from gpubeton.errors import LoaderClosedError, NoSuchFieldError, StateError
+from gpubeton.errors import LoaderClosedError, StateError
 from gpubeton.fields.registry import CustomFields
+from gpubeton.gpu.gpu import Gpu
+from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.epochs import Epochs
 from gpubeton.loader.explanation import explanation, summary
+from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
-from gpubeton.loader.selection import select_samples
+from gpubeton.loader.selection import scanning_arguments, select_samples
 from gpubeton.loader.state import LoaderState, file_fingerprint, indices_fingerprint, state_of
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
@@ -79,8 +82,13 @@ class Loader:
         Without effect: pipelines are prepared anew for each epoch.
     order_kwargs : mapping, optional
         Further arguments of the order's class.
-    device : str or torch.device
-        Where images are decoded: "auto" or "cpu". Decoding on a GPU does not exist yet.
+    device : str, int or torch.device
+        Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", on which all tensors are left at the end;
+        or "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
+    decoder : {"auto", "nvjpeg", "cpu", "torchvision", "nvimgcodec", "dali", "pynvjpeg"}
+        What decodes JPEGs for a GPU: "auto" is nvJPEG; "cpu" leaves all to the CPU; the rest need their own packages.
+    gpu_options : GpuOptions, optional
+        How a GPU decodes.
     on_error : {"raise", "skip", "replace"}
         What happens to a sample with an image that cannot be decoded. "raise": the loop gets a `BadImageError` with the
         samples. "skip": the batch arrives without the sample, in all its outputs; a batch of which nothing is left does
@@ -90,8 +98,10 @@ class Loader:
 
     Attributes
     ----------
-    fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, on_error
+    fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
         The arguments, as they were resolved.
+    gpu_choice : GpuChoice
+        Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
         The samples.
     pipelines : dict
@@ -128,8 +138,7 @@ class Loader:
 
     Examples
     --------
-    >>> loader = Loader("train.beton", 256, order=OrderOption.RANDOM, seed=0)      # doctest: +SKIP
-    >>> for images, labels in loader:                                              # doctest: +SKIP
+    >>> for images, labels in Loader("train.beton", 256, order=OrderOption.RANDOM, seed=0):     # doctest: +SKIP
     ...     train_on(images, labels)
     """
 
@@ -151,9 +160,13 @@ class Loader:
         order_kwargs: Mapping[str, Any] | None = None,
         *,
         device: Any = "auto",
+        decoder: str = "auto",
+        gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
     ) -> None:
         self.device = arguments.checked_device(device)
+        self.decoder = checked_decoder(decoder)
+        self.gpu_options = gpu_options or GpuOptions()
         self.fname = os.fspath(fname)
         self.batch_size = arguments.checked_count("batch_size", batch_size)
         self.num_workers = arguments.checked_workers(num_workers)
@@ -181,9 +194,8 @@ class Loader:
         self._is_closed = False
         if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
-        self._compile_outputs()  # a pipeline that cannot be planned is told here rather than in the loop
-
-    # --- iteration ----------------------------------------------------------------------------------------------------
+        self.gpu_choice = choose_gpu(self.device, self.decoder, self.pipelines)
+        self.gpu_choice = self._memory.open_gpu(self, self._compile_outputs())  # what cannot be planned is told here
 
     def __len__(self) -> int:
         """Number of batches of the next epoch."""
@@ -199,12 +211,8 @@ class Loader:
 
         Raises
         ------
-        LoaderClosedError
-            If the loader was closed.
-        PipelineError
-            If a pipeline was changed so that it cannot be planned.
-        StorageError
-            If the file has changed.
+        LoaderClosedError, PipelineError, StorageError
+            If the loader was closed, a pipeline was changed so that it cannot be planned, or the file has changed.
         """
         with self._lock:
             if self._is_closed:
@@ -250,8 +258,6 @@ class Loader:
             iterator.close()
         self._memory.close()
 
-    # --- what will be done --------------------------------------------------------------------------------------------
-
     def plan(self, epoch: int | None = None) -> Plan:
         """Decide what an epoch consists of, without reading any sample.
 
@@ -278,8 +284,13 @@ class Loader:
         print(explanation(self))
 
     @property
+    def gpu(self) -> Gpu | None:
+        """The GPU that decodes, if any."""
+        return self._memory.gpu
+
+    @property
     def traversal_order(self) -> TraversalOrder:
-        """The order, as an object; its ``sample_order(epoch)`` gives sample ids."""
+        """The order, an object with ``sample_order(epoch)``."""
         return self._epochs.order
 
     def sample_pages(self) -> NDArray[np.int64]:
@@ -300,13 +311,10 @@ class Loader:
     def __repr__(self) -> str:
         return summary(self)
 
-    # --- saving and resuming ------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
         """Tell where the loader stands.
 
-        Only batches that the loop has received count; those made ahead will be made again. In a loop, the state is that
-        of the iterator that was made last.
+        Only batches that the loop has received count. In a loop, the state is that of the iterator made last.
 
         Returns
         -------
@@ -341,8 +349,6 @@ class Loader:
             raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
         self._epochs.go_to(loaded.epoch, loaded.batch)
 
-    # --- another loader -----------------------------------------------------------------------------------------------
-
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.
 
@@ -367,18 +373,7 @@ class Loader:
         NoSuchFieldError
             If there is no such output.
         """
-        if field_name not in self.pipelines and field_name not in self.reader.handlers:
-            known = ", ".join(map(repr, dict.fromkeys([*self.reader.handlers, *self.pipelines])))
-            raise NoSuchFieldError(f"{self.fname}: no field {field_name!r}; there are {known}.")
-        scan = self._with(
-            order=OrderOption.SEQUENTIAL,
-            distributed=False,
-            drop_last=False,
-            order_kwargs=None,
-            # Whoever asks for a field that has been switched off gets what it would be by default.
-            pipelines={**dict.fromkeys(self.reader.handlers), field_name: self.pipelines.get(field_name) or ()},
-            on_error="raise" if self.on_error == "raise" else "skip",
-        )
+        scan = self._with(**scanning_arguments(self, field_name))
         return self._with(indices=select_samples(scan, condition))
 
     def _with(self, **changes: Any) -> Loader:
@@ -389,7 +384,8 @@ class Loader:
         return loader
 
     def _compile_outputs(self) -> tuple[Any, ...]:
-        return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices)
+        target = self.gpu_choice.target
+        return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)
 
     @cached_property
     def _fingerprints(self) -> tuple[str, str]:

@@ -8,8 +8,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.errors import NoSuchFieldError
+from gpubeton.loader.order_option import OrderOption
+
 if TYPE_CHECKING:
     from gpubeton.loader.loader import Loader
+
+
+def scanning_arguments(loader: Loader, field_name: str) -> dict[str, Any]:
+    """Give the arguments of a loader that goes through one output of another.
+
+    Parameters
+    ----------
+    loader : Loader
+        The other.
+    field_name : str
+        Name of the field, or of another output.
+
+    Returns
+    -------
+    dict
+        What differs from the other's arguments.
+
+    Raises
+    ------
+    NoSuchFieldError
+        If there is no such output.
+    """
+    if field_name not in loader.pipelines and field_name not in loader.reader.handlers:
+        known = ", ".join(map(repr, dict.fromkeys([*loader.reader.handlers, *loader.pipelines])))
+        raise NoSuchFieldError(f"{loader.fname}: no field {field_name!r}; there are {known}.")
+    return {
+        "order": OrderOption.SEQUENTIAL,
+        "distributed": False,
+        "drop_last": False,
+        "order_kwargs": None,
+        # Whoever asks for a field that has been switched off gets what it would be by default.
+        "pipelines": {**dict.fromkeys(loader.reader.handlers), field_name: loader.pipelines.get(field_name) or ()},
+        "on_error": "raise" if loader.on_error == "raise" else "skip",
+    }
 
 
 def select_samples(scan: Loader, condition: Callable[[Any], bool]) -> NDArray[np.uint64]:

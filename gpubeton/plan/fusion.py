@@ -55,7 +55,7 @@ def compile_image_program(
     heights, widths : ndarray of integers, shape (N,)
         Sizes of all images that may be asked for, in pixels.
     device : str
-        Where the pass is to run: "cpu", or a GPU such as "cuda:0". Tensors are left on that GPU at the end.
+        Where the pass is to run: "cpu", or a GPU such as "cuda:0".
 
     Returns
     -------
@@ -133,8 +133,6 @@ class _Fusion:
         """The program, complete."""
         if self.on_gpu and not is_torch_dtype(self.state.dtype):
             self._return_to_cpu()
-        elif self.on_gpu and self.returns_to_cpu and self.state.device.type == "cpu":
-            self.add(ToDevice(self.device))
         height, width = self.size
         return ImageProgram(
             field=field,

@@ -10,8 +10,8 @@ from gpubeton.fields.decoders import (
 )
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader
-from gpubeton.transforms import ToTensor
-from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, labels
+from gpubeton.transforms import ToDevice, ToTensor
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,15 +42,33 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
         Loader(photos, **{"batch_size": 4, "pipelines": ONLY_LABEL, "seed": 0, **arguments})
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda", 1)])
-def test_a_gpu_is_refused_with_what_to_do_instead(photos, device):
-    with pytest.raises(DeviceError, match=r"does not exist yet.*ToDevice"):
-        Loader(photos, 4, device=device, pipelines=ONLY_LABEL)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", 0, torch.device("cuda", 1)])
+def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(photos, device):
+    with pytest.raises(DeviceError, match="torch"):
+        Loader(photos, 4, device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_a_pipeline_wishes_for_and_cannot_be_used_is_a_warning(photos):
+    pipelines = {**ONLY_IMAGE, "image": [*augmented(), ToDevice("cuda:0")]}
+    with pytest.warns(UserWarning, match=r"decoded on the CPU. cuda:0 cannot decode"):
+        loader = Loader(photos, 4, pipelines=pipelines)
+    assert loader.gpu is None
+    assert loader.gpu_choice.target is None
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", torch.device("cpu")])
-def test_the_cpu_is_what_there_is(photos, device):
-    assert Loader(photos, 4, device=device, pipelines=ONLY_LABEL).device == "cpu"
+def test_without_a_wish_for_a_gpu_the_cpu_decodes(photos, device):
+    loader = Loader(photos, 4, device=device, pipelines=ONLY_LABEL)
+    assert loader.gpu is None
+    assert loader.gpu_choice.target is None
+
+
+@pytest.mark.parametrize("decoder", ["", "NVJPEG", None, 3])
+def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
+    with pytest.raises(OptionError, match="'nvjpeg', 'dali', 'torchvision', 'nvimgcodec', 'pynvjpeg', 'cpu'"):
+        Loader(photos, 4, decoder=decoder)
 
 
 @pytest.mark.parametrize("number", [-1, 0])

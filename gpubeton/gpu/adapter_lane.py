@@ -1,0 +1,103 @@
+"""AdapterLane: another library decodes, behind the interface of nvJPEG's lanes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import numpy as np
+
+from gpubeton.gpu.decode_lane import Begun, Piece
+from gpubeton.gpu.decoders import ImageDecoder, open_decoder
+from gpubeton.gpu.device import Device
+from gpubeton.gpu.lanes import Lanes
+from gpubeton.plan.lanes import Lane
+
+
+class AdapterLane:
+    """Another library decodes, a batch at a time; done when `begin` returns.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    decoder : ImageDecoder
+        The library.
+
+    Attributes
+    ----------
+    most, least : int
+        Images of a piece: any number.
+    """
+
+    def __init__(self, device: Device, decoder: ImageDecoder) -> None:
+        self.most = 1 << 30
+        self.least = 1
+        self._device = device
+        self._decoder = decoder
+        self._stream = device.make_stream()
+        self._lock = threading.Lock()
+
+    def begin(self, piece: Piece) -> Begun:
+        """Decode a piece.
+
+        Parameters
+        ----------
+        piece : Piece
+            Any number of images.
+
+        Returns
+        -------
+        Begun
+            Images that the library could not decode, and why.
+        """
+        data = [
+            _bytes_at(address, size) for address, size in zip(piece.address.tolist(), piece.size.tolist(), strict=True)
+        ]
+        places = zip(
+            piece.target.tolist(), piece.pitch.tolist(), piece.height.tolist(), piece.width.tolist(), strict=True
+        )
+        targets = [
+            self._device.view(target, (height, width, 3), (pitch, 3, 1), "uint8")
+            for target, pitch, height, width in places
+        ]
+        with self._lock, self._device.using(self._stream):
+            failed = dict(self._decoder.decode(data, targets, self._stream))
+            event = self._device.make_event()
+            event.record(self._stream)
+        return Begun(event, failed)
+
+    def settle(self) -> None:
+        """Wait until nothing is under way."""
+        self._stream.synchronize()
+
+    def close(self) -> None:
+        """Leave the library as it is: it frees what it has when nobody refers to it."""
+
+
+def open_decoder_lanes(name: str, device: Device) -> Lanes:
+    """Let another library decode.
+
+    Parameters
+    ----------
+    name : str
+        Which, see `gpubeton.gpu.decoders`.
+    device : Device
+        The GPU, current in this thread.
+
+    Returns
+    -------
+    Lanes
+        One lane for all JPEGs that nvJPEG could decode; others are the CPU's.
+
+    Raises
+    ------
+    LibraryError
+        If it is not installed.
+    """
+    lane = AdapterLane(device, open_decoder(name, device))
+    return Lanes({Lane.SM: lane, Lane.HYBRID: lane}, {Lane.SM: name, Lane.HYBRID: name})
+
+
+def _bytes_at(address: int, size: int) -> memoryview:
+    return memoryview(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
