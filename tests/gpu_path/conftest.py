@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from gpubeton.transforms import ToDevice
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.fixtures import faults, simulated_device
+from tests.small_files import write_photos
+
+__all__ = ["faults", "simulated_device"]
+
+
+@pytest.fixture
+def gpus(faults, monkeypatch):
+    """Simulated GPUs in the place of real ones: loaders on "cuda:0" and up use them. Gives those that were opened."""
+    opened = {}
+
+    def open_device(name):
+        number = int(str(name).partition(":")[2] or 0)
+        return opened.setdefault(number, SimulatedDevice(number))
+
+    monkeypatch.setattr("gpubeton.gpu.cuda.open_device", open_device)
+    # Torch without CUDA knows no such device, and the simulated GPU's tensors are on the CPU.
+    monkeypatch.setattr(ToDevice, "apply", lambda self, batch, draw=None: batch.clone())
+    return opened
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """A file of 50 samples with JPEG images of varying size."""
+    return write_photos(tmp_path_factory.mktemp("photos") / "photos.beton")
+
+
+@pytest.fixture(scope="session")
+def raw_photos(tmp_path_factory):
+    """A file of 20 samples with raw images of varying size."""
+    return write_photos(tmp_path_factory.mktemp("raw") / "raw.beton", 20, write_mode="raw")
