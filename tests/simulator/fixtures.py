@@ -16,9 +16,10 @@ __all__ = ["faults", "simulated_device"]
 
 
 @pytest.fixture
-def faults(monkeypatch):
+def faults(monkeypatch, request):
     """The switches of the simulator, whose nvJPEG is the one that gpubeton finds; asserts that nothing was misused."""
     monkeypatch.setenv("GPUBETON_NVJPEG", str(build()))
+    library().simulated_faults_explain(_standard_error(request.config))
     library().simulated_misuses_clear()
     switches = Faults()
     yield switches
@@ -32,3 +33,12 @@ def faults(monkeypatch):
 def simulated_device(faults):
     """cuda:0, simulated; not active yet."""
     return SimulatedDevice(0)
+
+
+def _standard_error(config):
+    """Where pytest writes why the process crashed: what a test writes to standard error is lost then."""
+    try:
+        from _pytest.faulthandler import fault_handler_stderr_fd_key
+    except ImportError:
+        return 2
+    return config.stash.get(fault_handler_stderr_fd_key, 2)

@@ -78,7 +78,7 @@ _PROTOTYPES = {
     "simulated_memory_used": (c_uint64, c_int),
     "simulated_memory_count": (c_uint64,),
     "simulated_memory_check": (None,),
-    "simulated_faults_explain": (None,),
+    "simulated_faults_explain": (None, c_int),
     "simulated_copy": (c_int, c_uint64, c_uint64, c_uint64, c_void_p),
     "simulated_launch": (
         c_int, c_char_p, c_void_p, POINTER(c_uint), POINTER(c_uint), POINTER(c_void_p), POINTER(c_uint64), c_int,
@@ -112,7 +112,7 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.restype = result
         function.argtypes = arguments
-    loaded.simulated_faults_explain()
+    loaded.simulated_faults_explain(2)
     # Streams may still be decoding when the interpreter ends, and must not call into it then.
     atexit.register(loaded.simulated_decoder, None)
     return loaded

@@ -83,6 +83,8 @@ int free_region(uintptr_t address) {
 }
 
 struct sigaction action_before;
+int error_output = STDERR_FILENO;
+bool is_explaining = false;
 
 // Say what was touched, then let whoever was there before (Python's faulthandler, or the system) end the process.
 void explain_fault(int, siginfo_t* info, void*) {
@@ -90,7 +92,7 @@ void explain_fault(int, siginfo_t* info, void*) {
     if (memory().mutex.try_lock()) {
         if (const Region* region = region_at(address)) {
             const char* const work = current_work();
-            fprintf(stderr, "simulator: %s touches byte %lld of %s\n", work ? work : "the host",
+            dprintf(error_output, "simulator: %s touches byte %lld of %s\n", work ? work : "the host",
                     static_cast<long long>(address - region->begin), describe(*region).c_str());
         }
         memory().mutex.unlock();
@@ -193,7 +195,11 @@ EXPORT void simulated_memory_check() {
     }
 }
 
-EXPORT void simulated_faults_explain() {
+// Say on a file descriptor what was touched, should somebody touch what is not there.
+EXPORT void simulated_faults_explain(int output) {
+    error_output = output;
+    if (is_explaining) return;
+    is_explaining = true;
     struct sigaction action = {};
     action.sa_sigaction = explain_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;

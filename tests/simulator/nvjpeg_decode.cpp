@@ -92,7 +92,7 @@ int decode_batch(Call call, void* handle, void* state_handle, const unsigned cha
 int parse(Call call, void* handle, const unsigned char* data, size_t size, void* jpeg_stream, bool is_whole, bool is_copied) {
     const Handle* const owner = look_up<Handle>(handle, call.function());
     JpegStream* const target = look_up<JpegStream>(jpeg_stream, call.function());
-    return call.of(owner).run([&]() -> int {
+    return call.run([&]() -> int {
         if (!owner || !target || !data) return INVALID_PARAMETER;
         target->header = read_header(data, size);
         if (target->header.status != OK) return target->header.status;
@@ -118,7 +118,7 @@ int supported(Call call, void* handle, void* jpeg_stream, void* params, int* is_
     const Handle* const owner = look_up<Handle>(handle, call.function());
     const JpegStream* const stream = look_up<JpegStream>(jpeg_stream, call.function());
     const DecodeParams* const given = look_up<DecodeParams>(params, call.function());
-    return call.of(owner).run([&]() -> int {
+    return call.run([&]() -> int {
         if (!owner || !stream || !is_unsupported || (params && !given)) return INVALID_PARAMETER;
         Header header = stream->header;
         header.has_end = true;  // whether the data are whole is not asked

@@ -1,0 +1,122 @@
+"""The faults that can be planted in the simulated nvJPEG, and what it writes down."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import NvjpegError
+from gpubeton.gpu.nvjpeg import (
+    Backend,
+    load,
+)
+from tests.cpu.pictures import decoded, jpeg, noise
+from tests.simulator.active_device import device, faults, simulated_device
+from tests.simulator.faults import hash_of
+from tests.simulator.nvjpeg_bench import HEIGHT, TAKEN, WIDTH, bench
+
+__all__ = ["bench", "device", "faults", "simulated_device"]
+
+
+@pytest.mark.parametrize("status", [3, 4, 6])
+def test_a_status_can_be_planted_for_an_image_of_a_batch(bench, faults, status):
+    images = [TAKEN["4:2:0"], TAKEN["4:4:4"]]
+    faults.fail_image(status, images[1], batched=True)
+    made = bench(images=images)
+    with pytest.raises(NvjpegError) as caught:
+        made.decode()
+    assert caught.value.status == status
+    made.decode_alone(1)
+    made.stream.synchronize()
+    np.testing.assert_array_equal(made.pixels(1), decoded(images[1]))
+
+
+def test_after_a_batch_that_failed_the_state_has_to_be_initialised_again(bench, faults):
+    faults.fail_image(6, times=1)
+    made = bench()
+    with pytest.raises(NvjpegError):
+        made.decode()
+    assert made.status_of_batch() == 1
+    assert "before nvjpegDecodeBatchedInitialize" in faults.take_misuses()[0]
+    made.decode()
+
+
+@pytest.mark.parametrize("which", [{"data": TAKEN["4:4:4"]}, {"index": 1}, {"every": 2}])
+def test_an_image_can_be_left_out_of_a_batch_that_succeeds(bench, faults, which):
+    images = [TAKEN["4:2:0"], TAKEN["4:4:4"], TAKEN["gray"]]
+    faults.skip_image(**which)
+    made = bench(images=images)
+    made.decode()
+    made.stream.synchronize()
+    assert [made.is_untouched(index) for index in range(3)] == [False, True, False]
+    assert [(note.owner, note.status) for note in faults.notes("image")] == [
+        (hash_of(images[0]), 1),
+        (hash_of(images[1]), 0),
+        (hash_of(images[2]), 1),
+    ]
+
+
+def test_a_fault_can_be_of_one_backend_and_of_so_many_times(bench, faults):
+    faults.skip_image(backend=Backend.HARDWARE, times=1)
+    for backend, is_untouched in [(Backend.GPU_HYBRID, False), (Backend.HARDWARE, True), (Backend.HARDWARE, False)]:
+        made = bench(backend)
+        made.decode()
+        made.stream.synchronize()
+        assert made.is_untouched() == is_untouched
+
+
+def test_an_image_can_be_larger_than_its_header_says_but_stays_in_its_memory(bench, faults):
+    faults.enlarge_image(more_height=2, more_width=3)
+    small = jpeg(noise(HEIGHT - 1, WIDTH))
+    made = bench(images=[small])
+    made.decode()
+    larger = made.pixels(height=HEIGHT, width=WIDTH + 3)
+    np.testing.assert_array_equal(larger[: HEIGHT - 1, :WIDTH], decoded(small))
+    np.testing.assert_array_equal(larger[HEIGHT - 1, :WIDTH], decoded(small)[-1])
+    np.testing.assert_array_equal(larger[:-1, WIDTH + 2], decoded(small)[:, -1])
+
+
+def test_a_call_can_be_made_to_fail(device, faults):
+    faults.fail_call("nvjpegJpegStateCreate", 5, after=1, times=1)
+    handle = load().create(Backend.HYBRID)
+    handle.make_state()
+    with pytest.raises(NvjpegError) as caught:
+        handle.make_state()
+    assert caught.value.status == 5
+    handle.make_state()
+    assert faults.count("nvjpegJpegStateCreate") == 3
+
+
+def test_with_pixels_off_a_batch_returns_at_once(bench, faults):
+    made = bench()
+    faults.pixels = False
+    made.decode()
+    made.decode_alone()
+    assert made.is_untouched()
+    assert faults.count("nvjpegDecodeBatched") == 1
+
+
+def test_the_journal_tells_calls_with_their_state_and_stream(bench, faults):
+    made = bench(images=[TAKEN["4:2:0"], TAKEN["gray"]])
+    faults.forget_notes()
+    with faults.held(made.stream):
+        made.decode()
+        made.decode_alone()
+    made.stream.synchronize()
+    calls = [(note.name, note.status, note.images, note.was_busy, note.stream) for note in faults.notes("call")]
+    assert calls == [
+        ("nvjpegDecodeBatchedInitialize", 0, 2, False, -1),
+        ("nvjpegDecodeBatched", 0, 2, False, 0),
+        ("nvjpegDecode", 0, 1, True, 0),
+    ]
+    assert {note.backend for note in faults.notes("call")} == {Backend.HARDWARE}
+    assert len({note.owner for note in faults.notes("call")}) == 1
+
+
+def test_memory_of_the_engines_grows_with_larger_images_alone(bench, faults):
+    made = bench()
+    made.state.preallocate(1, WIDTH, HEIGHT - 1)
+    made.decode()
+    made.stream.synchronize()
+    made.decode()
+    assert len(faults.notes("grow")) == 1

@@ -1,0 +1,187 @@
+"""What no program may do to nvJPEG, and what goes unseen on a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import NvjpegError
+from gpubeton.gpu.nvjpeg import Backend
+from tests.cpu.pictures import decoded
+from tests.simulator.active_device import device, faults, simulated_device
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.nvjpeg_bench import HEIGHT, PITCH, TAKEN, bench
+
+__all__ = ["bench", "device", "faults", "simulated_device"]
+
+
+def only_misuse(faults):
+    (misuse,) = faults.take_misuses()
+    return misuse
+
+
+def test_a_batch_before_initialise_is_misuse(bench, faults):
+    assert bench().status_of_batch() == 1
+    assert "nvjpegDecodeBatched before nvjpegDecodeBatchedInitialize" in only_misuse(faults)
+
+
+def test_a_batch_before_initialise_can_end_the_process():
+    program = f"""
+import ctypes
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.faults import Faults
+from tests.simulator.library import library
+Faults().crash = True
+device = SimulatedDevice()
+with device.active():
+    stream = device.make_stream()
+call, handle, state = library(), ctypes.c_void_p(), ctypes.c_void_p()
+call.nvjpegCreateSimple(ctypes.byref(handle))
+call.nvjpegJpegStateCreate(handle, ctypes.byref(state))
+some = ctypes.c_void_p({id(object())})
+call.nvjpegDecodeBatched(handle, state, some, some, some, ctypes.c_void_p(stream.handle))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode < 0
+    assert "before nvjpegDecodeBatchedInitialize; the real nvJPEG crashes here" in done.stderr
+
+
+def test_to_initialise_a_state_at_work_is_misuse(bench, faults):
+    made = bench()
+    with faults.held(made.stream):
+        made.decode()
+        assert made.status_of_initialise() == 0
+    assert "the state's work has not finished" in only_misuse(faults)
+    made.stream.synchronize()
+    made.decode()
+
+
+def test_a_state_at_work_on_another_stream_is_misuse(device, bench, faults):
+    made, other = bench(), device.make_stream()
+    with faults.held(made.stream):
+        made.decode()
+        assert made.status_of_batch(other) == 0
+    assert "still at work in another stream" in only_misuse(faults)
+    made.stream.synchronize()
+    made.status_of_batch(other)
+
+
+def test_to_destroy_a_state_at_work_is_misuse(bench, faults):
+    made = bench()
+    with faults.held(made.stream):
+        made.decode()
+        closing = threading.Thread(target=made.state.close)
+        closing.start()
+        closing.join(0.05)
+    closing.join()
+    assert "its work has not finished" in only_misuse(faults)
+
+
+def test_two_threads_in_one_state_are_misuse(bench, faults):
+    entered, leave = threading.Event(), threading.Event()
+
+    def decode(data):
+        entered.set()
+        leave.wait(30)
+        return decoded(data)
+
+    faults.decoder = decode
+    made = bench()
+    made.state.initialise(1)
+    first = threading.Thread(target=made.status_of_batch)
+    first.start()
+    entered.wait(30)
+    made.status_of_initialise()
+    leave.set()
+    first.join()
+    assert "two threads use one state at once" in only_misuse(faults)
+
+
+def test_a_handle_that_was_closed_is_misuse(bench, faults):
+    made = bench()
+    pointer = made.handle.pointer
+    made.handle.close()
+    assert made.handle.calls.status("nvjpegDestroy", pointer) == 2
+    assert "no handle, or was destroyed" in only_misuse(faults)
+
+
+def test_the_default_stream_is_misuse(bench, faults):
+    made = bench()
+    made.state.initialise(1)
+    assert made.status_of_batch(0) == 2
+    assert "the default stream" in only_misuse(faults)
+
+
+def test_another_current_device_than_the_handles_is_misuse(bench, faults):
+    made = bench()
+    with SimulatedDevice(1).active():
+        made.decode()
+    assert "the thread's current one is 1" in faults.take_misuses()[0]
+
+
+def target_of(made, address):
+    made.targets["channel"][0, 0] = address
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (lambda made: target_of(made, np.zeros(100_000, np.uint8).ctypes.data), "neither the device's nor pinned"),
+        (lambda made: made.outputs[0].free(), "freed"),
+        (lambda made: target_of(made, made.outputs[0].address + PITCH), f"of {HEIGHT * PITCH} bytes"),
+        (lambda made: made.inputs[0].free(), "freed"),
+        (lambda made: made.addresses.fill(made.device.allocate(90_000).address), "memory"),
+    ],
+    ids=["foreign target", "freed target", "target too small", "freed bytes", "bytes on the device"],
+)
+def test_memory_that_nvjpeg_must_not_use_is_misuse(bench, faults, spoil, found):
+    made = bench()
+    spoil(made)
+    with pytest.raises(NvjpegError):
+        made.decode()
+    assert found in only_misuse(faults)
+
+
+def test_to_write_into_a_tensor_of_torch_is_misuse(device, bench, faults):
+    made = bench()
+    tensor = device.empty((HEIGHT, PITCH), "uint8", made.stream)
+    target_of(made, tensor.data_ptr())
+    with pytest.raises(NvjpegError):
+        made.decode()
+    assert "memory of torch's allocator" in only_misuse(faults)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_to_change_bytes_before_the_stream_has_come_to_them_is_misuse(bench, faults, early):
+    faults.early_write = early
+    made = bench()
+    with faults.held(made.stream):
+        made.decode()
+        made.inputs[0].array[-5] ^= 1
+    made.stream.synchronize()
+    assert "its bytes were changed before the stream came to it" in only_misuse(faults)
+
+
+def test_to_free_memory_before_the_stream_has_come_to_it_is_misuse(bench, faults):
+    made = bench(Backend.GPU_HYBRID)
+    with faults.held(made.stream):
+        made.decode()
+        made.outputs[0].free()
+    made.stream.synchronize()
+    assert "at its turn its target is" in only_misuse(faults)
+
+
+def test_bytes_that_are_not_pinned_are_allowed_unless_told_otherwise(bench, faults):
+    image = np.frombuffer(TAKEN["4:2:0"], np.uint8).copy()
+    made = bench()
+    made.addresses[0] = image.ctypes.data
+    made.decode()
+    made.stream.synchronize()
+    faults.pinned_input = True
+    with pytest.raises(NvjpegError):
+        made.decode()
+    assert "neither the device's nor pinned" in only_misuse(faults)

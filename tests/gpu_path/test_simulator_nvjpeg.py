@@ -1,0 +1,224 @@
+"""The simulated nvJPEG itself: pixels, order, and what it refuses."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import NvjpegError
+from gpubeton.gpu.nvjpeg import (
+    Backend,
+    OutputFormat,
+    load,
+)
+from gpubeton.gpu.nvjpeg.prototypes import PROTOTYPES
+from tests.cpu.pictures import decoded
+from tests.simulator.active_device import GARBAGE, device, faults, simulated_device
+from tests.simulator.build import build
+from tests.simulator.nvjpeg_bench import BATCHED, HEIGHT, LEFT, PITCH, STREAM_ORDERED, TAKEN, WIDTH, bench
+
+__all__ = ["bench", "device", "faults", "simulated_device"]
+
+
+def test_all_functions_of_the_binding_are_there():
+    library = ctypes.CDLL(str(build()))
+    assert [name for name in PROTOTYPES if not hasattr(library, name)] == []
+
+
+def test_the_version_is_what_is_asked_for(faults):
+    faults.version = 12_04_01
+    assert load().version == (12, 4, 1)
+    assert load().path == str(build())
+
+
+# --- pixels
+
+
+@pytest.mark.parametrize("backend", BATCHED)
+def test_a_batch_has_the_pixels_of_libjpeg(bench, backend):
+    images = list(TAKEN.values())
+    made = bench(backend, images)
+    made.decode()
+    made.stream.synchronize()
+    for index, image in enumerate(images):
+        np.testing.assert_array_equal(made.pixels(index), decoded(image))
+        rows = made.outputs[index].array.reshape(HEIGHT, PITCH)
+        assert (rows[:, 3 * WIDTH :] == GARBAGE).all()
+
+
+@pytest.mark.parametrize("image", [*TAKEN.values(), LEFT["4:1:1"], LEFT["progressive"]])
+def test_an_image_alone_has_the_pixels_of_libjpeg(bench, image):
+    made = bench(Backend.HYBRID, [image])
+    made.decode_alone()
+    made.stream.synchronize()
+    np.testing.assert_array_equal(made.pixels(), decoded(image))
+
+
+@pytest.mark.parametrize(
+    ("output_format", "order"),
+    [(OutputFormat.RGB, [0, 1, 2]), (OutputFormat.BGR, [2, 1, 0])],
+)
+def test_planes_are_written_to_their_channels(device, bench, output_format, order):
+    made = bench()
+    planes = [device.allocate_pinned(HEIGHT * WIDTH) for _ in range(3)]
+    made.targets["channel"][0, :3] = [plane.address for plane in planes]
+    made.targets["pitch"][0, :3] = WIDTH
+    made.state.initialise(1, output_format=output_format)
+    made.state.decode_batched(made.addresses, made.sizes, made.targets, made.stream.handle)
+    made.stream.synchronize()
+    found = np.stack([plane.array.reshape(HEIGHT, WIDTH) for plane in planes], axis=-1)
+    np.testing.assert_array_equal(found, decoded(TAKEN["4:2:0"])[:, :, order])
+
+
+def test_another_decoder_can_be_given(bench, faults):
+    faults.decoder = lambda _: np.full((HEIGHT, WIDTH, 3), 7, np.uint8)
+    made = bench()
+    made.decode()
+    assert (made.pixels() == 7).all()
+
+
+# --- order
+
+
+def test_the_engines_write_when_they_are_called(bench, faults):
+    made = bench()
+    with faults.held(made.stream):
+        made.decode()
+        np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
+        event = made.device.make_event()
+        event.record(made.stream)
+        assert not event.is_done
+
+
+def test_the_engines_overtake_a_wait_of_their_stream(device, bench, faults):
+    """The hazard of Hopper: who still reads the target is not waited for on the device."""
+    made, reader = bench(), device.make_stream()
+    copy, event = device.allocate_pinned(4), device.make_event()
+    with faults.held(reader):
+        device.copy(copy.address, made.outputs[0].address, 4, reader)
+        event.record(reader)
+        made.stream.wait(event)
+        made.decode()
+    reader.synchronize()
+    assert copy.array.tolist() == made.pixels().reshape(-1)[:4].tolist()
+
+
+def test_the_engines_can_be_told_to_write_at_the_streams_turn(bench, faults):
+    faults.early_write = False
+    made = bench()
+    with faults.held(made.stream):
+        made.decode()
+        assert made.is_untouched()
+    made.stream.synchronize()
+    np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
+
+
+@pytest.mark.parametrize("backend", STREAM_ORDERED)
+def test_the_other_backends_are_in_the_order_of_the_stream(bench, faults, backend):
+    made = bench(backend)
+    with faults.held(made.stream):
+        made.decode()
+        assert made.is_untouched()
+    made.stream.synchronize()
+    np.testing.assert_array_equal(made.pixels(), decoded(TAKEN["4:2:0"]))
+
+
+def test_an_image_alone_is_in_the_order_of_the_stream_on_any_backend(bench, faults):
+    made = bench(Backend.HARDWARE)
+    with faults.held(made.stream):
+        made.decode_alone()
+        assert made.is_untouched()
+    made.stream.synchronize()
+    assert not made.is_untouched()
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_the_engines_take_baseline_images(bench, name):
+    made = bench(images=[TAKEN[name]])
+    parsed = made.handle.make_stream()
+    parsed.parse(int(made.addresses[0]), len(TAKEN[name]))
+    assert made.handle.is_batch_supported(parsed)
+
+
+@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.parametrize("status", [4, 9])
+def test_the_engines_refuse_a_whole_batch_for_one_image(bench, faults, name, status):
+    faults.unsupported_status = status
+    made = bench(images=[TAKEN["4:2:0"], LEFT[name]])
+    parsed = made.handle.make_stream()
+    parsed.parse(int(made.addresses[1]), int(made.sizes[1]))
+    assert not made.handle.is_batch_supported(parsed)
+    with pytest.raises(NvjpegError) as caught:
+        made.decode()
+    assert caught.value.status == status
+    made.stream.synchronize()
+    assert made.is_untouched(1)
+
+
+def test_images_of_four_components_need_leave(device, bench):
+    made = bench(Backend.HYBRID, [LEFT["CMYK"]])
+    with pytest.raises(NvjpegError) as caught:
+        made.decode_alone()
+    assert caught.value.status == 4
+    params = made.handle.make_params()
+    params.set_allow_cmyk(True)
+    step = made.handle.make_decoder(Backend.HYBRID)
+    parsed, state = made.handle.make_stream(), step.make_state()
+    parsed.parse(int(made.addresses[0]), int(made.sizes[0]))
+    state.attach_pinned(made.handle.make_pinned_buffer())
+    state.attach_device(made.handle.make_device_buffer())
+    assert step.is_supported(parsed, params)
+    state.decode(parsed, made.targets, params, made.stream.handle)
+    made.stream.synchronize()
+    assert not made.is_untouched()
+
+
+@pytest.mark.parametrize(
+    ("damage", "status"),
+    [
+        (lambda data: b"\0\0" + data[2:], 3),
+        (lambda data: data[:100], 10),
+        (lambda data: data[:2] + b"\0" + data[2:], 4),
+        (lambda data: data[:2] + b"\xff\xd9", 3),
+    ],
+    ids=["no JPEG", "cut in its header", "junk for a marker", "nothing in it"],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_damaged_header_has_the_status_of_nvjpeg(bench, damage, status, alone):
+    made = bench(Backend.HYBRID, [damage(TAKEN["4:2:0"])])
+    with pytest.raises(NvjpegError) as caught:
+        (made.decode_alone if alone else made.decode)()
+    assert caught.value.status == status
+
+
+def test_of_an_image_that_is_cut_short_a_batch_says_so_and_alone_gray_is_success(bench, faults):
+    cut = TAKEN["4:2:0"][:-200]
+    made = bench(Backend.HYBRID, [cut])
+    with pytest.raises(NvjpegError) as caught:
+        made.decode()
+    assert caught.value.status == 10
+    made.decode_alone()
+    made.stream.synchronize()
+    assert (made.pixels() == 128).all()
+    faults.damaged_status = 3
+    with pytest.raises(NvjpegError) as caught:
+        made.decode_alone()
+    assert caught.value.status == 3
+
+
+def test_without_engines_there_is_no_hardware_handle(faults, device):
+    faults.engines = 0
+    with pytest.raises(NvjpegError) as caught:
+        load().create(Backend.HARDWARE)
+    assert caught.value.status == 7
+    assert load().create(Backend.HYBRID).hardware_engines() == (0, 0)
+
+
+def test_engines_and_cores_are_as_many_as_asked_for(faults, device):
+    faults.engines, faults.cores = 3, 5
+    assert load().create(Backend.HARDWARE).hardware_engines() == (3, 5)

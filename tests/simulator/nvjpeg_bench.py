@@ -1,0 +1,83 @@
+"""The simulated nvJPEG with images to decode, for the simulator's own tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.gpu.nvjpeg import IMAGE, Backend, OutputFormat, load
+from tests.cpu.pictures import jpeg, noise, pillow_jpeg
+from tests.simulator.active_device import GARBAGE
+
+HEIGHT, WIDTH = 40, 52
+PITCH = 3 * WIDTH + 20
+
+BATCHED = [Backend.HARDWARE, Backend.GPU_HYBRID]
+STREAM_ORDERED = [Backend.DEFAULT, Backend.HYBRID, Backend.GPU_HYBRID]
+
+PHOTO = noise(HEIGHT, WIDTH)
+TAKEN = {name: jpeg(PHOTO, sampling=name) for name in ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "gray")}
+LEFT = {
+    "4:1:1": jpeg(PHOTO, sampling="4:1:1"),
+    "progressive": pillow_jpeg(PHOTO, progressive=True),
+    "CMYK": pillow_jpeg(PHOTO, mode="CMYK"),
+}
+
+
+class Bench:
+    """A handle and a state, images in pinned memory, and places for them on the device."""
+
+    def __init__(self, device, backend, images):
+        self.device = device
+        self.handle = load().create(backend)
+        self.state = self.handle.make_state()
+        self.stream = device.make_stream()
+        self.inputs = [device.allocate_pinned(len(image)) for image in images]
+        for memory, image in zip(self.inputs, images, strict=True):
+            memory.array[:] = np.frombuffer(image, np.uint8)
+        self.addresses = np.array([memory.address for memory in self.inputs], np.uint64)
+        self.sizes = np.array([len(image) for image in images], np.uint64)
+        self.outputs = [device.allocate_pinned(HEIGHT * PITCH) for _ in images]
+        self.targets = np.zeros(len(images), IMAGE)
+        self.targets["channel"][:, 0] = [memory.address for memory in self.outputs]
+        self.targets["pitch"][:, 0] = PITCH
+
+    def decode(self):
+        self.state.initialise(len(self.inputs))
+        self.state.decode_batched(self.addresses, self.sizes, self.targets, self.stream.handle)
+
+    def decode_alone(self, index=0):
+        target = self.targets[index : index + 1]
+        self.state.decode(int(self.addresses[index]), int(self.sizes[index]), target, self.stream.handle)
+
+    def pixels(self, index=0, height=HEIGHT, width=WIDTH):
+        rows = self.outputs[index].array[: height * PITCH].reshape(height, PITCH)
+        return rows[:, : 3 * width].reshape(height, width, 3)
+
+    def is_untouched(self, index=0):
+        return bool((self.outputs[index].array == GARBAGE).all())
+
+    def status_of_batch(self, stream=None):
+        """The call itself, without what the binding looks at before."""
+        pointers = self.handle.pointer, self.state.pointer
+        arrays = (array.ctypes.data for array in (self.addresses, self.sizes, self.targets))
+        stream = self.stream if stream is None else stream
+        return self.handle.calls.status("nvjpegDecodeBatched", *pointers, *arrays, stream and stream.handle)
+
+    def status_of_initialise(self):
+        pointers = self.handle.pointer, self.state.pointer
+        return self.handle.calls.status("nvjpegDecodeBatchedInitialize", *pointers, 1, 1, OutputFormat.RGBI)
+
+
+@pytest.fixture
+def bench(device):
+    """A function that makes one."""
+    made = []
+
+    def make(backend=Backend.HARDWARE, images=(TAKEN["4:2:0"],)):
+        made.append(Bench(device, backend, images))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stream.synchronize()
