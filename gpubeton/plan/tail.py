@@ -24,6 +24,9 @@ from gpubeton.transforms.transform import Transform
 _ONE_PARALLEL_REGION = threading.Lock()
 """Numba's default threading layer ends the process when two threads run parallel code at once."""
 
+_NO_FIELD = 0xFFFF
+"""Field number of the random numbers that operations of several fields share."""
+
 
 @dataclass(frozen=True, eq=False)
 class TailStep:
@@ -67,9 +70,11 @@ class TailStep:
             The result, often a view of `batch`.
         """
         if isinstance(self.operation, Transform):
+            if self.operation.takes_samples:
+                return self.operation.apply(batch, samples)
             draw = None
             if self.stream is not None:
-                numbers = partial(_uniform_of_rows, seed, epoch, samples, self.stream)
+                numbers = partial(uniform_of_rows, seed, epoch, samples, self.stream)
                 draw = self.operation.draw(numbers, len(samples), self.before)
             return self.operation.apply(batch, draw)
         if self.code is None:
@@ -154,15 +159,58 @@ def compile_tail(operations: Sequence[Any], state: State, *, field_number: int, 
     PipelineError
         If an operation does not fit what stands before it.
     """
-    steps = []
+    steps, streams = [], Streams(field_number, ordinal)
     for operation in snapshot(operations):
-        stream = None
-        if getattr(operation, "is_random", False):
-            stream = stream_number(field_number, ordinal)
-            ordinal += 1
-        step, state = compile_step(operation, state, stream)
+        step, state = compile_step(operation, state, streams.next(operation))
         steps.append(step)
     return Tail(tuple(steps), state)
+
+
+class Streams:
+    """Deals out the operation numbers under which the operations of one pipeline draw their random numbers.
+
+    Parameters
+    ----------
+    field_number : int
+        Number of the field in the file.
+    ordinal : int
+        How many random operations stand before the first that is asked for.
+
+    Examples
+    --------
+    >>> from gpubeton.transforms import ImageMixup, RandomHorizontalFlip, ToTensor
+    >>> streams = Streams(field_number=1)
+    >>> [streams.next(one) for one in (RandomHorizontalFlip(), ToTensor(), RandomHorizontalFlip())]
+    [65536, None, 65537]
+    >>> streams.next(ImageMixup(1.0, False)) == Streams(field_number=2).next(ImageMixup(1.0, False))
+    True
+    """
+
+    def __init__(self, field_number: int, ordinal: int = 0) -> None:
+        self._field_number = field_number
+        self._ordinal = ordinal
+
+    def next(self, operation: Operation) -> int | None:
+        """Give the number of the next operation of the pipeline.
+
+        Parameters
+        ----------
+        operation : Operation
+            The operation.
+
+        Returns
+        -------
+        int or None
+            Its own number; that of its kind, whatever the field, if it shares its random numbers; None if it draws
+            none.
+        """
+        if not getattr(operation, "is_random", False):
+            return None
+        shared: int | None = getattr(operation, "shared_numbers", None)
+        if shared is not None:
+            return stream_number(_NO_FIELD, shared)
+        self._ordinal += 1
+        return stream_number(self._field_number, self._ordinal - 1)
 
 
 def stream_number(field_number: int, ordinal: int) -> int:
@@ -171,7 +219,7 @@ def stream_number(field_number: int, ordinal: int) -> int:
     Parameters
     ----------
     field_number : int
-        Number of the field in the file, below 2**16.
+        Number of the field in the file, below 2**16 - 1.
     ordinal : int
         How many random operations stand before it in the field's pipeline, the decoder counted.
 
@@ -267,7 +315,7 @@ def declare(operation: Operation, state: State) -> tuple[State, Memory]:
     return replace(after, shape=tuple(after.shape), dtype=np.dtype(after.dtype)), memory
 
 
-def _uniform_of_rows(
+def uniform_of_rows(
     seed: int,
     epoch: int,
     samples: NDArray[np.uint64],
@@ -275,6 +323,26 @@ def _uniform_of_rows(
     count: int,
     rows: NDArray[np.intp] | None = None,
 ) -> NDArray[np.float64]:
+    """Random numbers for one operation; with its first four arguments given, a `gpubeton.pipeline.uniform.Uniform`.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        The loader's seed and the number of the epoch.
+    samples : ndarray of uint64, shape (N,)
+        Sample ids.
+    stream : int
+        The operation's number.
+    count : int
+        Numbers per sample.
+    rows : ndarray of intp, shape (R,), optional
+        Rows of the batch for which they are wanted.
+
+    Returns
+    -------
+    ndarray of float64, shape (N, count) or (R, count)
+        Each at least 0 and less than 1.
+    """
     return uniform(seed, epoch, samples if rows is None else samples[rows], stream, count)
 
 

@@ -6,12 +6,16 @@ from gpubeton.transforms.brightness import RandomBrightness
 from gpubeton.transforms.colour_jitter import ColorJitter
 from gpubeton.transforms.common import Squeeze
 from gpubeton.transforms.contrast import RandomContrast
+from gpubeton.transforms.cutmix import ImageCutMix, LabelCutMix
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.grayscale import RandomGrayscale
+from gpubeton.transforms.mixup import ImageMixup, LabelMixup, MixupToOneHot
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
+from gpubeton.transforms.poisoning import Poison
+from gpubeton.transforms.replace_label import ReplaceLabel
 from gpubeton.transforms.saturation import RandomSaturation
 from gpubeton.transforms.translate import RandomTranslate
 
@@ -19,14 +23,21 @@ __all__ = [
     "ColorJitter",
     "Convert",
     "Cutout",
+    "ImageCutMix",
+    "ImageMixup",
+    "LabelCutMix",
+    "LabelMixup",
+    "MixupToOneHot",
     "ModuleWrapper",
     "NormalizeImage",
+    "Poison",
     "RandomBrightness",
     "RandomContrast",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomSaturation",
     "RandomTranslate",
+    "ReplaceLabel",
     "Squeeze",
     "ToDevice",
     "ToTensor",

@@ -52,7 +52,7 @@ def apply_steps(images: NDArray[np.uint8], steps: NDArray[np.int32]) -> None:
 
 def _compiled() -> Callable[..., Any]:
     """The loop over the images, with its parts as machine code; the compiler remembers all of them."""
-    is_idle, load, store = map(Compiler.compile, (_is_idle, _load, _store))
+    is_idle, load, store = Compiler.compile(_is_idle), Compiler.compile(_load), Compiler.compile(_store)
     image_mean, line_steps = _compiled_mean(), _compiled_line_steps()
 
     def images_steps(images: Any, steps: Any) -> None:
@@ -76,7 +76,7 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _compiled_mean() -> Callable[..., Any]:
-    load, gray_sum = map(Compiler.compile, (_load, _gray_sum))
+    load, gray_sum = Compiler.compile(_load), Compiler.compile(_gray_sum)
 
     def mean(image: Any, line: Any, times: Any) -> Any:
         total = np.int64(0)
@@ -89,7 +89,7 @@ def _compiled_mean() -> Callable[..., Any]:
 
 
 def _compiled_line_steps() -> Callable[..., Any]:
-    blend, saturate, turn = map(Compiler.compile, (_blend, _saturate, _turn))
+    blend, saturate, turn = Compiler.compile(_blend), Compiler.compile(_saturate), Compiler.compile(_turn)
 
     def line_steps(line: Any, steps: Any, added: Any) -> None:
         for step in range(0, len(steps), 2):

@@ -26,6 +26,12 @@ class Transform(Operation):
     usual_numbers: ClassVar[int] = 4
     """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
 
+    shared_numbers: ClassVar[int | None] = None
+    """Which random numbers it shares with every operation, in whatever pipeline, that has the same here."""
+
+    takes_samples: ClassVar[bool] = False
+    """Whether `apply` is given the sample ids, uint64 of shape (N,), in place of what `draw` returns."""
+
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
         """Choose the random parameters of the samples of a batch.
 

@@ -1,0 +1,79 @@
+"""Chosen samples: what operations on certain samples of the file have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.pipeline.operation import Operation
+from gpubeton.transforms.transform import Transform
+
+_MOST_SHOWN = 8
+"""Numbers of an array that a repr shows."""
+
+
+class ChosenSamples(Transform):
+    """An operation on those samples of the file that were chosen by their ids.
+
+    Parameters
+    ----------
+    indices : sequence of int, shape (K,)
+        Their sample ids.
+
+    Raises
+    ------
+    OptionError
+        If `indices` are not whole numbers from 0.
+    """
+
+    takes_samples: ClassVar[bool] = True
+
+    def __init__(self, indices: Sequence[int] | NDArray[Any]) -> None:
+        chosen = np.asarray(indices)
+        if chosen.ndim != 1 or (len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0)):
+            raise OptionError(f"{type(self).__name__}: indices are {indices!r}; expected a list of sample ids: [0, 17]")
+        self.indices: NDArray[np.uint64] = np.unique(chosen.astype(np.uint64))
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs to know which samples these are: pass their ids")
+        rows = np.flatnonzero(np.isin(draw, self.indices))
+        if len(rows):
+            self.change(batch, rows)
+        return batch
+
+    @abstractmethod
+    def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
+        """Carry the operation out, in place.
+
+        Parameters
+        ----------
+        batch : ndarray or torch.Tensor, shape (N, ...)
+            The batch.
+        rows : ndarray of intp, shape (R,)
+            Rows of the chosen samples.
+        """
+
+    def generate_code(self) -> Callable[..., Any]:
+        """Return ``code(batch, memory, indices)``, a plain Python function; loaders call `apply`."""
+
+        def code(batch: Any, memory: Any, indices: NDArray[Any]) -> Any:
+            return self.apply(batch, indices)
+
+        code.with_indices = True  # type: ignore[attr-defined]  # FFCV's way to ask for the sample ids
+        return code
+
+    def __repr__(self) -> str:
+        arguments = (f"{name}={_brief(value)}" for name, value in vars(self).items() if not hasattr(Operation, name))
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+def _brief(value: object) -> str:
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    return str(value.tolist()) if value.size <= _MOST_SHOWN else f"<{' x '.join(map(str, value.shape))}>"

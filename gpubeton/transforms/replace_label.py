@@ -1,0 +1,46 @@
+"""ReplaceLabel: give chosen samples another label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.chosen_samples import ChosenSamples
+
+
+class ReplaceLabel(ChosenSamples):
+    """Give those samples that were chosen another label.
+
+    Parameters
+    ----------
+    indices : sequence of int
+        Their sample ids.
+    new_label : int
+        The label.
+
+    Raises
+    ------
+    OptionError
+        If `indices` are not whole numbers from 0.
+
+    Examples
+    --------
+    >>> ReplaceLabel([8, 9], 1).apply(np.array([[5], [6]]), np.array([7, 8], "u8")).tolist()
+    [[5], [1]]
+    """
+
+    def __init__(self, indices: Sequence[int] | NDArray[Any], new_label: int) -> None:
+        super().__init__(indices)
+        self.new_label = new_label
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
+        batch[rows] = self.new_label

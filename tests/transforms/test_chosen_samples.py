@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import Poison, ReplaceLabel, ToTensor
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+GENERATOR = np.random.default_rng(0)
+IMAGES = GENERATOR.integers(0, 256, (5, 6, 8, 3), np.uint8)
+MASK = GENERATOR.integers(0, 256, (6, 8, 3), np.uint8)
+ALPHA = GENERATOR.random((6, 8))
+SAMPLES = np.array([4, 1, 9, 3, 0], np.uint64)
+NHWC = State(True, torch.device("cpu"), (6, 8, 3), np.dtype("uint8"))
+LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
+
+
+def poisoned(images, clamp=(0, 255)):
+    """FFCV's arithmetic: float32 in between."""
+    kept = (images * (1 - ALPHA[..., None])).astype(np.float32)
+    return np.clip((kept + MASK * ALPHA[..., None]).astype(np.float32), *clamp)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_mask_is_blended_over_the_chosen_images_and_no_others(layout):
+    wanted = IMAGES.copy()
+    wanted[[1, 2]] = poisoned(IMAGES[[1, 2]])
+    batch = in_layout(IMAGES, layout)
+    assert Poison(MASK, ALPHA, [9, 1, 77]).apply(batch, SAMPLES) is batch
+    assert np.array_equal(as_nhwc_array(batch, layout), wanted)
+
+
+def test_values_are_cut_off():
+    found = Poison(MASK, ALPHA, [4], clamp=(60, 180)).apply(IMAGES.copy(), SAMPLES)
+    assert np.array_equal(found[0], poisoned(IMAGES[0], (60, 180)).astype(np.uint8))
+    assert (found[0].min(), found[0].max()) == (60, 180)
+
+
+def test_floating_point_images_are_poisoned_in_their_own_units():
+    images = torch.zeros((1, 3, 6, 8))
+    poison = Poison(np.ones((6, 8, 3)) * 2, np.full((6, 8), 0.75), [0], clamp=(-1, 1.25))
+    poison.declare_state_and_memory(State(False, "cpu", (3, 6, 8), torch.float32))
+    assert poison.apply(images, np.zeros(1, np.uint64)).unique().tolist() == [1.25]
+
+
+@pytest.mark.parametrize("batch", [np.array([[5], [6], [7], [8], [9]]), torch.tensor([5, 6, 7, 8, 9])])
+def test_chosen_labels_are_replaced(batch):
+    assert ReplaceLabel(np.array([3, 4, 4]), 1).apply(batch, SAMPLES).ravel().tolist() == [1, 6, 7, 1, 9]
+
+
+def test_nothing_chosen_changes_nothing():
+    assert np.array_equal(Poison(MASK, ALPHA, []).apply(IMAGES.copy(), SAMPLES), IMAGES)
+
+
+def test_a_tail_hands_on_the_sample_ids():
+    for operations in ([ReplaceLabel([9], 0)], [ToTensor(), ReplaceLabel([9], 0)]):
+        tail = compile_tail(operations, LABEL, field_number=1)
+        assert tail.run(np.ones((5, 1), int), 0, 0, SAMPLES).ravel().tolist() == [1, 1, 0, 1, 1]
+    tail = compile_tail([Poison(MASK, ALPHA, [0])], NHWC, field_number=1)
+    changed = tail.run(IMAGES.copy(), 0, 0, SAMPLES) != IMAGES
+    assert changed.any(axis=(1, 2, 3)).tolist() == [False, False, False, False, True]
+
+
+def test_by_itself_an_operation_asks_for_the_sample_ids_as_ffcvs_does():
+    code = ReplaceLabel([9], 0).generate_code()
+    assert code.with_indices is True
+    assert code(np.ones(5), None, SAMPLES).tolist() == [1, 1, 0, 1, 1]
+
+
+def test_without_the_sample_ids_an_operation_says_what_is_missing():
+    with pytest.raises(TypeError, match=r"Poison.apply needs to know .* pass their ids"):
+        Poison(MASK, ALPHA, [1]).apply(IMAGES.copy())
+
+
+def test_a_mask_of_another_size_than_the_images_is_refused():
+    assert Poison(MASK, ALPHA, [1]).declare_state_and_memory(NHWC) == (NHWC, None)
+    with pytest.raises(PipelineError, match="mask has 6 x 8 pixels, the images have 20 x 30"):
+        Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("uint8")))
+
+
+def test_levels_beyond_0_to_255_are_refused():
+    with pytest.raises(PipelineError, match="levels are 0 to 255"):
+        Poison(MASK, ALPHA, [1], clamp=(0, 300)).declare_state_and_memory(NHWC)
+
+
+def test_halves_written_as_integers_are_not_taken_for_levels():
+    with pytest.raises(PipelineError, match=r"the images are int16. Put it before\s+NormalizeImage"):
+        Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("int16")))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Poison(MASK[:5], ALPHA, [1]),
+        lambda: Poison(MASK[..., 0], ALPHA, [1]),
+        lambda: Poison(MASK, ALPHA, [1], clamp=(3, 2)),
+        lambda: Poison(MASK, ALPHA, [1], clamp=(1, 2, 3)),
+        lambda: Poison(MASK, ALPHA, [-1]),
+        lambda: ReplaceLabel([0.5], 1),
+        lambda: ReplaceLabel([[1]], 1),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
+
+
+def test_a_repr_does_not_print_the_mask():
+    assert (
+        repr(Poison(MASK, ALPHA, [3, 1])) == "Poison(indices=[1, 3], mask=<6 x 8 x 3>, alpha=<6 x 8>, clamp=(0, 255))"
+    )
+    assert repr(ReplaceLabel(range(100), 7)) == "ReplaceLabel(indices=<100>, new_label=7)"

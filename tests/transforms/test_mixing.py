@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import Compiler, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, ToTensor
+from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, ONE, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton.transforms.mixing import symmetric_beta
+from tests.reference.mixing import cutmix, cutmix_box, mixup, one_hot
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+COUNT = 9
+IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 20, 30, 3), np.uint8)
+LABELS = np.array([[3], [1], [4], [1], [1], [9], [2], [6], [5]])
+SAMPLES = np.array([8, 3, 11, 5, 0, 7, 2, 40, 6], np.uint64)
+CPU = torch.device("cpu")
+NHWC = State(True, CPU, (20, 30, 3), np.dtype("uint8"))
+LABEL = State(True, CPU, (1,), np.dtype("int64"))
+PAIRS = [
+    (ImageMixup(0.4, False), LabelMixup(0.4, False)),
+    (ImageMixup(0.4, True), LabelMixup(0.4, True)),
+    (ImageCutMix(1.0, False), LabelCutMix(1.0, False, (20, 30))),
+    (ImageCutMix(1.0, True), LabelCutMix(1.0, True, (20, 30))),
+]
+IMAGE_OPERATIONS = [image for image, _ in PAIRS]
+LABEL_OPERATIONS = [label for _, label in PAIRS]
+
+
+def numbers(seed=1):
+    """Random numbers of any amount, the same however many are asked for."""
+
+    def uniform(count, rows=None):
+        made = np.random.default_rng(seed).random((20_000, 8))[:, :count]
+        return made if rows is None else made[rows]
+
+    return uniform
+
+
+def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAMPLES):
+    return compile_tail([operation], state, field_number=field_number).run(batch, seed, epoch, samples)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("same_lambda", [True, False])
+def test_mixup_is_the_exact_mean_rounded_down(same_lambda, layout):
+    mixes = ImageMixup(0.7, same_lambda).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
+    found = as_nhwc_array(ImageMixup(0.7, same_lambda).apply(in_layout(IMAGES, layout), mixes), layout)
+    # In float64 this is exact: a share has 15 binary digits, a level 8.
+    assert np.array_equal(found, np.floor(mixup(IMAGES.astype(float), mixes[:, WEIGHT] / ONE)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cutmix_pastes_the_box_of_the_image_before(layout):
+    mixes = ImageCutMix(1.0, False).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
+    found = as_nhwc_array(ImageCutMix(1.0, False).apply(in_layout(IMAGES, layout), mixes), layout)
+    assert np.array_equal(found, cutmix(IMAGES, mixes[:, TOP:].tolist()))
+    assert not np.array_equal(found, IMAGES)
+
+
+@pytest.mark.parametrize("count", [1, 2, COUNT])
+@pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
+def test_the_partner_is_the_sample_before_and_the_firsts_is_the_last(operation, count):
+    partner = operation.draw(lambda n, rows=None: np.full((count if rows is None else len(rows), n), 0.5), count, NHWC)
+    assert partner[:, PARTNER].tolist() == [count - 1, *range(count - 1)]
+
+
+def test_partners_may_be_any_images():
+    generator = np.random.default_rng(3)
+    mixes = np.zeros((COUNT, 6), np.int32)
+    mixes[:, PARTNER] = generator.permutation(COUNT)
+    mixes[0, PARTNER] = 0
+    mixes[:, WEIGHT] = generator.integers(0, ONE + 1, COUNT)
+    mixes[:, [BOTTOM, RIGHT]] = 20, 30
+    found = ImageMixup(1.0, False).apply(IMAGES.copy(), mixes)
+    share = (mixes[:, WEIGHT] / ONE)[:, None, None, None]
+    assert np.array_equal(found, np.floor(share * IMAGES + (1 - share) * IMAGES[mixes[:, PARTNER]]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_code_and_tensors_agree_to_the_bit(seed, monkeypatch):
+    generator = np.random.default_rng(seed)
+    mixes = np.stack([generator.permutation(COUNT), generator.integers(0, ONE + 1, COUNT)], axis=1)
+    corners = np.sort(generator.integers(0, (21, 31), (COUNT, 2, 2)), axis=1).reshape(COUNT, 4)
+    mixes = np.hstack([mixes, corners]).astype(np.int32)
+    compiled = ImageMixup(1.0, False).apply(IMAGES.copy(), mixes)
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    assert np.array_equal(ImageMixup(1.0, False).apply(IMAGES.copy(), mixes), compiled)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, torch.float16, torch.bfloat16])
+def test_floating_point_images_are_mixed_without_rounding_to_levels(dtype):
+    mixes = ImageMixup(0.7, False).draw(numbers(), 20_000, NHWC)[:COUNT]
+    mixes[:, PARTNER] = np.roll(np.arange(COUNT), 1)
+    values = np.random.default_rng(4).normal(size=IMAGES.shape)
+    batch = torch.from_numpy(values).to(dtype) if isinstance(dtype, torch.dtype) else values.astype(dtype)
+    exact = mixup(torch.as_tensor(batch).double().numpy(), mixes[:, WEIGHT] / ONE)
+    found = ImageMixup(0.7, False).apply(batch, mixes)
+    assert found is batch
+    # Rounded twice at most: in float32, or finer, and to the batch's own type.
+    digits = torch.finfo(found.dtype if isinstance(dtype, torch.dtype) else torch.from_numpy(found).dtype).eps
+    wrong = np.abs(torch.as_tensor(found).double().numpy() - exact)
+    assert (wrong <= 4 * (digits + np.finfo(np.float32).eps) * np.abs(values).max()).all()
+    assert len(np.unique(torch.as_tensor(found).double().numpy())) > 256
+
+
+@pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
+def test_images_are_changed_in_place(operation):
+    for layout in LAYOUTS:
+        batch = in_layout(IMAGES, layout)
+        assert run(operation, batch, NHWC) is batch
+        assert not np.array_equal(as_nhwc_array(batch, layout), IMAGES)
+
+
+@pytest.mark.parametrize("tensors", [True, False])
+@pytest.mark.parametrize(("image", "label"), PAIRS)
+def test_images_and_labels_of_different_fields_are_mixed_alike(image, label, tensors):
+    images = in_layout(IMAGES, "channels_last" if tensors else "numpy")
+    labels = torch.from_numpy(LABELS.copy()) if tensors else LABELS.copy()
+    mixed = as_nhwc_array(run(image, images, NHWC, field_number=0), "channels_last" if tensors else "numpy")
+    rows = np.asarray(run(label, labels, LABEL, field_number=3))
+    assert rows.dtype == np.float32
+    assert np.array_equal(rows[:, 0], LABELS[:, 0])
+    assert np.array_equal(rows[:, 1], np.roll(LABELS[:, 0], 1))
+    if isinstance(image, ImageMixup):
+        assert np.array_equal(mixed, np.floor(mixup(IMAGES.astype(float), rows[:, 2].astype(float))))
+    else:
+        own = (mixed == IMAGES).all(axis=3).mean(axis=(1, 2))
+        assert np.allclose(own, rows[:, 2], atol=1e-6)  # no two of these random pixels are alike
+        assert 0.05 < own.min() < 0.95
+
+
+@pytest.mark.parametrize(("image", "label"), PAIRS)
+def test_a_mix_depends_on_seed_epoch_and_the_samples_of_the_batch_alone(image, label):
+    rows = [run(label, LABELS.copy(), LABEL, **own) for own in ({}, {"field_number": 7}, {"seed": 1}, {"epoch": 1})]
+    assert np.array_equal(rows[0], rows[1])
+    assert not np.array_equal(rows[0], rows[2])
+    assert not np.array_equal(rows[0], rows[3])
+    # With its last samples alone, a batch has other partners at its beginning and nothing else.
+    images, shorter = run(image, IMAGES.copy(), NHWC), run(image, IMAGES[4:].copy(), NHWC, samples=SAMPLES[4:])
+    assert np.array_equal(images[5:], shorter[1:])
+    assert not np.array_equal(images[4], shorter[0])
+
+
+def test_with_the_same_lambda_all_of_a_batch_are_mixed_as_its_last():
+    for label in (LabelMixup(1.0, True), LabelCutMix(1.0, True)):
+        own, same = (run(type(label)(1.0, choice), LABELS.copy(), LABEL)[:, 2] for choice in (False, True))
+        assert set(same) == {own[-1]}
+        assert len(set(own)) == COUNT
+    boxes = ImageCutMix(1.0, True).draw(numbers(), 20_000, NHWC)[:, TOP:]
+    assert (boxes == boxes[0]).all()
+
+
+def test_mixup_and_cutmix_draw_different_numbers():
+    first, second = (
+        run(label, LABELS.copy(), LABEL)[:, 2] for label in (LabelMixup(1.0, False), LabelCutMix(1.0, False))
+    )
+    assert not np.array_equal(first, second)
+
+
+def test_sharing_does_not_move_the_numbers_of_other_operations():
+    from gpubeton.transforms import RandomHorizontalFlip
+
+    flips = [RandomHorizontalFlip(), RandomHorizontalFlip()]
+    mixed = compile_tail([flips[0], ImageMixup(1.0, False), flips[1]], NHWC, field_number=1)
+    assert [step.stream for step in mixed.steps] == [0x10000, 0xFFFF0000, 0x10001]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 1.0, 2.0, 20.0])
+def test_shares_are_beta_distributed(alpha):
+    ours = np.sort(symmetric_beta(alpha, np.random.default_rng(0).random((20_000, 2))))
+    theirs = np.sort(np.random.default_rng(1).beta(alpha, alpha, 20_000))
+    assert ours[0] >= 0
+    assert ours[-1] <= 1
+    # Kolmogorov and Smirnov: two samples of one distribution are further apart once in a thousand times. Shares of a
+    # small alpha lie at the ends closer than float64 tells apart from 1, so that there numpy's are counted alike.
+    places = np.linspace(0.001, 0.999, 999)
+    apart = np.abs(np.searchsorted(ours, places) - np.searchsorted(theirs, places)).max() / 20_000
+    assert apart < 1.95 * np.sqrt(2 / 20_000)
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 0.2, 1.0, 1e4])
+def test_every_random_number_gives_a_share(alpha):
+    ends = np.array([0.0, 2.0**-32, 0.5, 1 - 2.0**-32])
+    shares = symmetric_beta(alpha, np.stack(np.meshgrid(ends, [0.0, 0.25, 0.5, 0.75, *ends]), axis=-1).reshape(-1, 2))
+    assert np.isfinite(shares).all()
+    assert shares.min() >= 0
+    assert shares.max() <= 1
+
+
+def test_mixup_shares_of_images_are_the_drawn_ones():
+    shares = symmetric_beta(0.4, numbers()(2))
+    assert np.abs(ImageMixup(0.4, False).draw(numbers(), 20_000, NHWC)[:, WEIGHT] / ONE - shares).max() <= 2**-16
+    assert (ImageMixup(0.4, False).draw(numbers(), 20_000, NHWC)[:, TOP:] == [0, 0, 20, 30]).all()
+
+
+def test_cutmix_boxes_are_torchvisions():
+    drawn = numbers()(4)
+    lam, rows, columns = symmetric_beta(0.9, drawn[:, :2]), drawn[:, 2] * 20, drawn[:, 3] * 30
+    wanted = [
+        cutmix_box(*own, (20, 30)) for own in zip(lam.tolist(), rows.astype(int), columns.astype(int), strict=True)
+    ]
+    mixes = ImageCutMix(0.9, False).draw(numbers(), 20_000, NHWC)
+    assert np.array_equal(mixes[:, TOP:], wanted)
+    assert (mixes[:, WEIGHT] == 0).all()
+    assert mixes[:, [TOP, LEFT]].min(axis=0).tolist() == [0, 0]
+    assert mixes[:, [BOTTOM, RIGHT]].max(axis=0).tolist() == [20, 30]
+
+
+def test_without_a_size_cutmix_labels_are_those_of_a_box_that_is_not_rounded():
+    exact, near = (LabelCutMix(1.0, False, size).draw(numbers(), 20_000, LABEL)[:, 1] for size in ((20, 30), None))
+    assert 0 < np.abs(exact - near).max() <= 2 / 20 + 2 / 30
+    finer = LabelCutMix(1.0, False, (20_000, 30_000)).draw(numbers(), 20_000, LABEL)[:, 1]
+    assert np.abs(finer - near).max() <= 2 / 20_000 + 2 / 30_000
+
+
+@pytest.mark.parametrize("tensors", [True, False])
+def test_one_hot_vectors_are_torchvisions_mixed_labels(tensors):
+    mixed = run(LabelMixup(1.0, False), LABELS.copy(), LABEL)
+    vectors = MixupToOneHot(10).apply(torch.from_numpy(mixed.copy()) if tensors else mixed.copy())
+    assert isinstance(vectors, torch.Tensor if tensors else np.ndarray)
+    assert np.allclose(vectors, one_hot(LABELS[:, 0], mixed[:, 2].astype(float), 10), atol=2**-23)
+    # Rows 3 and 4 are both of class 1: FFCV leaves only what the second has of it.
+    assert float(vectors[4, 1]) == 1.0
+
+
+def test_a_label_beyond_the_classes_is_named():
+    mixed = np.array([[0, 3, 0.5]], np.float32)
+    with pytest.raises(OptionError, match="num_classes is 3, but a label is 3; expected labels from 0 to 2"):
+        MixupToOneHot(3).apply(mixed)
+    with pytest.raises(OptionError, match="a label is -1"):
+        MixupToOneHot(3).apply(-mixed[:, [1, 0, 2]] / 3)
+
+
+def test_the_states_of_ffcvs_chain_of_label_operations():
+    tail = compile_tail([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABEL, field_number=1)
+    vectors = tail.run(LABELS.copy(), 0, 0, SAMPLES)
+    assert (tuple(tail.state.shape), tail.state.dtype) == ((10,), torch.float32)
+    assert (tuple(vectors.shape), vectors.dtype) == ((COUNT, 10), torch.float32)
+    tensors = compile_tail([ToTensor(), LabelCutMix(0.5, True)], LABEL, field_number=1)
+    assert tensors.state.dtype is torch.float32
+    assert compile_tail([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
+
+
+def test_labels_without_an_axis_of_their_own_are_taken():
+    state = State(True, CPU, (), np.dtype("int64"))
+    assert np.array_equal(run(PAIRS[0][1], LABELS[:, 0], state), run(PAIRS[0][1], LABELS, LABEL))
+
+
+@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
+def test_a_batch_of_nothing_stays_one(operation):
+    state, batch = (NHWC, IMAGES[:0]) if operation in IMAGE_OPERATIONS else (LABEL, LABELS[:0])
+    assert len(run(operation, batch.copy(), state, samples=SAMPLES[:0])) == 0
+
+
+@pytest.mark.parametrize("operation", IMAGE_OPERATIONS)
+def test_halves_written_as_integers_are_not_taken_for_levels(operation):
+    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
+    with pytest.raises(PipelineError, match=r"the images are int16. Put it before NormalizeImage"):
+        operation.declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("int16")))
+    with pytest.raises(PipelineError, match="works on images"):
+        operation.declare_state_and_memory(LABEL)
+
+
+@pytest.mark.parametrize("operation", LABEL_OPERATIONS)
+def test_labels_of_several_numbers_are_refused(operation):
+    with pytest.raises(PipelineError, match=r"works on labels, .* has shape \(20, 30, 3\)"):
+        operation.declare_state_and_memory(NHWC)
+    with pytest.raises(PipelineError, match=r"works on what LabelMixup .* has shape \(1,\)"):
+        MixupToOneHot(3).declare_state_and_memory(LABEL)
+
+
+@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
+def test_without_its_draw_an_operation_says_what_is_missing(operation):
+    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+        operation.apply(IMAGES.copy())
+
+
+@pytest.mark.parametrize("operation", [*IMAGE_OPERATIONS, *LABEL_OPERATIONS])
+def test_by_itself_an_operation_draws_what_it_needs(operation):
+    batch = IMAGES if operation in IMAGE_OPERATIONS else LABELS
+    assert len(operation.generate_code()(batch.copy(), None)) == COUNT
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ImageMixup(0, False),
+        lambda: LabelMixup(-1, True),
+        lambda: ImageCutMix(float("inf"), False),
+        lambda: LabelCutMix(float("nan"), False),
+        lambda: LabelCutMix(1.0, False, (0, 20)),
+        lambda: LabelCutMix(1.0, False, (224,)),
+        lambda: LabelCutMix(1.0, False, (2.5, 3)),
+        lambda: MixupToOneHot(0),
+        lambda: MixupToOneHot(2.5),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
