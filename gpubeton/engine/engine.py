@@ -208,6 +208,7 @@ class Engine:
             keep=job.staged,
             samples=job.samples,
             source=output.source.name,
+            is_pinned=self._storage.is_pinned,
         )
 
     def _make_outputs(self, job: _Job) -> tuple[Any, ...]:

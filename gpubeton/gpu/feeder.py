@@ -137,7 +137,7 @@ class Feeder:
         """Give the images of one field to the decoders."""
         job, rows = work.jobs[own.program], own.rows
         piece = Piece(
-            address=own.staged + np.uint64(staging),
+            address=job.address[rows] if job.is_pinned else own.staged + np.uint64(staging),
             size=job.size[rows],
             target=own.offset + np.uint64(arena),
             pitch=own.pitch,
@@ -180,7 +180,8 @@ class Feeder:
     ) -> None:
         """Copy the bytes of some images to where the decoder reads them, and begin to decode."""
         part = piece.part(places)
-        self._host.pack_regions(source[places], part.size, part.address)
+        if not work.jobs[own.program].is_pinned:
+            self._host.pack_regions(source[places], part.size, part.address)
         begun = self._equipment.lanes[lane].begin(part)
         for place, reason in begun.failed.items():
             work.refused[own.program, int(own.rows[places[place]])] = reason

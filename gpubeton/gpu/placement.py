@@ -38,7 +38,8 @@ class Decoded:
     pitch : ndarray of int32, shape (M,)
         Bytes from one row of pixels to the next.
     staged : ndarray of uint64, shape (M,)
-        First byte of each one's compressed bytes in the staging memory.
+        First byte of each one's compressed bytes in the staging memory; of no meaning if they are in pinned memory
+        already.
     """
 
     program: int
@@ -233,7 +234,7 @@ def _place_decoded(
     size = job.size[rows].astype(np.int64)
     rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
     layout = lay_out(job.height[rows], job.width[rows], start=arena)
-    size = -(-job.size[rows].astype(np.int64) // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT
+    size = -(-job.size[rows].astype(np.int64) // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT * (not job.is_pinned)
     stop = staging + np.cumsum(size)
     staged = (stop - size).astype(np.uint64)
     decoded = Decoded(number, rows, lanes[rows], layout.offset, layout.pitch, staged)

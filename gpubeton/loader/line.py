@@ -5,10 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.errors import DeviceError
+from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
 from gpubeton.pipeline.compiler import Compiler
@@ -109,6 +112,7 @@ class Memory:
             reason = f"{choice.target.device} cannot decode: {error}"
             warnings.warn(f"{loader.fname}: images are decoded on the CPU. {reason}", stacklevel=3)
             return GpuChoice(None, reason, is_forced=False)
+        self.staging = Staging(self._pinned, is_pinned=True)
         return choice
 
     def close(self) -> None:
@@ -118,6 +122,13 @@ class Memory:
         self.mapped = None
         self.staging = Staging()
         self.pool.close()
+
+    def _pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Allocate memory from which the GPU reads without another copy."""
+        if self.gpu is None:
+            raise LoaderClosedError("the loader was closed while a batch was read")
+        with self.gpu.device.active():
+            return self.gpu.device.allocate_pinned(nbytes).array
 
 
 def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: MakeCrew) -> Engine:

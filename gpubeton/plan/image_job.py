@@ -33,6 +33,8 @@ class ImageJob:
         Their sample ids.
     source : str
         The field that they are stored in. Jobs of one batch with the same source have the same stored images.
+    is_pinned : bool
+        Whether `address` is in page-locked memory, which a GPU reads where it is.
     """
 
     address: NDArray[np.uint64]
@@ -45,6 +47,7 @@ class ImageJob:
     keep: object = None
     samples: NDArray[np.uint64] | None = None
     source: str = ""
+    is_pinned: bool = False
 
     def rows(self, rows: NDArray[np.intp], out: Any) -> ImageJob:
         """Make a job of some of its images.

@@ -39,6 +39,11 @@ class Fetch(Protocol):
 class Storage(Protocol):
     """The bytes of one file."""
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether regions come into page-locked memory, which a GPU reads where it is."""
+        ...
+
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> Fetch:
         """Ask for regions; returns at once.
 

@@ -50,6 +50,8 @@ class MappedStorage:
     2
     """
 
+    is_pinned = False
+
     def __init__(self, path: str | os.PathLike[str], file_size: int) -> None:
         self.path = os.fspath(path)
         self.file_size = file_size

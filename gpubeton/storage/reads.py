@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.staging import Staging
+from gpubeton.storage.staging import Buffer, Staging
 
 MAX_GAP = 4096
 """Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""
@@ -89,6 +88,11 @@ class ReadStorage:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether regions come into page-locked memory."""
+        return self._staging.is_pinned
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> ReadFetch:
         """Begin to read regions, each byte once, in few large reads; returns at once.
@@ -175,7 +179,7 @@ class ReadFetch:
     ----------
     staging : Staging
         Where the memory goes back to.
-    block : mmap
+    block : Buffer
         Memory that the regions are read into.
     address : ndarray of uint64, shape (N,)
         Where each region begins in it.
@@ -183,9 +187,9 @@ class ReadFetch:
         Number of reads that bring them.
     """
 
-    def __init__(self, staging: Staging, block: mmap.mmap, address: NDArray[np.uint64], num_reads: int) -> None:
+    def __init__(self, staging: Staging, block: Buffer, address: NDArray[np.uint64], num_reads: int) -> None:
         self._staging = staging
-        self._block: mmap.mmap | None = block
+        self._block: Buffer | None = block
         self._address = address
         self._reads_left = num_reads
         self._error: BaseException | None = None

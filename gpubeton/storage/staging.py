@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gpubeton.storage.block import allocate_block
 
@@ -11,11 +16,27 @@ STEP = 1 << 20
 """Sizes are rounded up to multiples of this, so that most batches, which differ a little, fit into an earlier block."""
 
 
+Buffer: TypeAlias = mmap.mmap | NDArray[np.uint8]
+"""Writable memory."""
+
+
 class Staging:
     """Blocks of memory for the bytes of batches.
 
     Holds as many blocks as were ever in use at once, none larger than the largest that was asked for (rounded up to a
     MiB). Safe to use from several threads.
+
+    Parameters
+    ----------
+    allocate : callable
+        Allocates a block of so many bytes, freed when nobody refers to it. By default ordinary memory.
+    is_pinned : bool
+        Whether blocks are page-locked, so that a GPU reads them where they are.
+
+    Attributes
+    ----------
+    is_pinned : bool
+        See above.
 
     Examples
     --------
@@ -26,11 +47,13 @@ class Staging:
     True
     """
 
-    def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []
+    def __init__(self, allocate: Callable[[int], Buffer] = allocate_block, *, is_pinned: bool = False) -> None:
+        self.is_pinned = is_pinned
+        self._allocate = allocate
+        self._free: list[Buffer] = []
         self._lock = threading.Lock()
 
-    def take(self, nbytes: int) -> mmap.mmap:
+    def take(self, nbytes: int) -> Buffer:
         """Give a block.
 
         Parameters
@@ -40,7 +63,7 @@ class Staging:
 
         Returns
         -------
-        mmap
+        Buffer
             Memory of at least that size, not initialised, until it is given back.
         """
         with self._lock:
@@ -50,14 +73,14 @@ class Staging:
             # None is large enough: a larger one takes the place of the largest, so that their number does not grow.
             if self._free:
                 self._free.pop()
-        return allocate_block(-(-max(nbytes, 1) // STEP) * STEP)
+        return self._allocate(-(-max(nbytes, 1) // STEP) * STEP)
 
-    def give_back(self, block: mmap.mmap) -> None:
+    def give_back(self, block: Buffer) -> None:
         """Take a block back, for others to use.
 
         Parameters
         ----------
-        block : mmap
+        block : Buffer
             What `take` returned; nobody may use it any more.
         """
         with self._lock:
