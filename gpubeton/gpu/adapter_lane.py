@@ -100,4 +100,4 @@ def open_decoder_lanes(name: str, device: Device) -> Lanes:
 
 
 def _bytes_at(address: int, size: int) -> memoryview:
-    return memoryview(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).data

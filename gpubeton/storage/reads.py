@@ -120,10 +120,11 @@ class ReadStorage:
         block = self._staging.take(int(length.sum()))
         # A region without bytes lies in no range (-1), and any address will do for it.
         start_of_range = np.append(place, 0)[plan.source].astype(np.uint64)
-        base = np.frombuffer(block, np.uint8).ctypes.data
+        content = np.frombuffer(block, np.uint8)
+        base = content.ctypes.data
         fetch = ReadFetch(self._staging, block, np.uint64(base) + start_of_range + plan.position, len(place))
         for start, begin, count in zip(plan.start.tolist(), place.tolist(), length.tolist(), strict=True):
-            self._reads.put(_Read(fetch, start, memoryview(block)[begin : begin + count]))
+            self._reads.put(_Read(fetch, start, content.data[begin : begin + count]))
         return fetch
 
     def close(self) -> None:
