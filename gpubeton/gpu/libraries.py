@@ -243,7 +243,7 @@ def _package_folders(package: str) -> list[str]:
     """Where a package lies, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
+    except ValueError:  # something without a place stands under its name
         return []
     return list(spec.submodule_search_locations or ()) if spec else []
 

@@ -144,6 +144,9 @@ def test_a_batch_with_wishes_points_to_one_of_them_per_image(library, handle, st
     pointers = library.arguments("nvjpegDecodeBatchedEx")[5]
     found = np.ctypeslib.as_array(ctypes.cast(pointers, POINTER(c_size_t)), (3,))
     assert found.tolist() == [first.pointer, second.pointer, first.pointer]
+    kept = weakref.ref(second)
+    del first, second
+    assert kept() is not None
 
 
 @pytest.mark.parametrize("number", [2, 4])
@@ -181,6 +184,8 @@ def test_an_initialise_that_failed_leaves_the_state_uninitialised(library, state
 
 def test_a_state_is_initialised_for_interleaved_rgb(library, handle, state):
     assert library.arguments("nvjpegDecodeBatchedInitialize") == (handle.pointer, state.pointer, 3, 1, 5)
+    state.preallocate(3, 640, 480)
+    assert library.arguments("nvjpegDecodeBatchedPreAllocate") == (handle.pointer, state.pointer, 3, 640, 480, 0, 5)
     state.preallocate(3, 640, 480, subsampling=ChromaSubsampling.CSS_420)
     assert library.arguments("nvjpegDecodeBatchedPreAllocate") == (handle.pointer, state.pointer, 3, 640, 480, 2, 5)
 

@@ -12,6 +12,7 @@ from gpubeton.errors import DeviceError, LibraryError
 from gpubeton.gpu import libraries, nvjpeg
 from gpubeton.gpu.libraries import driver_version, find, load
 from tests.gpu_path.nvjpeg_wheel import installed_nvjpeg
+from tests.gpu_path.recording_library import RecordingLibrary
 
 NAME = "nvthing"  # no machine has a library of this name
 VARIABLE = "GPUBETON_NVTHING"
@@ -140,6 +141,13 @@ def test_a_package_that_is_not_installed_carries_nothing():
     assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
 
 
+def test_a_module_without_a_place_carries_nothing(monkeypatch):
+    module = types.ModuleType("carrier")
+    assert module.__spec__ is None
+    monkeypatch.setitem(sys.modules, "carrier", module)
+    assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
+
+
 # --- what is taken
 
 
@@ -257,6 +265,15 @@ def test_nvjpeg_gives_its_version_and_that_of_its_cuda_without_a_gpu():
     assert library.cuda_version[0] == library.version[0]
 
 
+def test_the_version_of_cuda_has_a_function_of_its_own():
+    functions = RecordingLibrary()
+    library = nvjpeg.Library(functions, "libnvjpeg.so.13")
+    before = len(functions.calls)
+    assert library.cuda_version == (0, 0, 0)
+    assert functions.names()[before:] == ["nvjpegGetCudartProperty"] * 3
+    assert [arguments[0] for _, arguments in functions.calls[before:]] == [0, 1, 2]
+
+
 def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
     with pytest.raises(LibraryError, match="not nvJPEG: it has no function nvjpegGetProperty"):
         nvjpeg.load(put_library(tmp_path / "libnvjpeg.so.13"))
@@ -265,7 +282,8 @@ def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
     monkeypatch.setattr("gpubeton.gpu.nvjpeg.library.driver_version", lambda: (11, 8))
-    with pytest.raises(LibraryError, match=r"it is for CUDA 1\d, and the driver for CUDA 11\.8"):
+    with pytest.raises(LibraryError, match=r"it is for CUDA 1\d, and the driver for CUDA 11\.8") as caught:
         nvjpeg.load()
+    assert "torchvision's copy" in str(caught.value)
     monkeypatch.setenv("GPUBETON_NVJPEG", str(wheel))
     assert nvjpeg.load().path == str(wheel)
