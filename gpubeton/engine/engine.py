@@ -204,6 +204,7 @@ class Engine:
             width=images.width,
             mode=images.mode,
             draws=images.draws,
+            colours=images.colours,
             out=job.arrays[output.name],
             keep=job.staged,
             samples=job.samples,

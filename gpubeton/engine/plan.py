@@ -29,12 +29,15 @@ class ImagePlan:
         How they are stored, see `gpubeton.format.ImageMode`.
     draws : ndarray of int32, shape (N, columns)
         Crop, flip and the rest of each image, see `gpubeton.plan.draws`.
+    colours : ndarray of int32, shape (N, 2 * K)
+        What is done to the colours of each image in the same pass, see `gpubeton.transforms.colour`.
     """
 
     height: NDArray[np.int32]
     width: NDArray[np.int32]
     mode: NDArray[np.uint8]
     draws: NDArray[np.int32]
+    colours: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,4 +151,5 @@ class Plan(Sequence[BatchPlan]):
         column = output.source.column
         height, width = (column[side][samples].astype(np.int32) for side in ("height", "width"))
         draws = output.program.draw(self.seed, self.epoch, samples, height, width)
-        return ImagePlan(height, width, column["mode"][samples], draws)
+        colours = output.program.draw_colours(self.seed, self.epoch, samples)
+        return ImagePlan(height, width, column["mode"][samples], draws, colours)

@@ -13,11 +13,13 @@ from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.draws import paints_of
-from gpubeton.plan.program import FUSED_DTYPES, ImageProgram, image_state, numbered_fills
+from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
-from gpubeton.plan.tail import Tail, TailStep, compile_step, stream_number
+from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
+from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.flip import RandomHorizontalFlip
+from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
@@ -35,7 +37,8 @@ def compile_image_program(
 ) -> ImageProgram:
     """Fuse the pipeline of an image field.
 
-    The decoder, the flips, cutouts and translates after it and one ``NormalizeImage`` become one pass over the pixels.
+    The decoder, the flips, cutouts and translates after it and one ``NormalizeImage`` become one pass over the pixels;
+    on a GPU also what is done to colours, and mixup or cutmix.
     ``ToTensor``, ``ToTorchImage`` and ``ToDevice`` of the same device do not change a pixel, so fusion goes on behind
     them. The first operation that does not fit, and all that follow, run afterwards on the finished batch.
 
@@ -107,22 +110,20 @@ class _Fusion:
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
         self.returns_to_cpu = False
-        self.random_operations = 0
-        if decoder.is_random:
-            self.streams.append(self._next_stream())
+        self.colours: list[tuple[ColourTransform, int]] = []
+        self.mixing: tuple[ImageMixing, int] | None = None
+        self.numbers = Streams(field_number)
+        stream = self.numbers.next(decoder)
+        if stream is not None:
+            self.streams.append(stream)
 
     def add(self, operation: Operation) -> None:
         """Fuse the operation or put it into the tail."""
-        stream = self._next_stream() if getattr(operation, "is_random", False) else None
+        stream = self.numbers.next(operation)
         step, after = compile_step(operation, self.state, stream)
         if self._fuses(operation):
             self.notes.append((operation_name(operation), "fused"))
-            if isinstance(operation, NormalizeImage):
-                self.normalize = operation
-                self.halves_as_int16 = operation.type == "float16" and not is_torch_dtype(self.state.dtype)
-            elif isinstance(operation, Transform) and stream is not None:
-                self.steps.append(operation)
-                self.streams.append(stream)
+            self._fuse(operation, stream)
         elif self._is_there(operation):
             self.notes.append((operation_name(operation), "there already"))
         else:
@@ -153,18 +154,40 @@ class _Fusion:
             mean_std=None if self.normalize is None else (tuple(self.normalize.mean), tuple(self.normalize.std)),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
+            colours=tuple(self.colours),
+            mixing=self.mixing,
         )
 
     def _fuses(self, operation: Operation) -> bool:
         if not self.is_open:
             return False
         if isinstance(operation, RandomHorizontalFlip):
-            return True
+            return self.mixing is None  # its partner may be mirrored, too
         if self.normalize is not None:  # paints are levels, and are looked up with the rest of the image
             return False
         if isinstance(operation, NormalizeImage):
             return operation.type in FUSED_DTYPES
-        return isinstance(operation, Cutout | RandomTranslate)
+        if isinstance(operation, ColourTransform):
+            steps = sum(colour.num_steps for colour, _ in self.colours) + operation.num_steps
+            return self.on_gpu and self.mixing is None and steps <= MAX_COLOUR_STEPS
+        if isinstance(operation, ImageMixing):
+            return self.on_gpu and self.mixing is None
+        # What is painted afterwards keeps its colour.
+        return isinstance(operation, Cutout | RandomTranslate) and not self.colours and self.mixing is None
+
+    def _fuse(self, operation: Operation, stream: int | None) -> None:
+        if isinstance(operation, NormalizeImage):
+            self.normalize = operation
+            self.halves_as_int16 = operation.type == "float16" and not is_torch_dtype(self.state.dtype)
+        elif stream is None:
+            raise PipelineError(f"{operation!r} has no random numbers")
+        elif isinstance(operation, ColourTransform):
+            self.colours.append((operation, stream))
+        elif isinstance(operation, ImageMixing):
+            self.mixing = operation, stream
+        elif isinstance(operation, Transform):
+            self.steps.append(operation)
+            self.streams.append(stream)
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""
@@ -190,10 +213,6 @@ class _Fusion:
             self.returns_to_cpu = True
             first = next((place for place, (_, note) in enumerate(self.notes) if note != "fused"), len(self.notes))
             self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
-
-    def _next_stream(self) -> int:
-        self.random_operations += 1
-        return stream_number(self.field_number, self.random_operations - 1)
 
 
 def _only_views(operation: Operation) -> bool:

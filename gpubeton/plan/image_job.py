@@ -35,6 +35,8 @@ class ImageJob:
         The field that they are stored in. Jobs of one batch with the same source have the same stored images.
     is_pinned : bool
         Whether `address` is in page-locked memory, which a GPU reads where it is.
+    colours : ndarray of int32, shape (N, 2 * K), optional
+        What is done to the colours of each image in the same pass, see `gpubeton.transforms.colour`.
     """
 
     address: NDArray[np.uint64]
@@ -48,6 +50,7 @@ class ImageJob:
     samples: NDArray[np.uint64] | None = None
     source: str = ""
     is_pinned: bool = False
+    colours: NDArray[np.int32] | None = None
 
     def rows(self, rows: NDArray[np.intp], out: Any) -> ImageJob:
         """Make a job of some of its images.
@@ -74,6 +77,7 @@ class ImageJob:
             draws=self.draws[rows],
             out=out,
             samples=None if self.samples is None else self.samples[rows],
+            colours=None if self.colours is None else self.colours[rows],
         )
 
 

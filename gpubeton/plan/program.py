@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,19 @@ from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
 from gpubeton.plan.philox import uniform, uniforms
-from gpubeton.plan.tail import Tail
+from gpubeton.plan.tail import Tail, uniform_of_rows
+from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.fill import Fill
+from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
 
 FUSED_DTYPES = ("float16", "bfloat16", "float32")
 """Element types that executors can write besides uint8."""
+
+MAX_COLOUR_STEPS = 8
+"""Steps on the colours of an image that are fused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,10 @@ class ImageProgram:
         Where the one pass runs: "cpu", or a GPU such as "cuda:0".
     returns_to_cpu : bool
         Whether what a GPU wrote is copied to the CPU before the tail.
+    colours : tuple of (ColourTransform, int)
+        What is done to the colours after paints, and operation numbers of its random numbers.
+    mixing : tuple of (ImageMixing, int), or None
+        Mixup or cutmix of the batch's levels, before the table, and operation number of its random numbers.
     """
 
     field: str
@@ -85,6 +95,8 @@ class ImageProgram:
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     device: str = "cpu"
     returns_to_cpu: bool = False
+    colours: tuple[tuple[ColourTransform, int], ...] = ()
+    mixing: tuple[ImageMixing, int] | None = None
 
     @property
     def state(self) -> State:
@@ -124,6 +136,48 @@ class ImageProgram:
         draws = [step.draw(own, len(samples), image) for step, own in zip(self.steps, numbers, strict=True)]
         size = (self.height, self.width)
         return compose(self.steps, draws, boxes, size=size, fills=numbered_fills(self.steps))
+
+    def draw_colours(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Decide what is done to the colours of each image.
+
+        Parameters
+        ----------
+        seed, epoch : int
+            The loader's seed and the number of the epoch.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+
+        Returns
+        -------
+        ndarray of int32, shape (N, 2 * K)
+            Kind and factor of each step, see `gpubeton.transforms.colour`; K is 0 without any.
+        """
+        image = image_state(self.height, self.width, "cpu")
+        rows = [np.zeros((len(samples), 0), np.int32)]
+        for colour, stream in self.colours:
+            rows.append(colour.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), image))
+        return np.concatenate(rows, axis=1)
+
+    def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
+        """Decide how the images of a batch are mixed with each other.
+
+        Parameters
+        ----------
+        seed, epoch : int
+            The loader's seed and the number of the epoch.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids of the batch as it is handed on, in order.
+
+        Returns
+        -------
+        ndarray of int32, shape (N, MIX_COLUMNS), or None
+            See `gpubeton.transforms.mixing`; None if they are not.
+        """
+        if self.mixing is None:
+            return None
+        mixing, stream = self.mixing
+        numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
+        return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu"))
 
     def finish(self, array: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
         """Run the tail on what an executor wrote.
