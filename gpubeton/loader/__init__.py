@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.order_option import OrderOption
 
-__all__ = ["Loader", "LoaderIterator", "OrderOption"]
+__all__ = ["GpuOptions", "Loader", "LoaderIterator", "OrderOption"]
