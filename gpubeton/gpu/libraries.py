@@ -140,6 +140,24 @@ def driver_version() -> tuple[int, int] | None:
     return version.value // 1000, version.value % 1000 // 10
 
 
+def number_of_gpus() -> int:
+    """Ask NVIDIA's driver how many GPUs this process may use.
+
+    Returns
+    -------
+    int
+        0 where there is no driver, or it does not work.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        number = ctypes.c_int()
+        if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(number)) != 0:
+            return 0
+    except (OSError, AttributeError):
+        return 0
+    return number.value
+
+
 def _open(place: Place) -> tuple[ctypes.CDLL | None, str]:
     """Load what is in a place; give the library, or why it could not be."""
     if not place.path:

@@ -1,0 +1,90 @@
+"""DaliDecoder: a pipeline of NVIDIA's DALI that does nothing but decode.
+
+DALI gives a share of each batch to the engines and undoes Huffman's code of the others on the CPU, with threads of its
+own; and one bad image ends the pipeline, which has to be built again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpubeton.gpu.decoders.placing import decode_apart, place
+from gpubeton.gpu.device import Device, Stream
+
+_MOST_THREADS = 8
+
+
+class DaliDecoder:
+    """Decodes with DALI.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU.
+
+    Attributes
+    ----------
+    name : str
+        Which decoder it is.
+    """
+
+    name = "dali"
+
+    def __init__(self, device: Device) -> None:
+        from nvidia import dali
+        from nvidia.dali import fn, types
+
+        self._dali, self._fn, self._types = dali, fn, types
+        self._number = device.number
+        self._most = 1
+        self._pipeline = self._build(self._most)  # here, so that a machine without a GPU is noticed at once
+
+    def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
+        arrays = [np.frombuffer(one, np.uint8) for one in data]
+        images = decode_apart(lambda some: self._decode(some, stream), arrays, (RuntimeError, ValueError))
+        failed = place(images, targets)
+        stream.synchronize()
+        return failed
+
+    def _decode(self, arrays: Sequence[Any], stream: Stream) -> list[Any]:
+        from torch.utils.dlpack import from_dlpack
+
+        if self._pipeline is None or len(arrays) > self._most:
+            self._most = max(self._most, len(arrays))
+            self._pipeline = self._build(self._most)
+        pipeline, self._pipeline = self._pipeline, None  # after an error it is good for nothing
+        pipeline.feed_input("jpegs", list(arrays))
+        (images,) = pipeline.run()
+        # The next run writes where these are, in an order of its own.
+        found = [from_dlpack(images[index]).clone() for index in range(len(images))]
+        stream.synchronize()
+        self._pipeline = pipeline
+        return found
+
+    def _build(self, most: int) -> Any:
+        """Make a pipeline for batches of up to so many images, which does nothing ahead of time."""
+        pipeline = self._dali.Pipeline(
+            batch_size=most,
+            num_threads=min(_MOST_THREADS, len(os.sched_getaffinity(0))),
+            device_id=self._number,
+            prefetch_queue_depth=1,
+            exec_pipelined=False,
+            exec_async=False,
+        )
+        with pipeline:
+            jpegs = self._fn.external_source(name="jpegs", dtype=self._types.UINT8, ndim=1)
+            # As libjpeg does: chroma is interpolated, and nobody turns the image.
+            images = self._fn.decoders.image(
+                jpegs,
+                device="mixed",
+                output_type=self._types.RGB,
+                adjust_orientation=False,
+                jpeg_fancy_upsampling=True,
+            )
+            pipeline.set_outputs(images)
+        pipeline.build()
+        return pipeline

@@ -1,0 +1,85 @@
+"""Placing: from an image of another package's to the memory where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def place(images: Sequence[Any], targets: Sequence[Any]) -> list[tuple[int, str]]:
+    """Copy images to where they belong, in the order of torch's current stream.
+
+    Parameters
+    ----------
+    images : sequence of Tensor or str
+        Each image, uint8, shape (height, width, 3); or why there is none.
+    targets : sequence of Tensor
+        Where each image goes: uint8, shape (height, width, 3).
+
+    Returns
+    -------
+    list of tuple of int and str
+        Images that are missing or of another size than expected, by their place, and why.
+    """
+    failed = []
+    for index, (image, target) in enumerate(zip(images, targets, strict=True)):
+        if isinstance(image, str):
+            failed.append((index, image))
+        elif tuple(image.shape) != tuple(target.shape):
+            found = " x ".join(map(str, image.shape))
+            expected = " x ".join(map(str, target.shape))
+            failed.append((index, f"decoded to {found}; the file says {expected}"))
+        else:
+            target.copy_(image)
+    return failed
+
+
+def decode_apart(
+    decode: Callable[[Sequence[Any]], Sequence[Any]], data: Sequence[Any], errors: tuple[type[Exception], ...]
+) -> list[Any]:
+    """Decode with a package that gives up all images of a list for one bad one.
+
+    The list is halved until the bad ones are alone.
+
+    Parameters
+    ----------
+    decode : callable
+        Takes a list of some of `data` and gives as many images, or raises.
+    data : sequence
+        The JPEGs.
+    errors : tuple of type
+        What it raises if one of them is bad.
+
+    Returns
+    -------
+    list
+        For each JPEG its image, or a str: why there is none.
+
+    Examples
+    --------
+    >>> decode_apart(lambda some: [1 // one for one in some], [1, 0, 1], (ZeroDivisionError,))[1]
+    'ZeroDivisionError: integer division or modulo by zero'
+    """
+    try:
+        return list(decode(data)) if len(data) else []
+    except errors as error:
+        if len(data) == 1:
+            return [reason(error)]
+        middle = len(data) // 2
+        return decode_apart(decode, data[:middle], errors) + decode_apart(decode, data[middle:], errors)
+
+
+def reason(error: Exception) -> str:
+    """Give an error as one line.
+
+    Parameters
+    ----------
+    error : Exception
+        What was raised.
+
+    Returns
+    -------
+    str
+        Its class and its words.
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

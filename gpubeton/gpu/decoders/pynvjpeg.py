@@ -1,0 +1,69 @@
+"""PynvjpegDecoder: the package pynvjpeg, whose module is called nvjpeg.
+
+Not for training: it decodes one image at a time and holds Python's lock meanwhile, allocates memory of the device for
+each, and copies the pixels to the host, from where they have to go to the device again. It does not look at what CUDA
+returns when it starts, and takes the process down where there is no GPU; nor at whether a header could be read.
+Both are looked at here, before it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpubeton.errors import DeviceError
+from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.gpu.decoders.placing import place, reason
+from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.libraries import number_of_gpus
+
+
+class PynvjpegDecoder:
+    """Decodes with pynvjpeg.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU.
+
+    Attributes
+    ----------
+    name : str
+        Which decoder it is.
+
+    Raises
+    ------
+    DeviceError
+        If there is no GPU.
+    """
+
+    name = "pynvjpeg"
+
+    def __init__(self, device: Device) -> None:
+        from nvjpeg import NvJpeg
+
+        found = number_of_gpus()
+        if found <= device.number:
+            raise DeviceError(
+                f"pynvjpeg would end the process: it is to run on cuda:{device.number}, and CUDA finds {found} GPUs. "
+                "See whether nvidia-smi shows it."
+            )
+        self._decoder = NvJpeg()
+
+    def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
+        failed = place([self._decode(one) for one in data], targets)
+        stream.synchronize()
+        return failed
+
+    def _decode(self, data: memoryview) -> Any:
+        """Give an image in the host's memory, or why there is none."""
+        import torch
+
+        content = bytes(data)
+        if read_frame(content) is None:
+            return "its header cannot be read"
+        try:
+            image = self._decoder.decode(content)
+        except ValueError as error:
+            return reason(error)
+        return torch.from_numpy(image).flip(2)  # it gives blue first
