@@ -39,130 +39,203 @@ enum Status {
 
 enum { WARPS = 4, ROWS = 2, CHUNK = 16, CHUNKS = 64, COLUMNS = 256 };
 
+// What the kernel was given. It stays in the constants' memory, where the compiler sees whose addresses these are.
+struct Given {
+    const int *first, *numbers;
+    const unsigned short* weights;
+    const unsigned char* fills;
+    int side, height;
+};
+
 // One image, the same for all threads of a block.
 struct Job {
     const unsigned char* crop;
-    unsigned char* out;
-    const int* draw;
-    const unsigned short *weights_across, *weights_down;
-    const int *first_across, *first_down;
-    const int *numbers_across, *numbers_down;
-    int pitch, crop_height;
-    int lost_across, most_down;
+    const int* paints;
+    long long target;                        // its first byte in the output
+    long long across, down;                  // its columns and rows in `first` and `numbers`
+    long long weights_across, weights_down;  // and in `weights`
+    int pitch, crop_height, num_paints;
+    int most_across, most_down;
     bool is_aligned;
 };
 
 // Some columns of two output rows: those that a warp makes at a time.
 struct Strip {
-    const unsigned char* source;  // of the crop's first row, from where columns are resampled down; aligned
-    unsigned char* target[ROWS];  // of the output
-    int begin, length;            // the columns
-    int chunks;                   // how many times 16 bytes are resampled down
-    int offset;                   // of the crop's first column behind `source`; negative if it lies before
-    int pad[ROWS];                // values between the 16 aligned bytes in which `target` lies and `target`
+    int begin, length;       // the columns
+    int source;              // from where, in the crop's rows, bytes are resampled down; 16 of them are aligned
+    int chunks;              // how many times 16 bytes
+    long long target[ROWS];  // its first byte in the output
+    int pad[ROWS];           // values between the 16 aligned bytes in which that lies and it
 };
 
 // What a warp has between the steps.
 struct Workspace {
-    uint4 resampled[ROWS][CHUNKS];                      // source columns of the output rows, resampled down
+    uint4 resampled[ROWS][CHUNKS + 1];                  // source columns, resampled down; one more chunk may be read
     uint4 levels[ROWS][(3 * COLUMNS + CHUNK) / CHUNK];  // output columns, `pad` values before them
     Strip strip;
 };
 
 // Prepare a strip of at most `length` columns: as many as have room, whole warps of them where that can be.
-static __device__ __forceinline__ void plan_strip(const Job& job, int begin, int length, Strip& strip) {
+static __device__ __forceinline__ void plan_strip(const Given& given, const Job& job, int begin, int length,
+                                                  Strip& strip) {
+    const int *first = given.first + job.across + begin, *numbers = given.numbers + job.across + begin;
     int left, bytes, before;
     for (;; length = length > 32 ? (length / 2 + 31) / 32 * 32 : length / 2) {
         // Columns go through the source in order, forwards or (flipped) backwards.
-        int last = begin + length - 1;
-        int one = job.first_across[begin], other = job.first_across[last];
-        left = min(one, other);
-        bytes = 3 * (max(one + job.numbers_across[begin], other + job.numbers_across[last]) - left);
+        left = min(first[0], first[length - 1]);
+        bytes = 3 * (max(first[0] + numbers[0], first[length - 1] + numbers[length - 1]) - left);
         before = (int)((unsigned long long)(job.crop + 3 * left) % CHUNK);
         if (before + bytes <= CHUNKS * CHUNK || length == 1) break;
     }
     strip.begin = begin;
     strip.length = length;
-    strip.source = job.crop + 3 * left - before;
-    strip.offset = before - 3 * left;
+    strip.source = 3 * left - before;
     strip.chunks = (before + bytes + CHUNK - 1) / CHUNK;
 }
 
-// Add N source rows to the sums of 16 bytes; all are on their way before the first is used.
+// Resample chunks of `taps` source rows down, N at a time: N reads are on their way before the first is used.
 template <int N>
-static __device__ __forceinline__ void add_rows(Sum* sums, const unsigned char*& source, int pitch,
-                                                const unsigned short*& weight, int side) {
-    uint4 levels[N];
-    unsigned short weights[N];
-    for (int k = 0; k < N; k++, source += pitch, weight += side) {
-        levels[k] = __ldg((const uint4*)source);
-        weights[k] = __ldg(weight);
-    }
-    for (int k = 0; k < N; k++) {
-        float fraction = fraction_of(weights[k]);
-        add_four(sums, levels[k].x, fraction);
-        add_four(sums + 4, levels[k].y, fraction);
-        add_four(sums + 8, levels[k].z, fraction);
-        add_four(sums + 12, levels[k].w, fraction);
-    }
-}
-
-// Resample 16 bytes down, whatever colours they are, for output row y.
-static __device__ __forceinline__ uint4 resample_down(const Job& job, const Strip& strip, int side, int y, int chunk) {
-    int row = job.first_down[y], taps = job.numbers_down[y];
-    const unsigned char* source = strip.source + (long long)row * job.pitch + chunk * CHUNK;
-    const unsigned short* weight = job.weights_down + y;
-    Sum none = sum_of_none(min(job.most_down, job.crop_height - row));
-    Sum sums[CHUNK];
-    for (int i = 0; i < CHUNK; i++) sums[i] = none;
+static __device__ __forceinline__ void resample_chunks(const unsigned char* source, int pitch,
+                                                       const unsigned short* weight, int side, int taps, Sum none,
+                                                       int chunks, uint4* target, int lane) {
+    for (int chunk = lane; chunk < chunks; chunk += 32) {
+        Sum sums[CHUNK];
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) sums[i] = none;
 #pragma unroll 1
-    for (; taps >= 4; taps -= 4) add_rows<4>(sums, source, job.pitch, weight, side);
-    if (taps == 3)
-        add_rows<3>(sums, source, job.pitch, weight, side);
-    else if (taps == 2)
-        add_rows<2>(sums, source, job.pitch, weight, side);
-    else if (taps == 1)
-        add_rows<1>(sums, source, job.pitch, weight, side);
-    return make_uint4(four_levels(sums), four_levels(sums + 4), four_levels(sums + 8), four_levels(sums + 12));
+        for (int k = 0; k < taps; k += N) {
+            uint4 levels[N];
+            float fractions[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                int tap = min(k + i, taps - 1);
+                levels[i] = __ldg((const uint4*)(source + (long long)tap * pitch) + chunk);
+                fractions[i] = k + i < taps ? fraction_of(__ldg(weight + (long long)tap * side)) : 0.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                add_four(sums, levels[i].x, fractions[i]);
+                add_four(sums + 4, levels[i].y, fractions[i]);
+                add_four(sums + 8, levels[i].z, fractions[i]);
+                add_four(sums + 12, levels[i].w, fractions[i]);
+            }
+        }
+        target[chunk] =
+            make_uint4(four_levels(sums), four_levels(sums + 4), four_levels(sums + 8), four_levels(sums + 12));
+    }
 }
 
-// Resample one column of both rows across.
-static __device__ __forceinline__ void resample_across(const Job& job, int side, int column, Workspace& workspace) {
-    const Strip& strip = workspace.strip;
-    int x = strip.begin + column, taps = job.numbers_across[x];
-    const unsigned char* source = (const unsigned char*)workspace.resampled + strip.offset + 3 * job.first_across[x];
-    const unsigned short* weight = job.weights_across + x;
-    Sum sums[ROWS][3];
+// Resample what a strip needs for output row y down, 16 bytes per lane, whatever colours they are.
+static __device__ __forceinline__ void resample_down(const Given& given, const Job& job, const Strip& strip, int y,
+                                                     uint4* target, int lane) {
+    int row = given.first[job.down + y], taps = given.numbers[job.down + y];
+    int pitch = job.pitch, side = given.side, chunks = strip.chunks;
+    const unsigned char* source = job.crop + (long long)row * pitch + strip.source;
+    const unsigned short* weight = given.weights + job.weights_down + y;
+    Sum none = sum_of_none(min(job.most_down, job.crop_height - row));
+    if (taps == 1)
+        resample_chunks<1>(source, pitch, weight, side, 1, none, chunks, target, lane);
+    else if (taps == 2)
+        resample_chunks<2>(source, pitch, weight, side, 2, none, chunks, target, lane);
+    else if (taps == 3)
+        resample_chunks<3>(source, pitch, weight, side, 3, none, chunks, target, lane);
+    else if (taps == 4)
+        resample_chunks<4>(source, pitch, weight, side, 4, none, chunks, target, lane);
+    else
+        resample_chunks<4>(source, pitch, weight, side, taps, none, chunks, target, lane);
+}
+
+// Add N neighbouring pixels to the sums of their colours, `place` bytes into a row. Words are loaded whole and shifted:
+// loads of single bytes would keep the shared memory busy for longer than everything else takes.
+template <int N>
+static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, unsigned place, const float* fractions) {
+    constexpr int LOADED = (3 + 3 * N + 3) / 4, ALIGNED = (3 * N + 3) / 4;
+    const unsigned* source = (const unsigned*)row + place / 4;
+    unsigned words[LOADED + 1];
+#pragma unroll
+    for (int i = 0; i < LOADED; i++) words[i] = source[i];
+    words[LOADED] = 0;
+#pragma unroll
+    for (int i = 0; i < ALIGNED; i++) words[i] = __funnelshift_r(words[i], words[i + 1], place % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < 3 * N; i++) add(sums[i % 3], __byte_perm(words[i / 4], 0, 0x4440 + i % 4), fractions[i / 3]);
+}
+
+// Resample a strip of both rows across, one column per lane, N taps at a time. With N taps in all, columns of fewer have
+// weights of zero behind their own: lanes would wait for the slowest among them anyway.
+template <int N>
+static __device__ __forceinline__ void resample_columns(const Given& given, const Job& job, bool is_all,
+                                                        Workspace& workspace, int lane) {
+    int begin = workspace.strip.begin + lane, length = workspace.strip.length, start = workspace.strip.source;
+    const int *first = given.first + job.across + begin, *numbers = given.numbers + job.across + begin;
+    const unsigned short* weight = given.weights + job.weights_across + begin;
+    unsigned side = (unsigned)given.side;
+    Sum none = sum_of_none(2 * ((job.most_across + 1) / 2));
+    unsigned char* levels[ROWS];
+#pragma unroll
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < 3; c++) sums[r][c] = sum_of_none(job.lost_across);
-    for (int k = 0; k < taps; k++) {
-        float fraction = fraction_of(__ldg(weight));
+        levels[r] = (unsigned char*)workspace.levels[r] + workspace.strip.pad[r] + 3 * lane;
+    for (int column = lane; column < length; column += 32) {
+        unsigned place = (unsigned)(3 * __ldg(first) - start);
+        int taps = is_all ? N : __ldg(numbers);
+        Sum sums[ROWS][3];
+#pragma unroll
         for (int r = 0; r < ROWS; r++)
-            for (int c = 0; c < 3; c++) add(sums[r][c], source[r * CHUNKS * CHUNK + c], fraction);
-        source += 3;
-        weight += side;
+#pragma unroll
+            for (int c = 0; c < 3; c++) sums[r][c] = none;
+#pragma unroll 1
+        for (int k = 0; k < taps; k += N) {
+            float fractions[N];
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                fractions[i] = k + i < taps ? fraction_of(__ldg(weight + (unsigned)(k + i) * side)) : 0.0f;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                add_pixels<N>(sums[r], workspace.resampled[r], place + (unsigned)(3 * k), fractions);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int c = 0; c < 3; c++) levels[r][c] = level_of(sums[r][c]);
+        first += 32;
+        numbers += 32;
+        weight += 32;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) levels[r] += 96;
     }
-    for (int r = 0; r < ROWS; r++) {
-        unsigned char* levels = (unsigned char*)workspace.levels[r] + strip.pad[r] + 3 * column;
-        for (int c = 0; c < 3; c++) levels[c] = level_of(sums[r][c]);
-    }
+}
+
+static __device__ __forceinline__ void resample_across(const Given& given, const Job& job, Workspace& workspace,
+                                                       int lane) {
+    if (job.most_across == 1)
+        resample_columns<1>(given, job, true, workspace, lane);
+    else if (job.most_across == 2)
+        resample_columns<2>(given, job, true, workspace, lane);
+    else if (job.most_across == 3)
+        resample_columns<3>(given, job, true, workspace, lane);
+    else if (job.most_across == 4)
+        resample_columns<4>(given, job, true, workspace, lane);
+    else
+        resample_columns<4>(given, job, false, workspace, lane);
 }
 
 // Resample one value straight from the source: of a picture that is not aligned, or where a single column has more taps
 // than the workspace has room for. It is some times slower; the GPU executor's arena aligns its pictures.
-static __device__ __forceinline__ unsigned char resample_alone(const Job& job, int side, int x, int y, int colour) {
-    int row = job.first_down[y];
-    const unsigned char* source = job.crop + (long long)row * job.pitch + 3 * job.first_across[x] + colour;
-    Sum across = sum_of_none(job.lost_across);
+static __device__ __forceinline__ unsigned char resample_alone(const Given& given, const Job& job, int x, int y,
+                                                               int colour) {
+    int row = given.first[job.down + y], column = given.first[job.across + x], side = given.side;
+    const unsigned char* source = job.crop + (long long)row * job.pitch + 3 * column + colour;
+    const unsigned short *down = given.weights + job.weights_down + y, *across = given.weights + job.weights_across + x;
+    Sum total = sum_of_none(2 * ((job.most_across + 1) / 2));
 #pragma unroll 1
-    for (int k = 0; k < job.numbers_across[x]; k++) {
-        Sum down = sum_of_none(min(job.most_down, job.crop_height - row));
+    for (int k = 0; k < given.numbers[job.across + x]; k++) {
+        Sum sum = sum_of_none(min(job.most_down, job.crop_height - row));
 #pragma unroll 1
-        for (int i = 0; i < job.numbers_down[y]; i++)
-            add(down, source[(long long)i * job.pitch + 3 * k], fraction_of(job.weights_down[(long long)i * side + y]));
-        add(across, level_of(down), fraction_of(job.weights_across[(long long)k * side + x]));
+        for (int i = 0; i < given.numbers[job.down + y]; i++)
+            add(sum, source[(long long)i * job.pitch + 3 * k], fraction_of(down[(long long)i * side]));
+        add(total, level_of(sum), fraction_of(across[(long long)k * side]));
     }
-    return level_of(across);
+    return level_of(total);
 }
 
 // Paint a row of a strip, one column per lane.
@@ -172,6 +245,7 @@ static __device__ __forceinline__ void paint_row(const int* paint, const unsigne
     const unsigned char* colour = fills + 3ll * paint[PAINT_FILL];
     int left = max(paint[PAINT_LEFT] - strip.begin, 0), right = min(paint[PAINT_RIGHT] - strip.begin, strip.length);
     for (int column = left + lane; column < right; column += 32)
+#pragma unroll
         for (int c = 0; c < 3; c++) levels[3 * column + c] = colour[c];
 }
 
@@ -180,24 +254,35 @@ static __device__ __forceinline__ void paint_row(const int* paint, const unsigne
 template <class Item>
 static __device__ __forceinline__ void store_row(unsigned char* target, const unsigned char* levels, int pad, int values,
                                                  const unsigned* table, int lane) {
-    constexpr int WIDE = 16 / sizeof(Item), BITS = 8 * sizeof(Item);
-    for (int place = lane * WIDE; place < pad + values; place += 32 * WIDE) {
-        // The colour of the first value: 15 is a multiple of 3, and no pad is longer.
-        int colour = (place - pad + 15) % 3;
-        const Item* tables[3];
-        for (int c = 0; c < 3; c++) tables[c] = (const Item*)table + (colour + c < 3 ? colour + c : colour + c - 3);
+    constexpr int SIZE = sizeof(Item), WIDE = 16 / SIZE;
+    // The colour of the lane's first value: 15 is a multiple of 3, and no pad is longer.
+    int colour = (lane * WIDE - pad + 15) % 3;
+    const unsigned char* tables[3];
+#pragma unroll
+    for (int c = 0; c < 3; c++)
+        tables[c] = (const unsigned char*)table + SIZE * (colour + c < 3 ? colour + c : colour + c - 3);
+    Item* items = (Item*)target - pad + lane * WIDE;
+    for (int place = lane * WIDE; place < pad + values; place += 32 * WIDE, items += 32 * WIDE) {
         unsigned made[4] = {0, 0, 0, 0};
+#pragma unroll
         for (int i = 0; i < WIDE; i++) {
             unsigned level = __byte_perm(((const unsigned*)(levels + place))[i / 4], 0, 0x4440 + i % 4);
-            made[i * BITS / 32] |= (unsigned)tables[i % 3][3 * level] << (i * BITS % 32);
+            unsigned item = *(const Item*)(tables[i % 3] + 3 * SIZE * level);
+            made[i * SIZE / 4] |= item << (i * SIZE % 4 * 8);
         }
-        Item* items = (Item*)target - pad + place;
         if (place >= pad && place + WIDE <= pad + values) {
             *(uint4*)items = make_uint4(made[0], made[1], made[2], made[3]);
         } else {
+#pragma unroll
             for (int i = 0; i < WIDE; i++)
-                if (place + i >= pad && place + i < pad + values) items[i] = (Item)(made[i * BITS / 32] >> (i * BITS % 32));
+                if (place + i >= pad && place + i < pad + values)
+                    items[i] = (Item)(made[i * SIZE / 4] >> (i * SIZE % 4 * 8));
         }
+        // The next values of this lane begin with another colour.
+        const unsigned char *one = tables[32 * WIDE % 3], *two = tables[(32 * WIDE + 1) % 3];
+        tables[2] = tables[(32 * WIDE + 2) % 3];
+        tables[0] = one;
+        tables[1] = two;
     }
 }
 
@@ -208,31 +293,30 @@ static __device__ __forceinline__ void load_table(const unsigned* table, unsigne
 }
 
 // Make the levels of a strip of the output rows y and y + 1.
-static __device__ __forceinline__ void make_levels(const Job& job, int side, int y, int height,
-                                                   const unsigned char* fills, Workspace& workspace) {
+static __device__ __forceinline__ void make_levels(const Given& given, const Job& job, int y, Workspace& workspace) {
     const Strip& strip = workspace.strip;
+    // An odd last row is made twice, and stored once.
+    int other = min(y + 1, given.height - 1);
     if (job.is_aligned && strip.chunks <= CHUNKS) {
         warp_step([&](int lane) {
-            for (int i = lane; i < ROWS * strip.chunks; i += 32) {
-                int r = i >= strip.chunks, chunk = i - r * strip.chunks;
-                workspace.resampled[r][chunk] = resample_down(job, strip, side, min(y + r, height - 1), chunk);
-            }
+#pragma unroll 1
+            for (int r = 0; r < ROWS; r++)
+                resample_down(given, job, strip, r ? other : y, workspace.resampled[r], lane);
         });
-        warp_step([&](int lane) {
-            for (int i = lane; i < strip.length; i += 32) resample_across(job, side, i, workspace);
-        });
+        warp_step([&](int lane) { resample_across(given, job, workspace, lane); });
     } else {
         warp_step([&](int lane) {
             for (int i = lane; i < 3 * strip.length; i += 32)
                 for (int r = 0; r < ROWS; r++)
                     ((unsigned char*)workspace.levels[r])[strip.pad[r] + i] =
-                        resample_alone(job, side, strip.begin + i / 3, min(y + r, height - 1), i % 3);
+                        resample_alone(given, job, strip.begin + i / 3, r ? other : y, i % 3);
         });
     }
-    for (int i = 0; i < job.draw[NUM_PAINTS]; i++)
+    for (int i = 0; i < job.num_paints; i++)
         warp_step([&](int lane) {
+#pragma unroll
             for (int r = 0; r < ROWS; r++)
-                paint_row(job.draw + DRAW_COLUMNS + i * PAINT_COLUMNS, fills, y + r, strip, lane,
+                paint_row(job.paints + i * PAINT_COLUMNS, given.fills, y + r, strip, lane,
                           (unsigned char*)workspace.levels[r] + strip.pad[r]);
         });
 }
@@ -273,46 +357,49 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
         if (item_size == 2) load_table<unsigned short>(table, words, thread);
         if (item_size == 4) load_table<unsigned>(table, words, thread);
         if (thread != 0) return;
-        long long across = 2ll * image * side, down = across + side;
         job.crop = (const unsigned char*)picture.address + (long long)top * picture.pitch + 3ll * left;
-        job.out = (unsigned char*)out + (long long)picture.row * height * width * 3 * item_size;
-        job.draw = draw;
-        job.weights_across = weights + across * most_taps;
-        job.weights_down = weights + down * most_taps;
-        job.first_across = first + across;
-        job.first_down = first + down;
-        job.numbers_across = numbers + across;
-        job.numbers_down = numbers + down;
+        job.paints = draw + DRAW_COLUMNS;
+        job.target = (long long)picture.row * height * width * 3 * item_size;
+        job.across = 2ll * image * side;
+        job.down = job.across + side;
+        job.weights_across = job.across * most_taps;
+        job.weights_down = job.down * most_taps;
         job.pitch = picture.pitch;
         job.crop_height = crop_height;
-        job.lost_across = (most_across + 1) / 2 * 2;
+        job.num_paints = draw[NUM_PAINTS];
+        job.most_across = most_across;
         job.most_down = most_down;
         job.is_aligned = (picture.address | (unsigned)picture.pitch) % CHUNK == 0;
     });
+
+    const Given given = {first, numbers, weights, fills, side, height};
     each_warp([&](int warp) {
         Workspace& workspace = workspaces[warp];
         const Strip& strip = workspace.strip;
         for (int y = ((int)blockIdx.x * WARPS + warp) * ROWS; y < height; y += (int)gridDim.x * WARPS * ROWS)
             for (int begin = 0, length; begin < width; begin += length) {
                 warp_step([&](int lane) {
-                    if (lane == 0) plan_strip(job, begin, min((int)COLUMNS, width - begin), workspace.strip);
+                    if (lane == 0) plan_strip(given, job, begin, min((int)COLUMNS, width - begin), workspace.strip);
                     if (lane >= ROWS) return;
-                    unsigned char* target = job.out + ((long long)(y + lane) * width + begin) * 3 * item_size;
+                    long long target = job.target + ((long long)(y + lane) * width + begin) * 3 * item_size;
                     workspace.strip.target[lane] = target;
-                    workspace.strip.pad[lane] = (int)((unsigned long long)target % 16) >> (item_size / 2);
+                    workspace.strip.pad[lane] = (int)(((unsigned long long)out + target) % 16) >> (item_size / 2);
                 });
+                // Read here, since the next strip's is written as soon as this one is stored.
                 length = strip.length;
-                make_levels(job, side, y, height, fills, workspace);
+                make_levels(given, job, y, workspace);
                 warp_step([&](int lane) {
+#pragma unroll
                     for (int r = 0; r < ROWS; r++) {
-                        const unsigned char* levels = (const unsigned char*)workspace.levels[r];
                         if (y + r >= height) continue;
+                        unsigned char* target = (unsigned char*)out + strip.target[r];
+                        const unsigned char* levels = (const unsigned char*)workspace.levels[r];
                         if (item_size == 1)
-                            store_row<unsigned char>(strip.target[r], levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned char>(target, levels, strip.pad[r], 3 * length, words, lane);
                         else if (item_size == 2)
-                            store_row<unsigned short>(strip.target[r], levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned short>(target, levels, strip.pad[r], 3 * length, words, lane);
                         else
-                            store_row<unsigned>(strip.target[r], levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned>(target, levels, strip.pad[r], 3 * length, words, lane);
                     }
                 });
             }

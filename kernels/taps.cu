@@ -3,7 +3,7 @@
 //   draws    int32   (count, columns)               see draw.cuh
 //   rule     int                                    BILINEAR, AREA or ANTIALIAS
 //   first    int32   (count, 2, side)               written: first source pixel, counted from the crop's
-//   weights  uint16  (count, 2, most_taps, side)    written: 16-bit fractions, `numbers` of them; behind them, nothing is
+//   weights  uint16  (count, 2, most_taps, side)    written: 16-bit fractions, `numbers` of them, and zeros up to four
 //   numbers  int32   (count, 2, side)               written: how many taps; 0 if the crop or its taps cannot be
 //   most     int32   (count, 2)                     zeroed by the caller; written: the largest number of taps
 //
@@ -154,5 +154,6 @@ extern "C" __global__ void __launch_bounds__(128)
         }
         column[(long long)k * side] = (unsigned short)fraction;
     }
+    for (int k = made.count; k < min(4, most_taps); k++) column[(long long)k * side] = 0;
     column[(long long)at * side] = (unsigned short)min(65535, largest + ONE - total);
 }

@@ -1,0 +1,77 @@
+// gather.cu -- copies rows of bytes, at any alignment: of images that are stored without compression, from page-locked
+// memory of the host (or from the device) to where augment.cu reads them.
+//
+//   gathers  Gather  (count,)
+//
+// Launch: grid (n, count), block (128); any n will do, one for each 16 kB is plenty.
+//
+// A warp copies a piece of 2 kB: reads it in 16 aligned bytes per lane, which cross PCIe as whole lines and all at the
+// same time, lays it down in shared memory, and writes 16 bytes per lane that are aligned as the target is. At the ends
+// of a row bytes go one by one: nothing beside the rows is read or written.
+
+#include "steps.cuh"
+
+enum { WARPS = 4, CHUNK = 16, CHUNKS = 128, PIECE = CHUNKS * CHUNK };
+
+struct Gather {
+    unsigned long long source;  // first byte of the first row
+    unsigned long long target;
+    int source_pitch;           // bytes from one row to the next
+    int target_pitch;
+    int row_bytes;              // bytes to be copied of each row
+    int rows;
+};
+static_assert(sizeof(Gather) == 32, "as gpubeton.gpu.gathers.GATHER");
+
+// Read bytes begin .. end of a row into `piece`, to be found `begin` bytes behind `piece - before`.
+static __device__ __forceinline__ void read_piece(const unsigned char* source, int size, uint4* piece, int lane) {
+    int before = (int)((unsigned long long)source % CHUNK);
+    for (int chunk = lane; chunk * CHUNK < before + size; chunk += 32) {
+        const unsigned char* from = source - before + chunk * CHUNK;
+        int first = before - chunk * CHUNK, stop = before + size - chunk * CHUNK;
+        if (first <= 0 && stop >= CHUNK)
+            piece[chunk] = *(const uint4*)from;
+        else
+            for (int i = max(first, 0); i < min(stop, (int)CHUNK); i++) ((unsigned char*)(piece + chunk))[i] = from[i];
+    }
+}
+
+// Write the bytes that lie `before` bytes into `piece`.
+static __device__ __forceinline__ void write_piece(unsigned char* target, int size, const uint4* piece, int before,
+                                                   int lane) {
+    int ahead = (int)((unsigned long long)target % CHUNK);
+    for (int chunk = lane; chunk * CHUNK < ahead + size; chunk += 32) {
+        unsigned char* to = target - ahead + chunk * CHUNK;
+        int first = ahead - chunk * CHUNK, stop = ahead + size - chunk * CHUNK;
+        // Where the chunk begins among the bytes that were read.
+        int place = before - first;
+        if (first <= 0 && stop >= CHUNK) {
+            const unsigned* words = (const unsigned*)piece + place / 4;
+            unsigned shift = (unsigned)place % 4 * 8, last = shift ? words[4] : 0;
+            *(uint4*)to = make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
+                                     __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], last, shift));
+        } else {
+            for (int i = max(first, 0); i < min(stop, (int)CHUNK); i++) to[i] = ((const unsigned char*)piece)[place + i];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32) gather(const Gather* __restrict__ gathers, int count) {
+    // One chunk more, since a piece begins anywhere in its first.
+    __shared__ uint4 pieces[WARPS][CHUNKS + 1];
+    if (block_is_done()) return;
+    if ((int)blockIdx.y >= count) return;
+    const Gather gather = gathers[blockIdx.y];
+    each_warp([&](int warp) {
+        long long in_row = ((long long)gather.row_bytes + PIECE - 1) / PIECE, all = in_row * gather.rows;
+        for (long long i = (long long)blockIdx.x * WARPS + warp; i < all; i += (long long)gridDim.x * WARPS) {
+            long long row = i / in_row, begin = i % in_row * PIECE;
+            int size = (int)min((long long)PIECE, gather.row_bytes - begin);
+            const unsigned char* source = (const unsigned char*)gather.source + row * gather.source_pitch + begin;
+            unsigned char* target = (unsigned char*)gather.target + row * gather.target_pitch + begin;
+            warp_step([&](int lane) { read_piece(source, size, pieces[warp], lane); });
+            int before = (int)((unsigned long long)source % CHUNK);
+            warp_step([&](int lane) { write_piece(target, size, pieces[warp], before, lane); });
+        }
+    });
+}

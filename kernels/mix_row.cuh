@@ -1,0 +1,8 @@
+// mix_row.cuh -- columns of an image's mix; gpubeton/transforms/mix_pixels.py in Python.
+//
+// Inside the box it is (weight * own + (1 - weight) * partner), weight in units of 2**-15, rounded down; outside, its own.
+#pragma once
+
+enum Mix { PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT, MIX_COLUMNS };
+
+enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT };
