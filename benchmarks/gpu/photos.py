@@ -1,0 +1,128 @@
+"""The images of the GPU benchmarks, in the two sizes of file that matter: as the web has them, and as ImageNet does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.format.index import Index
+from gpubeton.writer import DatasetWriter
+
+__all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos"]
+
+#: JPEG quality of each corpus, and its mean bytes. ImageNet's images have about 0.18 megapixels and 110 kB.
+QUALITIES = {"q90": 90, "q97": 97}  # 53 kB, 107 kB
+#: The corpus that is like ImageNet.
+IMAGENET_LIKE = "q97"
+
+_MADE = "made.json"
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Where the images are, and facts about them.
+
+    Parameters
+    ----------
+    folder : str
+        JPEG files, one sub-folder per class.
+    beton : str
+        The same files in a ``.beton`` file.
+    facts : dict
+        Number, bytes and sizes of the images, and what they are crops of.
+    """
+
+    folder: str
+    beton: str
+    facts: dict[str, Any]
+
+
+def make_photos(data: Path, count: int, quality: int) -> Photos:
+    """Make images, or use those that are there.
+
+    Parameters
+    ----------
+    data : Path
+        Where they go.
+    count : int
+        How many.
+    quality : int
+        Of the JPEG files.
+
+    Returns
+    -------
+    Photos
+        Crops of the photographs that scikit-image and scikit-learn ship; where these are not installed, or lack some
+        (some versions fetch them from the internet), computed textures of the same sizes.
+    """
+    folder, beton = data / f"photos-{count}-q{quality}", data / f"photos-{count}-q{quality}.beton"
+    wanted = PhotoSet(count, (quality, quality))
+    source = "photographs"
+    try:
+        write_photos(folder, wanted)
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        source = f"computed textures ({error})"
+        folder = data / f"textures-{count}-q{quality}"
+        beton = folder.with_suffix(".beton")
+        _write_textures(folder, wanted)
+    if not beton.exists():
+        columns = {"image": RGBImageField(write_mode="jpg", jpeg_quality=quality), "label": IntField()}
+        DatasetWriter(beton, columns, progress=False).from_image_folder(folder)
+    if len(list_photos(folder)) != count:
+        raise RuntimeError(f"{folder}: not {count} images. Remove the folder and start again.")
+    return Photos(str(folder), str(beton), {"source": source, **_facts(beton)})
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    index = Index.open(path)
+    column = index.column("image")
+    width, height = column["width"].astype(np.int64), column["height"].astype(np.int64)
+    return {
+        "images": index.num_samples,
+        "mean_bytes": round(float(index.regions("image").size.mean())),
+        "mean_pixels": round(float((width * height).mean())),
+        "median_width": int(np.median(width)),
+        "median_height": int(np.median(height)),
+    }
+
+
+def _write_textures(folder: Path, wanted: PhotoSet) -> None:
+    """Write noise whose amplitude falls with frequency as that of photographs does, in three correlated colours."""
+    if (folder / _MADE).is_file() and json.loads((folder / _MADE).read_text()) == json.loads(
+        json.dumps(asdict(wanted))
+    ):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+
+    def write(number: int) -> None:
+        rng = np.random.default_rng((wanted.seed, number))
+        sizes = ((500, 375), (375, 500), (500, 333), (400, 300), (640, 480), (320, 240))
+        width, height = sizes[number % len(sizes)]
+        path = folder / f"class{number % 10}" / f"{number:06d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(_texture(height, width, rng))
+        image.save(path, quality=wanted.quality[0], subsampling="4:2:0")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, range(wanted.count)))
+    made.write_text(json.dumps(asdict(wanted)))
+
+
+def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    down, across = np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :]
+    falling = 1 / np.maximum(np.hypot(down, across), 1 / max(height, width)) ** 1.2
+    phases = np.exp(2j * np.pi * rng.random((3, height, falling.shape[1])))
+    waves = np.fft.irfft2(falling * phases, s=(height, width))
+    waves /= waves.std(axis=(1, 2), keepdims=True)
+    mixed = np.tensordot([[1, 0.2, 0], [0.9, 0.1, 0.2], [0.8, 0, 0.3]], waves, axes=1)
+    noisy = 120 + 45 * mixed.transpose(1, 2, 0) + rng.normal(0, 3, (height, width, 1))
+    return np.clip(noisy, 0, 255).astype(np.uint8)
