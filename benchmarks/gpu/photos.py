@@ -97,9 +97,8 @@ def _facts(path: Path) -> dict[str, Any]:
 
 def _write_textures(folder: Path, wanted: PhotoSet) -> None:
     """Write noise whose amplitude falls with frequency as that of photographs does, in three correlated colours."""
-    if (folder / _MADE).is_file() and json.loads((folder / _MADE).read_text()) == json.loads(
-        json.dumps(asdict(wanted))
-    ):
+    made = folder / _MADE
+    if made.is_file() and json.loads(made.read_text()) == json.loads(json.dumps(asdict(wanted))):
         return
     shutil.rmtree(folder, ignore_errors=True)
 
