@@ -132,14 +132,15 @@ def test_who_waits_lets_other_threads_run(device, faults):
 def test_arguments_of_a_kernel_are_copied_when_it_is_launched(device, faults):
     stream = device.make_stream()
     source, target = pinned(device, np.uint32([1, 2, 3])), device.allocate_pinned(12)
-    added = np.array([10], np.uint32)
     with faults.held(stream):
-        arguments = [np.uint64(target.address), np.uint64(source.address), added[0], np.int32(3)]
+        arguments = [np.uint64(target.address), np.uint64(source.address), np.uint32(10), np.int32(3)]
         device.launch("add", (1, 1, 1), (64, 1, 1), arguments, stream)
-        added[0] = 99
         arguments.clear()
+        # Whoever keeps no copy reads what is there now.
+        others = [np.array(value) for value in (np.uint64(0), np.uint32(99), np.int32(1)) for _ in range(100)]
     stream.synchronize()
     assert ints(target).tolist() == [11, 12, 13]
+    del others
 
 
 def test_a_kernel_of_the_checkout_runs(device):
@@ -174,7 +175,7 @@ def test_arguments_of_other_types_are_refused(device):
 
 def test_an_error_stays_with_the_device_from_the_streams_turn_on(device, faults):
     stream, other = device.make_stream(), device.make_stream()
-    memory = pinned(device, np.uint32([1]))
+    memory, device_memory = pinned(device, np.uint32([1])), device.allocate(1)
     with faults.held(stream):
         faults.fail_stream(stream)
         add(device, memory, memory, 1, 1, stream)
@@ -186,6 +187,8 @@ def test_an_error_stays_with_the_device_from_the_streams_turn_on(device, faults)
         other.synchronize()
     with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
         device.allocate(1)
+    with pytest.raises(DeviceError, match="freeing memory"):
+        device_memory.free()
     assert ints(memory)[0] == 1
 
 

@@ -38,6 +38,7 @@ def test_after_a_batch_that_failed_the_state_has_to_be_initialised_again(bench, 
         made.decode()
     assert made.status_of_batch() == 1
     assert "before nvjpegDecodeBatchedInitialize" in faults.take_misuses()[0]
+    made.stream.synchronize()
     made.decode()
 
 

@@ -48,12 +48,17 @@ def test_memory_is_freed_with_the_last_reference(device, faults):
     assert faults.live_memory(PINNED) == before[1]
 
 
-def test_a_byte_written_behind_memory_is_noticed(device, faults):
+@pytest.mark.parametrize("is_freed", [True, False])
+@pytest.mark.parametrize("place", [-1, 100])
+def test_a_byte_written_beside_memory_is_noticed(device, faults, is_freed, place):
     memory = device.allocate(100)
-    beside = device.view(memory.address, (101,), (1,), "uint8")
-    beside[100] = 1
+    beside = device.view(memory.address + place, (1,), (1,), "uint8")
+    beside[0] = 1
+    if is_freed:
+        memory.free()
     assert ["just outside of 100 bytes of device memory" in misuse for misuse in faults.take_misuses()] == [True]
-    beside[100] = 0xA5  # as it was
+    if not is_freed:
+        beside[0] = 0xA5  # as it was
 
 
 @pytest.mark.parametrize("which", ["source", "target"])

@@ -87,12 +87,14 @@ class SimulatedMemory:
     def __init__(self, device, nbytes, kind):
         self.nbytes = nbytes
         self.kind = kind
+        self.device = device
         self.address = _allocate(device, nbytes, kind)
-        self._free = weakref.finalize(self, library().simulated_memory_free, self.address)
-        self._free.atexit = False
+        self._finalizer = weakref.finalize(self, library().simulated_memory_free, self.address)
+        self._finalizer.atexit = False
 
     def free(self):
-        self._free()
+        if self._finalizer.detach() is not None:
+            _check(library().simulated_memory_free(self.address), "freeing memory", self.device)
 
     @property
     def array(self):
@@ -101,7 +103,7 @@ class SimulatedMemory:
 
     @property
     def __array_interface__(self):
-        assert self._free.alive, "the memory was freed"
+        assert self._finalizer.alive, "the memory was freed"
         return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
 
 
@@ -228,7 +230,7 @@ class SimulatedDevice:
             ctypes.memmove(staging.address, source.data_ptr(), tensor.nbytes)
             self.copy(sent.data_ptr(), staging.address, tensor.nbytes, stream)
             # Freed behind the copy, in the stream's order.
-            staging._free.detach()
+            staging._finalizer.detach()
             _check(library().simulated_memory_free_in_order(staging.address, stream.handle), "send", self)
         return sent
 

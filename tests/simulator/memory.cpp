@@ -149,7 +149,12 @@ EXPORT int simulated_memory_make(int device, int kind, uint64_t nbytes, uint64_t
     return SUCCESS;
 }
 
-EXPORT int simulated_memory_free(uint64_t address) { return free_region(address); }
+EXPORT int simulated_memory_free(uint64_t address) {
+    Region region{};
+    find_region(address, &region);
+    const int status = free_region(address);
+    return status == SUCCESS ? device_error(region.device) : status;
+}
 
 // As torch's allocator does: what is in the stream's queue may still use it.
 EXPORT int simulated_memory_free_in_order(uint64_t address, void* handle) {

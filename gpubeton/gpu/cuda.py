@@ -1,0 +1,307 @@
+"""CudaDevice: a real GPU, through CuPy and torch. The only place that names CuPy.
+
+CuPy has CUDA's streams, events, memory and kernels; torch the memory of the batches, because whoever trains frees it.
+Decoded images lie in memory of our own: nvJPEG may write there earlier than a stream's order says, and memory that
+torch gives out again and again could then be overwritten in somebody else's hands.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gpubeton.errors import DeviceError
+from gpubeton.gpu.cuda_errors import explained
+from gpubeton.gpu.cuda_memory import CudaMemory, CudaPinnedMemory, DescribedMemory
+from gpubeton.gpu.cuda_stream import CudaEvent, CudaStream
+from gpubeton.gpu.device import Event, Stream
+
+if TYPE_CHECKING:
+    import torch
+
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+
+_INSTALL = "pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580)"
+
+_devices: dict[tuple[int, int], CudaDevice] = {}
+_opening = threading.Lock()
+
+
+def open_device(device: torch.device | str | int) -> CudaDevice:
+    """Open a GPU, or give the one that was opened before.
+
+    Parameters
+    ----------
+    device : torch.device, str or int
+        "cuda:1", a number, or "cuda" for the calling thread's current one.
+
+    Returns
+    -------
+    CudaDevice
+        The same object for the same GPU.
+
+    Raises
+    ------
+    DeviceError
+        If it cannot be used; says what is missing.
+
+    Examples
+    --------
+    >>> open_device("cpu")
+    Traceback (most recent call last):
+    gpubeton.errors.DeviceError: 'cpu' is no GPU; expected "cuda", "cuda:0", ...
+    """
+    import torch
+
+    wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if wanted.type != "cuda":
+        raise DeviceError(f'{str(wanted)!r} is no GPU; expected "cuda", "cuda:0", ...')
+    _check_torch(str(wanted))
+    number = wanted.index if ":" in str(wanted) else torch.cuda.current_device()
+    key = os.getpid(), number  # a forked child cannot use its parent's
+    with _opening:
+        if key not in _devices:
+            _devices[key] = CudaDevice(number)
+        return _devices[key]
+
+
+class CudaDevice:
+    """One GPU. Made by `open_device`.
+
+    Parameters
+    ----------
+    number : int
+        CUDA's number of it.
+
+    Attributes
+    ----------
+    number : int
+        The same.
+    name : str
+        What it is, e.g. "NVIDIA H200".
+    architecture : str
+        What kernels are compiled for, e.g. "sm_90".
+
+    Raises
+    ------
+    DeviceError
+        If CuPy is missing or does not fit the driver, or if there is no such GPU.
+    """
+
+    def __init__(self, number: int) -> None:
+        import torch
+
+        self.number = number
+        self._place = f"cuda:{number}"
+        self._cuda = _import_cupy(self._place)
+        self._check_number()
+        self.name: str = torch.cuda.get_device_name(number)
+        self.architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(number))
+        self._functions: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def _check_number(self) -> None:
+        with explained(self._cuda, self._place, "counting the GPUs"):
+            count = self._cuda.runtime.getDeviceCount()
+        if not 0 <= self.number < count:
+            raise DeviceError(
+                f"{self._place}: there are {count} GPUs, cuda:0 to cuda:{count - 1}. nvidia-smi lists them, and "
+                f"CUDA_VISIBLE_DEVICES ({os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}) hides some"
+            )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make it the calling thread's current device for a while."""
+        import torch
+
+        runtime = self._cuda.runtime
+        with torch.cuda.device(self.number):
+            # Torch and CuPy each have a copy of CUDA's runtime; both go by the thread's context, but do not promise to.
+            # To set the former device again only where it is needed keeps memory on it from being taken.
+            before = runtime.getDevice()
+            if before != self.number:
+                runtime.setDevice(self.number)
+            try:
+                yield
+            finally:
+                if before != self.number:
+                    runtime.setDevice(before)
+
+    def make_stream(self, *, is_urgent: bool = True) -> CudaStream:
+        """Make a stream that does not wait for the default stream."""
+        with self._explained("making a stream"):
+            return CudaStream(self._cuda, self.number, is_urgent)
+
+    def make_event(self) -> CudaEvent:
+        """Make an event."""
+        with self._explained("making an event"):
+            return CudaEvent(self._cuda, self._place)
+
+    def allocate(self, nbytes: int) -> CudaMemory:
+        """Allocate memory of the device, outside of torch's allocator."""
+        import torch
+
+        runtime = self._cuda.runtime
+        try:
+            address = runtime.malloc(max(nbytes, 1))
+        except runtime.CUDARuntimeError as error:
+            if error.status != _OUT_OF_MEMORY:
+                raise self._error(f"allocating {nbytes} bytes", error) from error
+            # What torch has freed but kept for itself is free for us.
+            torch.cuda.empty_cache()
+            try:
+                address = runtime.malloc(max(nbytes, 1))
+            except runtime.CUDARuntimeError as again:
+                free, total = runtime.memGetInfo()
+                raise DeviceError(
+                    f"{self._place} ({self.name}): {nbytes} bytes were asked for, {free} of {total} are free, and "
+                    f"torch holds {torch.cuda.memory_reserved(self.number)}. Take smaller batches or fewer of them "
+                    "ahead (batches_ahead), or end what else uses the GPU"
+                ) from again
+        return CudaMemory(address, nbytes, partial(self._free, runtime.free))
+
+    def allocate_pinned(self, nbytes: int) -> CudaPinnedMemory:
+        """Allocate page-locked memory of the host."""
+        runtime = self._cuda.runtime
+        try:
+            address = runtime.hostAlloc(max(nbytes, 1), runtime.hostAllocPortable)
+        except runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"{self._place}: {nbytes} bytes of page-locked memory were asked for: {error}. The host's memory, or "
+                "what this process may lock of it (ulimit -l; docker run --ulimit memlock=-1), is too small"
+            ) from error
+        return CudaPinnedMemory(address, nbytes, partial(self._free, runtime.freeHost))
+
+    def _free(self, function: Callable[[int], object], address: int) -> None:
+        with self._explained("freeing memory"):
+            function(address)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
+        """Copy bytes between any two of device and pinned memory, in the stream's order."""
+        runtime = self._cuda.runtime
+        if nbytes:
+            with self._explained(f"copying {nbytes} bytes"):
+                runtime.memcpyAsync(target, source, nbytes, runtime.memcpyDefault, stream.handle)
+
+    def launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Any],
+        stream: Stream,
+    ) -> None:
+        """Run a kernel of `kernels/` in the stream's order."""
+        if min(*grid, *block) < 1:  # CuPy would make 1 of it
+            raise DeviceError(f"{self._place}: launching {kernel}: a grid of {grid} blocks of {block} threads is empty")
+        function = self._functions.get(kernel) or self._load(kernel)
+        with self._explained(f"launching {kernel} with grid {grid} and block {block}"):
+            function(grid, block, tuple(arguments), stream=cast("CudaStream", stream).own)
+
+    def _load(self, kernel: str) -> Any:
+        from gpubeton.gpu.kernel_cache import load_cubin
+
+        with self._lock:
+            if kernel not in self._functions:
+                cubin = load_cubin(kernel, self.architecture)
+                with self._explained(f"loading {kernel}, compiled for {self.architecture}"):
+                    module = self._cuda.function.Module()
+                    module.load(cubin)
+                    self._functions[kernel] = module.get_function(kernel)  # which keeps the module
+            return self._functions[kernel]
+
+    def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+        """Make a tensor on the device from torch's allocator, for use on this stream."""
+        import torch
+
+        try:
+            with self.using(stream):
+                return torch.empty(shape, dtype=getattr(torch, dtype), device=torch.device("cuda", self.number))
+        except torch.cuda.OutOfMemoryError as error:
+            raise self._error(f"a {dtype} tensor of shape {shape}", error) from error
+
+    def using(self, stream: Stream) -> AbstractContextManager[object]:
+        """Let torch work on this stream in the calling thread for a while."""
+        import torch
+
+        return torch.cuda.stream(cast("CudaStream", stream).torch)
+
+    def send(self, tensor: Any, stream: Stream) -> Any:
+        """Copy a tensor of the host to the device in the stream's order; the source may be changed at once."""
+        import torch
+
+        # Torch gives the staging memory to nobody before the copy is done.
+        staging = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        staging.copy_(tensor)
+        with self.using(stream):
+            return staging.to(torch.device("cuda", self.number), non_blocking=True)
+
+    def fetch(self, tensor: Any, stream: Stream) -> Any:
+        """Copy a tensor of the device to the host, into memory of its own; waits for the stream."""
+        stream.synchronize()  # asleep; torch would keep a processor busy
+        with self.using(stream):
+            return tensor.to("cpu")
+
+    def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+        """Give a tensor over memory of the device that stays its owner's; strides in elements."""
+        import torch
+
+        device = torch.device("cuda", self.number)
+        kind = getattr(torch, dtype)
+        if 0 in shape:
+            return torch.empty(shape, dtype=kind, device=device)
+        # numpy has no bfloat16, and torch is told numpy's types.
+        known = np.dtype("int16" if dtype == "bfloat16" else dtype)
+        described = DescribedMemory(address, shape, strides, known)
+        return torch.as_tensor(described, device=device).view(kind)
+
+    def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
+        """Let the calling thread's current torch stream wait for the event, and torch know that it uses the tensors."""
+        import torch
+
+        current = torch.cuda.current_stream(self.number)
+        with self._explained("handing tensors over"):
+            self._cuda.runtime.streamWaitEvent(current.cuda_stream, cast("CudaEvent", ready).own.ptr)
+        for tensor in tensors:
+            tensor.record_stream(current)
+
+    def _explained(self, doing: str) -> AbstractContextManager[None]:
+        return explained(self._cuda, self._place, doing)
+
+    def _error(self, doing: str, error: Exception) -> DeviceError:
+        return DeviceError(f"{self._place}: {doing}: {error}")
+
+
+def _check_torch(place: str) -> None:
+    """Raise DeviceError if torch cannot use a GPU, or not in this process."""
+    import torch
+
+    if torch.version.cuda is None:
+        raise DeviceError(
+            f"{place}: this torch ({torch.__version__}) was built without CUDA. Install one that has it: "
+            "https://pytorch.org/get-started/locally"
+        )
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            f"{place}: torch finds no GPU. nvidia-smi has to list one; torch was built for CUDA {torch.version.cuda}, "
+            "which the driver has to know; in a container, start it with --gpus all"
+        )
+    try:
+        torch.cuda.current_device()
+    except RuntimeError as error:
+        raise DeviceError(f"{place}: torch cannot start CUDA in this process: {error}") from error
+
+
+def _import_cupy(place: str) -> Any:
+    """Give ``cupy.cuda``."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(f"{place}: CuPy is missing ({error}). {_INSTALL}") from error
+    return cupy.cuda
