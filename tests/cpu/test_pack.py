@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.cpu.pack import pack_crops, pack_regions
+from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
+from tests.cpu.guarded import Slots
+from tests.cpu.pictures import noise
+
+
+def addresses(arrays):
+    return np.array([array.ctypes.data for array in arrays], np.uint64)
+
+
+def boxes(*rows):
+    draws = np.zeros((len(rows), DRAW_COLUMNS + 5), np.int32)
+    draws[:, TOP], draws[:, LEFT], draws[:, HEIGHT], draws[:, WIDTH] = np.array(rows).T
+    return draws
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_regions_of_every_size_are_copied_without_touching_a_byte_around_them(side):
+    rng = np.random.default_rng(0)
+    sizes = [*range(70), 4095, 4096, 4097, 9000]
+    contents = [bytes(rng.integers(0, 256, size, np.uint8)) for size in sizes]
+    sources, targets = Slots(len(sizes), 9001), Slots(len(sizes), 9001)
+    source = [getattr(sources, side)(i, content) for i, content in enumerate(contents)]
+    target = [getattr(targets, side)(i, bytes(len(content))) for i, content in enumerate(contents)]
+    pack_regions(addresses(source), np.array(sizes, np.uint64), addresses(target))
+    assert [place.tobytes() for place in target] == contents
+
+
+def test_regions_lie_packed_at_any_alignment():
+    rng = np.random.default_rng(1)
+    content = rng.integers(0, 256, 5000, np.uint8)
+    size = rng.integers(0, 90, 40).astype(np.uint64)
+    start = rng.integers(0, 4900, 40).astype(np.uint64)
+    out = np.full(int(size.sum()) + 2, 0xA5, np.uint8)
+    place = np.cumsum(size) - size
+    base = np.uint64(content.ctypes.data), np.uint64(out.ctypes.data + 1)
+    pack_regions(start + base[0], size, place + base[1])
+    expected = np.concatenate([content[a : a + b] for a, b in zip(start.tolist(), size.tolist(), strict=True)])
+    assert np.array_equal(out[1:-1], expected)
+    assert out[0] == out[-1] == 0xA5
+
+
+def test_nothing_to_copy_is_copied():
+    nothing = np.zeros(0, np.uint64)
+    pack_regions(nothing, nothing, nothing)
+    pack_crops(nothing, np.zeros(0, np.int32), boxes((0, 0, 1, 1))[:0], nothing)
+
+
+BOXES = [
+    ((1, 1), (0, 0, 1, 1)),
+    ((5, 7), (0, 0, 5, 7)),
+    ((5, 7), (4, 6, 1, 1)),
+    ((5, 7), (1, 2, 3, 4)),
+    ((1, 90), (0, 3, 1, 80)),
+    ((90, 1), (7, 0, 60, 1)),
+    ((33, 41), (0, 0, 33, 5)),
+    ((33, 41), (20, 36, 13, 5)),
+]
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_a_crop_is_copied_row_behind_row_and_nothing_else_is_touched(side):
+    images = [noise(*size, seed=i) for i, (size, _) in enumerate(BOXES)]
+    draws = boxes(*(box for _, box in BOXES))
+    nbytes = [3 * box[2] * box[3] for _, box in BOXES]
+    sources, targets = (Slots(len(BOXES), 33 * 41 * 3) for _ in range(2))
+    source = [getattr(sources, side)(i, image.tobytes()) for i, image in enumerate(images)]
+    target = [getattr(targets, side)(i, bytes(count)) for i, count in enumerate(nbytes)]
+    width = np.array([image.shape[1] for image in images], np.int32)
+    pack_crops(addresses(source), width, draws, addresses(target))
+    for image, (_, (top, left, height, wide)), made in zip(images, BOXES, target, strict=True):
+        crop = image[top : top + height, left : left + wide]
+        assert np.array_equal(made.reshape(crop.shape), crop)
+
+
+def test_a_crop_far_into_a_huge_image_is_found():
+    """Its first byte is the 3,839,133,000th, which 32 bits cannot count; the rest of the image need not be there."""
+    width, (top, left) = 32_000, (39_990, 31_000)
+    rows = np.zeros((3, width, 3), np.uint8)
+    rows[:, left : left + 5] = noise(3, 5)
+    image = addresses([rows]) - np.uint64(3 * top * width)
+    out = np.zeros((3, 5, 3), np.uint8)
+    pack_crops(image, np.array([width], np.int32), boxes((top, left, 3, 5)), addresses([out]))
+    assert np.array_equal(out, noise(3, 5))
