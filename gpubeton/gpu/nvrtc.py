@@ -1,0 +1,237 @@
+"""NVRTC: NVIDIA's compiler for CUDA C++ as a library; it needs neither a GPU nor a CUDA toolkit."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpubeton.errors import KernelError
+from gpubeton.gpu import libraries
+from gpubeton.gpu.libraries import Place, driver_version
+
+#: Names the file, and then no other is tried.
+VARIABLE = "GPUBETON_NVRTC"
+
+#: What every kernel is compiled with. Kernels say where they fuse a multiplication and an addition, and count on
+#: denormal numbers: host and device then give the same bits.
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+
+# All that is used of NVRTC. Each function returns a status, 0 for success.
+_PROTOTYPES: dict[str, list[Any]] = {
+    "nvrtcVersion": [POINTER(c_int), POINTER(c_int)],
+    "nvrtcGetNumSupportedArchs": [POINTER(c_int)],
+    "nvrtcGetSupportedArchs": [POINTER(c_int)],
+    "nvrtcCreateProgram": [
+        POINTER(c_void_p), c_char_p, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p),
+    ],
+    "nvrtcCompileProgram": [c_void_p, c_int, POINTER(c_char_p)],
+    "nvrtcGetProgramLogSize": [c_void_p, POINTER(c_size_t)],
+    "nvrtcGetProgramLog": [c_void_p, c_char_p],
+    "nvrtcGetCUBINSize": [c_void_p, POINTER(c_size_t)],
+    "nvrtcGetCUBIN": [c_void_p, c_char_p],
+    "nvrtcGetPTXSize": [c_void_p, POINTER(c_size_t)],
+    "nvrtcGetPTX": [c_void_p, c_char_p],
+    "nvrtcDestroyProgram": [POINTER(c_void_p)],
+}  # fmt: skip
+
+_COMPILATION_FAILED = 6
+_ARCHITECTURE = re.compile(r"sm_(\d+)")
+
+
+class Compiled(NamedTuple):
+    """A compiled kernel."""
+
+    code: bytes
+    """A cubin; PTX where the architecture is newer than the compiler. Drivers load either."""
+    log: str
+    """What the compiler said: nothing, or warnings."""
+
+
+class Nvrtc:
+    """A loaded NVRTC. Made by `load`.
+
+    Parameters
+    ----------
+    library : CDLL
+        The library. Its calls let other Python threads run.
+    path : str
+        Its file.
+
+    Attributes
+    ----------
+    path : str
+        Its file.
+    version : tuple of int
+        Major and minor, e.g. (13, 0).
+    """
+
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        self.path = path
+        self._library = library
+        self._load_builtins()
+        major, minor = c_int(), c_int()
+        self._call("nvrtcVersion", byref(major), byref(minor))
+        self.version = (major.value, minor.value)
+
+    @property
+    def architectures(self) -> list[int]:
+        """The numbers of those that it compiles for, e.g. 90 for sm_90, in ascending order."""
+        number = c_int()
+        self._call("nvrtcGetNumSupportedArchs", byref(number))
+        found = (c_int * number.value)()
+        self._call("nvrtcGetSupportedArchs", found)
+        return sorted(found)
+
+    def compile(self, source: str, name: str, architecture: str) -> Compiled:
+        """Compile a kernel.
+
+        Parameters
+        ----------
+        source : str
+            CUDA C++ without includes, see `gpubeton.gpu.kernel_sources.source_of`.
+        name : str
+            The kernel's name, for messages.
+        architecture : str
+            What for, e.g. "sm_90".
+
+        Returns
+        -------
+        Compiled
+            The code, and warnings if there are any.
+
+        Raises
+        ------
+        KernelError
+            With the compiler's own lines, which name our files.
+        """
+        target, is_binary = self._target(architecture)
+        program = c_void_p()
+        self._call("nvrtcCreateProgram", byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
+        try:
+            options = [f"--gpu-architecture={target}".encode(), *(option.encode() for option in OPTIONS)]
+            status = self._function("nvrtcCompileProgram")(program, len(options), (c_char_p * len(options))(*options))
+            log = self._text(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+            if status == _COMPILATION_FAILED:
+                raise KernelError(f"{self} could not compile the kernel {name} for {architecture}:\n{log}")
+            self._check("nvrtcCompileProgram", status, log)
+            return Compiled(self._text(program, "CUBIN" if is_binary else "PTX"), log)
+        finally:
+            self._call("nvrtcDestroyProgram", byref(program))
+
+    def _target(self, architecture: str) -> tuple[str, bool]:
+        """What to compile for, and whether that gives a cubin: PTX is for GPUs that the compiler does not know yet."""
+        match = _ARCHITECTURE.fullmatch(architecture)
+        wanted, known = int(match[1]) if match else 0, self.architectures
+        if wanted in known:
+            return architecture, True
+        older = [number for number in known if number < wanted]
+        if not older:
+            raise KernelError(
+                f"{self} does not compile for {architecture}, but for sm_{', sm_'.join(map(str, known))}. "
+                "Older GPUs need an older one: pip install 'gpubeton[cuda12]' goes back to sm_50."
+            )
+        return f"compute_{older[-1]}", False
+
+    def __str__(self) -> str:
+        return f"NVRTC {self.version[0]}.{self.version[1]} ({self.path})"
+
+    def _load_builtins(self) -> None:
+        """Load what NVRTC would look for by name alone, and not find in a wheel's folder."""
+        for file in sorted(Path(self.path).parent.glob("libnvrtc-builtins.so*")):
+            try:
+                ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+            except OSError:
+                continue  # NVRTC's own message will say more
+
+    def _function(self, name: str) -> Callable[..., int]:
+        function = getattr(self._library, name)
+        function.argtypes = _PROTOTYPES[name]
+        function.restype = c_int
+        return function  # type: ignore[no-any-return]  # ctypes makes it when asked for
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        self._check(name, self._function(name)(*arguments), "")
+
+    def _check(self, name: str, status: int, log: str) -> None:
+        if status != 0:
+            explain = self._library.nvrtcGetErrorString
+            explain.restype = c_char_p
+            words = (explain(c_int(status)) or b"").decode(errors="replace")
+            raise KernelError(f"{name} failed with status {status} ({words}); NVRTC is {self.path}.\n{log}".rstrip())
+
+    def _text(self, program: c_void_p, what: str) -> bytes:
+        size = c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, byref(size))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, buffer)
+        return buffer.raw
+
+
+@cache
+def load(path: str | None = None) -> Nvrtc:
+    """Load NVRTC.
+
+    Parameters
+    ----------
+    path : str, optional
+        Exactly this file. By default the first that can be used of: the one that the environment variable
+        GPUBETON_NVRTC names, cuda-pathfinder's, NVIDIA's wheels, the system's.
+
+    Returns
+    -------
+    Nvrtc
+        It; the same each time.
+
+    Raises
+    ------
+    LibraryError
+        If there is none; with every place and what was wrong there.
+    """
+    library, place = libraries.load(
+        "nvrtc",
+        path=path,
+        variable=VARIABLE,
+        install="pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580)",
+        check=_why_not,
+    )
+    return Nvrtc(library, place.path)
+
+
+def compile_kernel(source: str, name: str, architecture: str) -> Compiled:
+    """Compile a kernel with the NVRTC that `load` finds; see `Nvrtc.compile`.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++ without includes.
+    name : str
+        The kernel's name.
+    architecture : str
+        What for, e.g. "sm_90".
+
+    Returns
+    -------
+    Compiled
+        The code, and warnings if there are any.
+    """
+    return load().compile(source, name, architecture)
+
+
+def _why_not(library: ctypes.CDLL, place: Place) -> str:
+    """Say why a library cannot be used: not NVRTC, or for a CUDA that the driver does not know yet."""
+    major, minor = c_int(), c_int()
+    try:
+        status = library.nvrtcVersion(byref(major), byref(minor))
+    except AttributeError:
+        return "not NVRTC: it has no function nvrtcVersion"
+    if status != 0:
+        return f"nvrtcVersion does not give its version (status {status})"
+    driver = driver_version()
+    if driver is not None and major.value > driver[0] and not place.is_explicit:
+        return f"it is for CUDA {major.value}, and the driver for CUDA {driver[0]}.{driver[1]}"
+    return ""
