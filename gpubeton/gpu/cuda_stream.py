@@ -78,7 +78,8 @@ class CudaStream:
         self._cuda = cuda
         self._place = f"cuda:{number}"
         self.own = cuda.Stream(non_blocking=True, priority=_URGENT if is_urgent else _NOT_URGENT)
-        self.torch: torch.cuda.Stream = torch.cuda.ExternalStream(self.handle, device=torch.device("cuda", number))
+        external: Any = torch.cuda.ExternalStream  # which torch leaves without types
+        self.torch: torch.cuda.Stream = external(self.handle, device=torch.device("cuda", number))
         self._end = CudaEvent(cuda, self._place)
         _streams.append(self)
 

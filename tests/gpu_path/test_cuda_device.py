@@ -1,0 +1,287 @@
+"""`CudaDevice` without a GPU: what it asks of CuPy and torch, with which arguments and in which order."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import DeviceError
+from gpubeton.gpu import device as protocols
+from gpubeton.gpu.cuda import CudaDevice, open_device
+from tests.simulator.device import SimulatedDevice
+from tests.simulator.recorded_cuda import CudaRuntimeError, DriverError, RecordedCuda, cuda_device, record
+
+__all__ = ["cuda_device", "record"]
+
+OUT_OF_MEMORY = 2
+
+
+def members(kind):
+    return {name for name in vars(kind) if not name.startswith("_")} - {"number", "name", "architecture"}
+
+
+@pytest.mark.parametrize("kind", [CudaDevice, SimulatedDevice])
+def test_both_devices_have_what_the_executor_asks_for(kind):
+    for name in members(protocols.Device):
+        wanted = inspect.signature(getattr(protocols.Device, name)).parameters
+        assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), name
+
+
+# --- opening
+
+
+def test_a_gpu_is_opened_once_by_whatever_name(record):
+    record.current["torch"] = 1
+    names = ["cuda:1", torch.device("cuda", 1), 1, "cuda"]
+    assert len({id(open_device(name)) for name in names}) == 1
+    opened = open_device("cuda:0")
+    assert (opened.number, opened.name, opened.architecture) == (0, "GPU 0", "sm_90")
+    assert open_device("cuda:1").architecture == "sm_91"
+
+
+def test_a_forked_child_does_not_get_its_parents_gpu(record, monkeypatch):
+    opened = open_device(0)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert open_device(0) is not opened
+
+
+@pytest.mark.parametrize("name", ["cpu", "meta"])
+def test_what_is_no_gpu_is_refused(name):
+    with pytest.raises(DeviceError, match=f"'{name}' is no GPU"):
+        open_device(name)
+
+
+def test_a_torch_without_cuda_is_named(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(DeviceError, match=r"cuda:0: this torch .* was built without CUDA"):
+        open_device("cuda:0")
+
+
+def test_no_gpu_is_said_so(record, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match=r"torch finds no GPU.*CUDA 13\.0.*--gpus all"):
+        open_device("cuda:0")
+
+
+def test_a_process_that_was_forked_is_told(record, monkeypatch):
+    def refuse():
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(torch.cuda, "current_device", refuse)
+    with pytest.raises(DeviceError, match="torch cannot start CUDA in this process: Cannot re-initialize"):
+        open_device("cuda:0")
+
+
+def test_without_cupy_the_extra_is_named(record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(DeviceError, match=r"CuPy is missing .*pip install 'gpubeton\[cuda13\]'"):
+        open_device("cuda:0")
+
+
+def test_a_number_that_no_gpu_has_is_refused(record, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    with pytest.raises(DeviceError, match=r"cuda:2: there are 2 GPUs, cuda:0 to cuda:1.*\(3,4\)"):
+        open_device(2)
+
+
+def test_a_cupy_that_the_driver_does_not_fit_is_an_error_of_the_device(record):
+    record.fail["getDeviceCount"] = [CudaRuntimeError(35)]
+    with pytest.raises(DeviceError, match=r"cuda:0: counting the GPUs: status 35"):
+        open_device(0)
+
+
+def test_the_module_can_be_imported_without_cupy():
+    program = "import sys; sys.modules['cupy'] = None; import gpubeton.gpu.cuda"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# --- threads
+
+
+def test_the_device_is_torchs_current_one_and_through_it_cupys(cuda_device, record):
+    with cuda_device.active():
+        assert record.current["torch"] == 1
+    assert record.calls == [("torch device", 1), ("torch device", 0)]
+
+
+def test_the_device_is_cupys_current_one_even_if_torchs_does_not_reach_it(cuda_device, record):
+    record.is_one_runtime = False
+    inside = []
+
+    def fail():
+        inside.append(dict(record.current))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), cuda_device.active():
+        fail()
+    assert inside == [{"cupy": 1, "torch": 1}]
+    assert record.current == {"cupy": 0, "torch": 0}
+
+
+# --- streams and events
+
+
+def test_streams_wait_for_no_default_stream_and_are_urgent_unless_told_otherwise(cuda_device, record):
+    urgent, other = cuda_device.make_stream(), cuda_device.make_stream(is_urgent=False)
+    assert record.named("Stream") == [("Stream", False, True, False, -5), ("Stream", False, True, False, 0)]
+    assert record.named("ExternalStream") == [
+        ("ExternalStream", urgent.handle, torch.device("cuda", 1)),
+        ("ExternalStream", other.handle, torch.device("cuda", 1)),
+    ]
+
+
+def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
+    stream, event = cuda_device.make_stream(), cuda_device.make_event()
+    record.calls.clear()
+    event.record(stream)
+    stream.wait(event)
+    event.synchronize()
+    pointer = event.own.ptr
+    assert record.calls == [
+        ("record", pointer, stream.handle),
+        ("wait_event", stream.handle, pointer),
+        ("synchronize", pointer),
+    ]
+    cuda_device.make_event()
+    assert record.named("Event") == [("Event", True, True, False)]
+
+
+def test_to_wait_for_a_stream_is_to_wait_for_an_event_behind_it(cuda_device, record):
+    stream = cuda_device.make_stream()
+    record.calls.clear()
+    stream.synchronize()
+    (name, pointer, recorded_in), waited = record.calls
+    assert (name, recorded_in) == ("record", stream.handle)
+    assert waited == ("synchronize", pointer)
+
+
+def test_an_event_that_failed_is_not_taken_for_one_that_is_not_done_yet(cuda_device, record):
+    event = cuda_device.make_event()
+    for status, is_done in [(0, True), (600, False)]:
+        record.event_status = status
+        assert event.is_done is is_done
+    record.event_status = 700
+    with pytest.raises(DeviceError, match=r"cuda:1: asking whether an event is done: status 700.*compute-sanitizer"):
+        _ = event.is_done
+
+
+@pytest.mark.parametrize("error", [CudaRuntimeError(700), DriverError(700)])
+def test_an_error_of_earlier_work_is_raised_by_whoever_waits(cuda_device, record, error):
+    stream, event = cuda_device.make_stream(), cuda_device.make_event()
+    record.fail["synchronize"] = [error, error]
+    with pytest.raises(DeviceError, match="cuda:1: waiting for an event"):
+        event.synchronize()
+    with pytest.raises(DeviceError, match="may be earlier work"):
+        stream.synchronize()
+
+
+# --- memory
+
+
+def test_memory_is_cudas_own_and_freed_once(cuda_device, record):
+    memory = cuda_device.allocate(1000)
+    assert memory.nbytes == 1000
+    memory.free()
+    memory.free()
+    del memory
+    gc.collect()
+    (allocated, freed) = record.calls
+    assert allocated == ("malloc", 1000)
+    assert freed[0] == "free"
+
+
+def test_memory_that_nobody_refers_to_is_freed(cuda_device, record):
+    address = cuda_device.allocate(0).address
+    assert record.calls == [("malloc", 1), ("free", address)]
+
+
+def test_an_error_while_freeing_is_raised_unless_nobody_is_there_to_hear_it(cuda_device, record):
+    record.fail["free"] = [CudaRuntimeError(700), CudaRuntimeError(700)]
+    with pytest.raises(DeviceError, match="cuda:1: freeing memory: status 700"):
+        cuda_device.allocate(10).free()
+    cuda_device.allocate(10)
+    assert record.fail["free"] == []
+
+
+def test_at_the_end_of_the_process_memory_is_left_to_the_driver(cuda_device):
+    assert not cuda_device.allocate(1)._finalizer.atexit
+    assert not cuda_device.allocate_pinned(1)._finalizer.atexit
+
+
+def test_memory_that_torch_keeps_for_itself_is_asked_for(cuda_device, record):
+    record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
+    cuda_device.allocate(1000).free()
+    assert [call[0] for call in record.calls] == ["malloc", "empty_cache", "malloc", "free"]
+
+
+def test_too_little_memory_is_told_in_bytes(cuda_device, record):
+    record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)] * 2
+    with pytest.raises(
+        DeviceError,
+        match=r"cuda:1 \(GPU 1\): 9999 bytes were asked for, 4096 of 1073741824 are free, and torch holds 701",
+    ):
+        cuda_device.allocate(9999)
+
+
+def test_another_error_of_an_allocation_is_no_lack_of_memory(cuda_device, record):
+    record.fail["malloc"] = [CudaRuntimeError(700)]
+    with pytest.raises(DeviceError, match="allocating 9999 bytes: status 700"):
+        cuda_device.allocate(9999)
+    assert record.named("empty_cache") == []
+
+
+def test_pinned_memory_is_an_array_that_keeps_it(cuda_device, record):
+    memory = cuda_device.allocate_pinned(100)
+    address, array = memory.address, memory.array
+    assert record.calls == [("hostAlloc", 100, 1)]
+    assert array.shape == (100,)
+    assert array.dtype == np.uint8
+    array[7] = 3
+    assert record.host_memory[address][7] == 3
+    del memory
+    gc.collect()
+    assert record.named("freeHost") == []
+    del array
+    gc.collect()
+    assert record.named("freeHost") == [("freeHost", address)]
+
+
+def test_too_little_pinned_memory_names_its_limit(cuda_device, record):
+    record.fail["hostAlloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
+    with pytest.raises(DeviceError, match=r"100 bytes of page-locked memory.*ulimit -l"):
+        cuda_device.allocate_pinned(100)
+
+
+def test_a_copy_finds_out_the_direction_by_itself(cuda_device, record):
+    stream = cuda_device.make_stream()
+    record.calls.clear()
+    cuda_device.copy(11, 22, 33, stream)
+    cuda_device.copy(11, 22, 0, stream)
+    assert record.calls == [("memcpyAsync", 11, 22, 33, 4, stream.handle)]
+
+
+# --- CuPy itself
+
+
+def test_cupy_has_everything_that_is_used():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed: pip install 'gpubeton[cuda13]'")
+    own, runtime = RecordedCuda().cupy().cuda, cupy.cuda.runtime
+    assert [name for name in vars(own.runtime) if not hasattr(runtime, name)] == []
+    assert (runtime.hostAllocPortable, runtime.memcpyDefault) == (1, 4)
+    assert runtime.CUDARuntimeError(700).status == 700
+    assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
+    module = cupy.cuda.function.Module()
+    assert callable(module.load)
+    assert callable(module.get_function)
+    for kind in ("Stream", "Event"):
+        taken = inspect.signature(getattr(cupy.cuda, kind).__init__).parameters
+        assert list(inspect.signature(getattr(own, kind).__init__).parameters) == list(taken)
+    for kind, methods in {"Stream": ["wait_event"], "Event": ["record", "synchronize"]}.items():
+        assert [name for name in methods if not hasattr(getattr(cupy.cuda, kind), name)] == []

@@ -1,0 +1,170 @@
+"""`CudaDevice` without a GPU: how it launches kernels, and what it asks of torch for the batches."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import DeviceError
+from gpubeton.gpu.cuda import open_device
+from gpubeton.gpu.cuda_memory import DescribedMemory
+from tests.simulator.recorded_cuda import DriverError, cuda_device, record
+
+__all__ = ["cuda_device", "record"]
+
+
+# --- kernels
+
+
+@pytest.fixture
+def cubins(monkeypatch):
+    """Kernels of nothing but their names; those that were compiled."""
+    compiled = []
+
+    def load_cubin(name, architecture):
+        compiled.append((name, architecture))
+        return name.encode()
+
+    monkeypatch.setattr("gpubeton.gpu.kernel_cache.load_cubin", load_cubin)
+    return compiled
+
+
+def test_a_kernel_is_loaded_once_and_launched_as_asked(cuda_device, record, cubins):
+    stream = cuda_device.make_stream()
+    arguments = [np.uint64(1), np.int32(2)]
+    for _ in range(2):
+        cuda_device.launch("augment", (3, 4, 5), (6, 7, 8), arguments, stream)
+    assert cubins == [("augment", "sm_91")]
+    assert record.named("load", "get_function") == [("load", b"augment"), ("get_function", "augment")]
+    launch = ("launch", "augment", (3, 4, 5), (6, 7, 8), (np.uint64(1), np.int32(2)), 0, stream.handle)
+    assert record.named("launch") == [launch, launch]
+
+
+def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, cubins):
+    stream = cuda_device.make_stream()
+    threads = [
+        threading.Thread(target=cuda_device.launch, args=("augment", (1, 1, 1), (1, 1, 1), [], stream))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cubins) == 1
+    assert len(record.named("launch")) == 8
+
+
+def test_each_gpu_loads_its_own_kernels(cuda_device, record, cubins):
+    other = open_device(0)
+    for one in (cuda_device, other):
+        one.launch("augment", (1, 1, 1), (1, 1, 1), [], one.make_stream())
+    assert cubins == [("augment", "sm_91"), ("augment", "sm_90")]
+
+
+def test_a_launch_of_no_blocks_is_refused(cuda_device, record, cubins):
+    with pytest.raises(DeviceError, match=r"launching augment.*is empty"):
+        cuda_device.launch("augment", (1, 0, 1), (1, 1, 1), [], cuda_device.make_stream())
+    assert record.named("launch") == []
+
+
+def test_an_error_of_a_launch_says_which_kernel(cuda_device, record, cubins):
+    record.fail["launch"] = [DriverError(1)]
+    with pytest.raises(DeviceError, match=r"cuda:1: launching augment with grid \(1, 1, 1\) and block \(2, 1, 1\)"):
+        cuda_device.launch("augment", (1, 1, 1), (2, 1, 1), [], cuda_device.make_stream())
+
+
+def test_a_kernel_that_cannot_be_loaded_is_named_with_its_architecture(cuda_device, record, cubins):
+    record.fail["load"] = [DriverError(209)]
+    with pytest.raises(DeviceError, match="loading augment, compiled for sm_91: driver status 209"):
+        cuda_device.launch("augment", (1, 1, 1), (1, 1, 1), [], cuda_device.make_stream())
+
+
+# --- torch
+
+
+def test_tensors_come_from_torchs_allocator_on_the_stream(cuda_device, record):
+    stream = cuda_device.make_stream()
+    record.calls.clear()
+    cuda_device.empty((2, 3), "float16", stream)
+    assert record.calls == [
+        ("torch stream", stream.handle),
+        ("empty", (2, 3), {"dtype": torch.float16, "device": torch.device("cuda", 1)}),
+        ("torch stream", "before"),
+    ]
+
+
+def test_too_little_memory_for_a_tensor_is_an_error_of_the_device(cuda_device, record):
+    record.fail["empty"] = [torch.cuda.OutOfMemoryError("CUDA out of memory.")]
+    with pytest.raises(DeviceError, match=r"cuda:1: a float16 tensor of shape \(2, 3\): CUDA out of memory"):
+        cuda_device.empty((2, 3), "float16", cuda_device.make_stream())
+
+
+def test_send_copies_to_pinned_memory_first(cuda_device, record):
+    stream = cuda_device.make_stream()
+    record.calls.clear()
+    source = torch.arange(3)
+    cuda_device.send(source, stream)
+    staged, copied, entered, sent, _ = record.calls
+    assert staged == ("empty", (3,), {"dtype": torch.int64, "pin_memory": True})
+    assert copied == ("copy_", "tensor 0", source)
+    assert entered == ("torch stream", stream.handle)
+    assert sent == ("to", "tensor 0", "cuda:1", True)
+
+
+def test_fetch_sleeps_until_the_stream_is_done(cuda_device, record):
+    stream = cuda_device.make_stream()
+    tensor = cuda_device.empty((2,), "uint8", stream)
+    record.calls.clear()
+    cuda_device.fetch(tensor, stream)
+    assert [call[0] for call in record.calls] == ["record", "synchronize", "torch stream", "to", "torch stream"]
+    assert record.named("to") == [("to", "tensor 0", "cpu", False)]
+
+
+def test_hand_over_lets_the_callers_stream_wait_and_torch_know(cuda_device, record):
+    stream, ready = cuda_device.make_stream(), cuda_device.make_event()
+    tensors = [cuda_device.empty((2,), "uint8", stream) for _ in range(2)]
+    record.calls.clear()
+    cuda_device.hand_over(tensors, ready)
+    assert record.calls == [
+        ("streamWaitEvent", 556, ready.own.ptr, 0),
+        ("record_stream", "tensor 0", 556),
+        ("record_stream", "tensor 1", 556),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16", "float32", "int64"])
+def test_a_view_is_described_in_bytes(cuda_device, monkeypatch, dtype):
+    described = []
+
+    def as_tensor(memory, device):
+        described.append((memory.__cuda_array_interface__, device))
+        return torch.zeros(1, dtype=torch.int16 if dtype == "bfloat16" else getattr(torch, dtype))
+
+    monkeypatch.setattr(torch, "as_tensor", as_tensor)
+    size = getattr(torch, dtype).itemsize
+    view = cuda_device.view(4096, (2, 3), (12, 2), dtype)
+    assert view.dtype == getattr(torch, dtype)
+    ((interface, where),) = described
+    assert where == torch.device("cuda", 1)
+    assert interface["data"] == (4096, False)
+    assert interface["shape"] == (2, 3)
+    assert interface["strides"] == (12 * size, 2 * size)
+    assert np.dtype(interface["typestr"]).itemsize == size
+
+
+def test_numpy_understands_a_described_memory_as_it_is_meant():
+    numbers = np.arange(24, dtype=np.float32)
+    described = DescribedMemory(numbers.ctypes.data, (2, 3), (12, 2), numbers.dtype)
+
+    class Host:
+        __array_interface__ = described.__cuda_array_interface__ | {"version": 3}
+
+    assert np.asarray(Host()).tolist() == [[0, 2, 4], [12, 14, 16]]
+
+
+def test_a_view_of_nothing_is_an_empty_tensor(cuda_device, record):
+    cuda_device.view(0, (0, 3), (3, 1), "uint8")
+    assert record.named("empty") == [("empty", (0, 3), {"dtype": torch.uint8, "device": torch.device("cuda", 1)})]
