@@ -7,8 +7,8 @@
 
 enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE };
 
-// ONE is the factor 1; MAX_STEPS as in gpubeton/plan/colours.py. A step is two int32: kind and factor.
-enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 16 };
+// ONE is the factor 1; MAX_STEPS is MAX_COLOUR_STEPS of gpubeton/plan/program.py.
+enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 8 };
 
 // Pixels that a thread works on at a time: three words.
 enum { PIXELS = 4, PIXEL_BYTES = 3 * PIXELS };

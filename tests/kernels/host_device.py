@@ -1,0 +1,56 @@
+"""A device whose kernels run on the host at once, for what launches them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.cpu.guarded import guarded
+from tests.kernels.host_build import FORWARD, host_kernels
+
+
+class HostDevice:
+    """Stands in for `gpubeton.gpu.device.Device` where only kernels are launched.
+
+    Parameters
+    ----------
+    order : int
+        In which order blocks and threads run, see `host_build`.
+    seed : int
+        Of the random order.
+    columns : int, optional
+        Blocks along x, whatever is asked for.
+    """
+
+    def __init__(self, order=FORWARD, seed=0, columns=None):
+        self.order, self.seed, self.columns = order, seed, columns
+        self.launched = []
+
+    def launch(self, kernel, grid, block, arguments, stream):
+        assert stream == "stream"
+        self.launched.append(kernel)
+        grid = grid if self.columns is None else (self.columns, *grid[1:])
+        host_kernels().launch(kernel, grid, block, arguments, order=self.order, seed=self.seed)
+
+
+def placed(array, shift=0):
+    """The array in memory of its own, `shift` bytes behind an address that is a multiple of 16, and before the end."""
+    room = np.zeros(-(-(array.nbytes + shift) // 16) * 16, np.uint8)
+    room[shift : shift + array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    found = guarded(room, alignment=16)[shift : shift + array.nbytes]
+    return found.view(array.dtype).reshape(array.shape)
+
+
+def table_of_bits(item_size):
+    """A table of different values for each level and channel, uint32 (256, 3)."""
+    bits = np.random.default_rng(item_size).permutation(1 << 16)[: 256 * 3].reshape(256, 3).astype(np.uint32)
+    return {1: bits & 0xFF, 2: bits, 4: bits << 16 | bits[::-1]}[item_size]
+
+
+def looked_up(levels, table, item_size):
+    """What a kernel has to write for levels."""
+    return table[levels, np.arange(3)].astype({1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size])
+
+
+def address(array):
+    """Its address, as `Device.launch` is given it by launchers."""
+    return array.ctypes.data

@@ -1,0 +1,56 @@
+"""Runs the kernels of colours and mixes, compiled with sanitizers, over arrays with poisoned memory around them.
+
+A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_colours.py` starts it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from gpubeton.gpu.colours import Colours, change_colours, sum_grays
+from gpubeton.gpu.mixes import mix_levels
+from tests.kernels.host_build import ORDERS, HostKernels
+
+SIZES = [(20, 32), (7, 9), (3, 4), (31, 77), (1, 1)]
+ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+class SanitizedDevice:
+    """Launches on the host; see `host_device.HostDevice`."""
+
+    def __init__(self, kernels, order):
+        self.kernels, self.order = kernels, order
+
+    def launch(self, kernel, grid, block, arguments, stream):
+        self.kernels.launch(kernel, grid, block, arguments, order=self.order, seed=1)
+
+
+def run(kernels):
+    generator = np.random.default_rng(0)
+    table = generator.integers(0, 1 << 32, (256, 3), np.uint32)
+    for size, item_size, order in (
+        (size, item_size, order) for size in SIZES for item_size in ITEMS for order in ORDERS
+    ):
+        device = SanitizedDevice(kernels, order)
+        images = generator.integers(0, 256, (5, *size, 3), np.uint8)
+        out = np.empty(images.shape, ITEMS[item_size])
+        steps = np.stack([generator.integers(0, 4, (5, 8)), generator.integers(-(1 << 14), 1 << 14, (5, 8))], axis=-1)
+        steps = np.where(steps[..., :1] == 3, steps, np.abs(steps)).astype(np.int32)
+        sums = np.zeros((5, 8), np.uint64)
+        colours = Colours(5, size[0] * size[1], images.ctypes.data, steps.ctypes.data, 8, sums.ctypes.data, 8)
+        sum_grays(device, colours, None)
+        change_colours(device, colours, table.ctypes.data, item_size, out.ctypes.data, None)
+        mixes = np.zeros((5, 6), np.int32)
+        mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)
+        mixes[:, 2:] = np.sort(generator.integers(0, np.array(size) + 1, (5, 2, 2)), axis=1).reshape(5, 4)
+        mixes[0, 2:] = 0, 0, *size
+        addresses = images.ctypes.data, mixes.ctypes.data
+        mix_levels(device, *addresses, 5, size, table.ctypes.data, item_size, out.ctypes.data, None)
+
+
+if __name__ == "__main__":
+    run(HostKernels(Path(sys.argv[1])))
+    print("done")

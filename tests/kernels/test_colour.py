@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from gpubeton.gpu.colours import Colours, change_colours, sum_grays
+from gpubeton.plan.program import MAX_COLOUR_STEPS
+from gpubeton.transforms import RandomBrightness
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
+from tests.kernels.host_build import KERNELS, ORDERS, needs_compiler
+from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits
+from tests.reference.colour import NEARLY, gray, step
+from tests.reference.colour import steps as reference_steps
+
+pytestmark = needs_compiler
+
+#: Whole loads and stores, odd ones, several blocks of an image, and a single pixel.
+SIZES = [(20, 32), (7, 9), (3, 4), (91, 101), (140, 150), (1, 1)]
+IDENTITY = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+
+
+def random_steps(generator, count, num_steps=MAX_COLOUR_STEPS):
+    """Steps of all kinds and any factors; a fifth of them changes nothing."""
+    kinds = generator.integers(0, 4, (count, num_steps))
+    factors = (ONE * 2.0 ** generator.uniform(-3, 3, kinds.shape)).astype(int)
+    factors = np.where(kinds == HUE, generator.integers(-ONE // 2, ONE // 2 + 1, kinds.shape), factors)
+    factors = np.where(generator.random(kinds.shape) < 0.2, np.where(kinds == HUE, 0, ONE), factors)
+    return np.stack([kinds, factors], axis=-1).reshape(count, 2 * num_steps).astype(np.int32)
+
+
+def contrasts_of(steps):
+    return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
+
+
+def run(images, steps, table=IDENTITY, item_size=1, device=None, *, shift=0, in_place=False):
+    """What the kernels write for images (N, H, W, 3), and the sums that they made."""
+    device = HostDevice() if device is None else device
+    levels, rows, table = placed(images, shift), placed(steps), placed(table)
+    sums = placed(np.zeros((len(images), contrasts_of(steps)), np.uint64))
+    dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
+    out = levels if in_place else placed(np.full(images.shape, 0xAB, dtype), shift * item_size)
+    pixels = images.shape[1] * images.shape[2]
+    colours = Colours(
+        len(images), pixels, address(levels), address(rows), steps.shape[1] // 2, address(sums), sums.shape[1]
+    )
+    sum_grays(device, colours, "stream")
+    change_colours(device, colours, address(table), item_size, address(out), "stream")
+    assert in_place or np.array_equal(levels, images)
+    return out, sums
+
+
+def on_cpu(images, steps):
+    return RandomBrightness(0.5).apply(images.copy(), steps)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_kernel_writes_what_the_cpu_does_to_the_bit(size, order):
+    generator = np.random.default_rng(order)
+    images = generator.integers(0, 256, (12, *size, 3), np.uint8)
+    images[0], images[1] = 255, 0
+    steps = random_steps(generator, 12)
+    found, _ = run(images, steps, device=HostDevice(order, seed=3))
+    assert np.array_equal(found, on_cpu(images, steps))
+
+
+@pytest.mark.parametrize("item_size", [1, 2, 4])
+@pytest.mark.parametrize("size", SIZES)
+def test_levels_leave_through_the_table(size, item_size):
+    generator = np.random.default_rng(1)
+    images, table = generator.integers(0, 256, (3, *size, 3), np.uint8), table_of_bits(item_size)
+    steps = random_steps(generator, 3)
+    found, _ = run(images, steps, table, item_size)
+    assert np.array_equal(found, looked_up(on_cpu(images, steps), table, item_size))
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 3])
+def test_any_number_of_steps_is_carried_out(num_steps):
+    generator = np.random.default_rng(2)
+    images = generator.integers(0, 256, (5, 20, 32, 3), np.uint8)
+    steps = random_steps(generator, 5, num_steps)
+    assert np.array_equal(run(images, steps)[0], on_cpu(images, steps))
+
+
+@pytest.mark.parametrize("kind", [BRIGHTNESS, CONTRAST, SATURATION])
+@pytest.mark.parametrize("factor", [0, 1, 9_999, ONE - 1, ONE + 1, 3 * ONE, MAX_FACTOR * ONE])
+def test_a_blend_is_the_exact_one_rounded_down(kind, factor):
+    images = np.random.default_rng(3).integers(0, 256, (2, 20, 32, 3), np.uint8)
+    images[1] = 255
+    found, _ = run(images, np.array([[kind, factor]] * 2, np.int32))
+    for image, own in zip(images, found, strict=True):
+        exact = np.minimum(step(image, kind, factor / ONE), 255)
+        assert (own <= exact + NEARLY).all()
+        assert (own > exact - 1 - NEARLY).all()
+
+
+def test_steps_together_are_those_of_the_float64_reference():
+    generator = np.random.default_rng(4)
+    images = generator.integers(0, 256, (20, 16, 16, 3), np.uint8)
+    row = np.array([SATURATION, 40_000, CONTRAST, 25_000, BRIGHTNESS, 39_999, CONTRAST, 44_000], np.int32)
+    found, _ = run(images, np.tile(row, (20, 1)))
+    assert np.array_equal(found, [reference_steps(image, row) for image in images])
+
+
+@pytest.mark.parametrize("turn", [-ONE // 2, -1, 1, 5_461, ONE // 2])
+def test_a_turn_of_the_hue_is_torchvisions(turn):
+    images = np.random.default_rng(5).integers(0, 256, (1, 64, 64, 3), np.uint8)
+    exact = step(images[0], HUE, turn / ONE)
+    found = run(images, np.array([[HUE, turn]], np.int32))[0][0]
+    assert (found <= exact + 1e-4).all()  # see tests/transforms/test_colour.py
+    assert (found > exact - 1 - 1e-4).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("size", [*SIZES, (300, 200)])
+def test_sums_are_those_of_the_gray_values_before_each_contrast(size, order):
+    generator = np.random.default_rng(6)
+    images = generator.integers(0, 256, (4, *size, 3), np.uint8)
+    first = [SATURATION, 50_000, CONTRAST, 20_000]
+    steps = np.array([[*first, BRIGHTNESS, 20_000, CONTRAST, 40_000]] * 4, np.int32)
+    steps[2, 3] = steps[3, 7] = ONE
+    _, sums = run(images, steps, device=HostDevice(order, seed=1))
+    for number, image in enumerate(images):
+        before = on_cpu(image[None], np.array([first[:2]], np.int32))[0]
+        then = on_cpu(image[None], steps[number : number + 1, :6])[0]
+        # Where a contrast changes nothing, no image is read.
+        wanted = [0 if number == 2 else gray(before).sum(), 0 if number == 3 else gray(then).sum()]
+        assert sums[number].tolist() == wanted
+
+
+def test_an_image_of_white_pixels_does_not_overflow_its_sum():
+    # 17 million pixels of 254: beyond 2**32.
+    images = np.full((1, 4_200, 4_100, 3), 255, np.uint8)
+    steps = np.array([[CONTRAST, 0]], np.int32)
+    found, sums = run(images, steps)
+    assert sums.item() == 4_200 * 4_100 * 254
+    assert (found == 254).all()
+
+
+@pytest.mark.parametrize("columns", [1, 3, 50])
+def test_any_number_of_blocks_does(columns):
+    generator = np.random.default_rng(7)
+    images = generator.integers(0, 256, (2, 140, 150, 3), np.uint8)
+    steps = random_steps(generator, 2)
+    assert np.array_equal(run(images, steps, device=HostDevice(columns=columns))[0], on_cpu(images, steps))
+
+
+@pytest.mark.parametrize("size", [(20, 32), (91, 101)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_levels_may_be_changed_in_place(order, size):
+    generator = np.random.default_rng(8)
+    images = generator.integers(0, 256, (3, *size, 3), np.uint8)
+    steps = random_steps(generator, 3)
+    found, _ = run(images, steps, device=HostDevice(order, seed=2), in_place=True)
+    assert np.array_equal(found, on_cpu(images, steps))
+
+
+@pytest.mark.parametrize("item_size", [1, 2, 4])
+def test_memory_that_is_not_aligned_is_read_and_written(item_size):
+    generator = np.random.default_rng(9)
+    images, table = generator.integers(0, 256, (3, 20, 32, 3), np.uint8), table_of_bits(item_size)
+    steps = random_steps(generator, 3)
+    found, _ = run(images, steps, table, item_size, shift=3)
+    assert np.array_equal(found, looked_up(on_cpu(images, steps), table, item_size))
+
+
+def test_without_contrasts_or_images_nothing_is_summed():
+    device = HostDevice()
+    steps = np.array([[BRIGHTNESS, 5]], np.int32)
+    run(np.zeros((1, 2, 2, 3), np.uint8), steps, device=device)
+    run(np.zeros((0, 2, 2, 3), np.uint8), steps[:0], device=device)
+    assert device.launched == ["colour"]
+
+
+def test_the_kernel_has_room_for_as_many_steps_as_a_program_fuses():
+    found = re.search(r"MAX_STEPS = (\d+)", (KERNELS / "colour_step.cuh").read_text())
+    assert found is not None
+    assert int(found[1]) == MAX_COLOUR_STEPS
