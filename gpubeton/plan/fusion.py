@@ -109,6 +109,9 @@ class _Fusion:
         self.streams: list[int] = []
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
+        # Where the batch is in the tail so far, and whether a user's operation has found it on the GPU.
+        self.is_there = self.on_gpu
+        self.stays = False
         self.returns_to_cpu = False
         self.colours: list[tuple[ColourTransform, int]] = []
         self.mixing: tuple[ImageMixing, int] | None = None
@@ -132,7 +135,7 @@ class _Fusion:
 
     def program(self, field: str) -> ImageProgram:
         """The program, complete."""
-        if self.on_gpu and not is_torch_dtype(self.state.dtype):
+        if self.is_there and not self.stays and not is_torch_dtype(self.state.dtype):
             self._return_to_cpu()
         height, width = self.size
         return ImageProgram(
@@ -191,28 +194,24 @@ class _Fusion:
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""
-        return (
-            self.on_gpu
-            and not self.returns_to_cpu
-            and isinstance(operation, ToDevice)
-            and operation.moves_to(self.device)
-        )
+        return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
         is_of_the_user = not isinstance(operation, Transform) or isinstance(operation, ModuleWrapper)
-        leaves = isinstance(operation, ToDevice)
-        if self.on_gpu and (leaves or (is_of_the_user and self.state.device.type == "cpu")):
-            self._return_to_cpu()
+        if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and self.state.device.type == "cpu")):
+            if not self.stays:
+                self._return_to_cpu()
+            self.is_there = False
+        self.stays = self.stays or (self.is_there and is_of_the_user)
         self.is_open = self.is_open and _only_views(operation)
         self.notes.append((operation_name(operation), "view" if self.is_open else str(step)))
         self.tail.append(step)
 
     def _return_to_cpu(self) -> None:
         """Note that the tail begins on the CPU."""
-        if not self.returns_to_cpu:
-            self.returns_to_cpu = True
-            first = next((place for place, (_, note) in enumerate(self.notes) if note != "fused"), len(self.notes))
-            self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
+        self.returns_to_cpu = True
+        first = next((place for place, (_, note) in enumerate(self.notes) if note != "fused"), len(self.notes))
+        self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
 
 
 def _only_views(operation: Operation) -> bool:

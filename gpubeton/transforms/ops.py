@@ -47,7 +47,8 @@ class ToDevice(Transform):
     device : torch.device, str or int
         Where to, e.g. ``torch.device("cuda:0")``.
     non_blocking : bool
-        Whether the copy may still run when the batch is handed on; torch's streams keep the order.
+        Whether the copy to a GPU may still run when the batch is handed on; torch's streams keep the order. A copy to
+        the CPU is always waited for: nothing else would keep readers from coming too early.
 
     Examples
     --------
@@ -83,7 +84,7 @@ class ToDevice(Transform):
         return bool(self.device.type == device.type and self.device.index in (None, device.index))
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return batch.to(self.device, non_blocking=self.non_blocking)
+        return batch.to(self.device, non_blocking=self.non_blocking and self.device.type != "cpu")
 
 
 class ToTorchImage(Transform):

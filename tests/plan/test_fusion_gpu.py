@@ -1,0 +1,196 @@
+"""Where fusion puts operations when the one pass runs on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.pipeline import Operation
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.transforms import (
+    Convert,
+    Cutout,
+    NormalizeImage,
+    RandomHorizontalFlip,
+    RandomTranslate,
+    ToDevice,
+    ToTensor,
+    ToTorchImage,
+    View,
+)
+
+SIZES = np.array([30, 40]), np.array([50, 20])
+CROP = CenterCropRGBImageDecoder((6, 5), 1)
+GEOMETRY = [RandomHorizontalFlip(), Cutout(3, (1, 2, 3)), RandomTranslate(2, (4, 5, 6))]
+THERE = ToDevice("cuda:0")
+
+
+def normalize(dtype=np.float16):
+    return NormalizeImage((123, 116, 103), (58, 57, 57), dtype)
+
+
+class Own(Operation):
+    """A user's operation."""
+
+    def generate_code(self):
+        return lambda batch, _memory: batch
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), None
+
+
+def program_of(*operations, device="cuda:0"):
+    return compile_image_program("image", 2, [CROP, *operations], *SIZES, device)
+
+
+def tail(program):
+    return [type(step.operation).__name__ for step in program.tail.steps]
+
+
+def notes(program):
+    return [note for _, note in program.notes]
+
+
+WHOLE = [ToTensor(), *GEOMETRY, ToTorchImage(), normalize()]
+
+
+@pytest.mark.parametrize("there", [THERE, ToDevice("cuda")])
+@pytest.mark.parametrize("position", range(1, len(WHOLE) + 1))
+def test_the_one_pass_is_that_of_the_cpu_wherever_todevice_stands(there, position):
+    program, cpu = program_of(*WHOLE[:position], there, *WHOLE[position:]), program_of(*WHOLE, device="cpu")
+    assert (program.device, program.returns_to_cpu) == ("cuda:0", False)
+    assert (program.dtype, program.max_paints, program.streams) == (cpu.dtype, cpu.max_paints, cpu.streams)
+    assert np.array_equal(program.table, cpu.table)
+    assert np.array_equal(program.fills, cpu.fills)
+    assert [type(step) for step in program.steps] == [type(step) for step in cpu.steps]
+    assert tail(program) == ["ToTensor", "ToTorchImage"]
+    samples = np.array([3, 1], np.uint64)
+    assert np.array_equal(program.draw(1, 2, samples, *SIZES), cpu.draw(1, 2, samples, *SIZES))
+    assert program.state.device == there.device
+
+
+def test_todevice_of_the_same_gpu_needs_no_step_of_its_own():
+    program = program_of(ToTensor(), THERE, ToTorchImage(), normalize())
+    assert tail(program) == ["ToTensor", "ToTorchImage"]
+    assert ("there already", "fused") == (notes(program)[2], notes(program)[4])
+    assert program.state.device == torch.device("cuda:0")
+
+
+def test_without_todevice_the_state_says_what_the_user_sees():
+    """Loaders put a ToDevice behind, where they leave everything on the GPU."""
+    assert program_of(normalize(), ToTensor()).state.device == torch.device("cpu")
+
+
+def test_todevice_of_another_gpu_brings_the_batch_back_and_moves_it():
+    program = program_of(normalize(), ToTensor(), ToDevice("cuda:1"))
+    assert program.returns_to_cpu
+    assert tail(program) == ["ToTensor", "ToDevice"]
+    assert program.state.device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [Own(), ToTensor()],
+        [ToTensor(), Own()],
+        [ToTensor(), torch.nn.Identity()],
+        [ToTensor(), ToTorchImage(), torch.nn.Identity()],
+    ],
+)
+def test_a_users_operation_in_front_of_todevice_gets_the_batch_on_the_cpu(operations):
+    program = program_of(*GEOMETRY, *operations, THERE, normalize())
+    assert program.returns_to_cpu
+    assert len(program.steps) == 3
+    assert program.table is None, "what comes behind it is not fused"
+    assert tail(program)[-2:] == ["ToDevice", "NormalizeImage"], "its ToDevice is carried out"
+    assert program.state.device == torch.device("cuda:0")
+
+
+@pytest.mark.parametrize("own", [Own(), torch.nn.Identity()])
+def test_a_users_operation_behind_todevice_gets_the_batch_on_the_gpu(own):
+    program = program_of(*GEOMETRY, normalize(), ToTensor(), THERE, own, ToTorchImage())
+    assert not program.returns_to_cpu
+    assert len(tail(program)) == 3
+    assert "ToDevice" not in tail(program)
+
+
+def test_a_pipeline_that_ends_in_an_array_is_brought_back():
+    for operations in ([], GEOMETRY, [normalize()], [View(np.int8)], [Convert(np.float32)]):
+        program = program_of(*operations)
+        assert program.returns_to_cpu
+        assert not program.state.device.type == "cuda"
+
+
+def test_a_pipeline_of_bfloat16_ends_in_a_tensor_without_totensor_and_stays():
+    assert not program_of(normalize("bfloat16")).returns_to_cpu
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [normalize(np.float64), ToTensor()],
+        [normalize(np.float32), Cutout(3, (-1, -1, -1)), ToTensor()],
+        [normalize(np.float32), RandomTranslate(3), RandomHorizontalFlip(), ToTensor(), ToTorchImage()],
+        [ToTensor(), Convert(torch.float32), ToTorchImage(channels_last=False)],
+        [normalize(), View(np.int16), ToTensor()],
+    ],
+)
+def test_the_librarys_own_operations_run_where_the_batch_is(operations):
+    """They take arrays and tensors alike, so that none of them makes the batch travel."""
+    program = program_of(*operations)
+    assert not program.returns_to_cpu
+    assert tail(program)
+
+
+def test_going_to_the_cpu_brings_the_batch_back_and_keeps_what_is_fused():
+    program = program_of(ToTensor(), ToDevice("cpu"), ToTorchImage(), *GEOMETRY, normalize())
+    assert program.returns_to_cpu
+    assert (len(program.steps), program.dtype) == (3, "float16")
+    assert program.state.device == torch.device("cpu")
+
+
+def test_a_module_on_the_gpu_stays_there_although_the_batch_goes_to_the_cpu_after_it():
+    program = program_of(ToTensor(), THERE, torch.nn.Identity(), ToDevice("cpu"))
+    assert not program.returns_to_cpu, "the module would find a batch on the CPU, and its weights are on the GPU"
+    assert tail(program) == ["ToTensor", "ModuleWrapper", "ToDevice"]
+    assert program.state.device == torch.device("cpu")
+
+
+def test_a_module_on_the_cpu_behind_one_on_the_gpu_gets_what_it_expects():
+    program = program_of(ToTensor(), THERE, torch.nn.Identity(), ToDevice("cpu"), torch.nn.Identity())
+    assert not program.returns_to_cpu
+    assert tail(program) == ["ToTensor", "ModuleWrapper", "ToDevice", "ModuleWrapper"]
+    there_again = program_of(ToTensor(), THERE, Own(), ToDevice("cpu"), Own(), THERE, Own())
+    assert tail(there_again) == ["ToTensor", "Own", "ToDevice", "Own", "ToDevice", "Own"]
+    assert not there_again.returns_to_cpu
+
+
+def test_explain_says_where_the_copy_to_the_cpu_happens():
+    program = program_of(RandomHorizontalFlip(), ToTensor(), Own(), ToDevice("cuda:0"))
+    head, *lines = program.explain().splitlines()
+    assert head.endswith("written as uint8 on cuda:0")
+    assert [line.split()[0].split("(")[0] for line in lines[:2]] == [
+        "CenterCropRGBImageDecoder",
+        "RandomHorizontalFlip",
+    ]
+    assert lines[2].split("  ")[1] == "(copy to the CPU)"
+    assert len(lines) == 6
+    assert "(copy to the CPU)" not in program_of(RandomHorizontalFlip(), ToTensor(), THERE, Own()).explain()
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cuda:0", False), ("cpu", True)])
+def test_only_a_copy_to_a_gpu_is_left_running(device, waits):
+    """Streams keep readers on a GPU waiting; nothing keeps those on the CPU."""
+    asked = []
+
+    class Batch:
+        def to(self, device, *, non_blocking):
+            asked.append((device, non_blocking))
+
+    ToDevice(device).apply(Batch())
+    ToDevice(device, non_blocking=False).apply(Batch())
+    assert asked == [(torch.device(device), not waits), (torch.device(device), False)]
