@@ -7,6 +7,9 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.engine.arrays import ArrayPool
@@ -143,8 +146,8 @@ class Crews:
         """Give the context in which torch works on finished batches."""
         return nullcontext() if self._gpu is None else self._gpu.tail()
 
-    def finished(self, number: int, array: Any) -> Any:
-        """Bring the images of one output to where its tail begins.
+    def finished(self, number: int, array: Any, mixes: NDArray[np.int32] | None) -> Any:
+        """Bring the images of one output, of a complete batch, to where its tail begins.
 
         Parameters
         ----------
@@ -152,13 +155,19 @@ class Crews:
             Which output.
         array : ndarray or torch.Tensor
             What was made.
+        mixes : ndarray of int32, shape (N, MIX_COLUMNS), or None
+            How they are mixed, see `ImageProgram.draw_mixes`.
 
         Returns
         -------
         ndarray or torch.Tensor
             The same, or a copy on the CPU: an ndarray, of bfloat16 its bits as uint16.
         """
-        if self._gpu is None or not self._outputs[number].program.returns_to_cpu:
+        if self._gpu is None or number not in self._on_gpu:
+            return array
+        if mixes is not None:
+            array = self._gpu.mix(self._on_gpu.index(number), array, mixes)
+        if not self._outputs[number].program.returns_to_cpu:
             return array
         import torch
 

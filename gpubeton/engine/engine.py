@@ -218,7 +218,8 @@ class Engine:
         for output in self._plan.outputs:
             with noting(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):
-                    array = self._crews.finished(self._images.index(output), job.arrays[output.name])
+                    mixes = output.program.draw_mixes(seed, epoch, job.samples)
+                    array = self._crews.finished(self._images.index(output), job.arrays[output.name], mixes)
                     outputs.append(output.program.finish(array, seed, epoch, job.samples))
                 else:
                     outputs.append(output.make(job.samples, job.staged, seed, epoch, self._pool))

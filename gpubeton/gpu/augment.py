@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import round_up
+from gpubeton.gpu.colours import Colours, change_colours, num_sums, sum_grays
 from gpubeton.gpu.device import Device, Memory, Stream
-from gpubeton.plan.draws import HEIGHT, WIDTH
+from gpubeton.gpu.images import Images
+from gpubeton.gpu.mixes import Mixes, mix_images
 from gpubeton.plan.program import ImageProgram
 
 # `rule` of kernels/taps.cu, the same numbers as on the CPU.
@@ -28,35 +28,15 @@ _PLACES = 3
 _ROWS = 8
 
 
-@dataclass(frozen=True)
-class Images:
-    """The images of one output, as the kernels find them.
+_LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
-    Parameters
-    ----------
-    count : int
-        Number of images N.
-    pictures, draws, status, most : int
-        Addresses on the device: PICTURE (N,), int32 (N, columns), int32 (N,), int32 (N, 2), the last two of zeros.
-    columns : int
-        Numbers in a row of draws.
-    most_taps : int
-        Upper bound of the taps of an output pixel along an axis; see `most_taps`.
-    out : int
-        Address of the output batch.
-    nonce : int
-        What the sentinel was made of.
-    """
 
-    count: int
-    pictures: int
-    draws: int
-    columns: int
-    status: int
-    most: int
-    most_taps: int
-    out: int
-    nonce: int
+class _Constants(NamedTuple):
+    """What one program needs on the device: output values of levels, levels themselves, colours of paints."""
+
+    table: Memory
+    levels: Memory
+    fills: Memory
 
 
 class Augmenter:
@@ -75,9 +55,14 @@ class Augmenter:
     def __init__(self, device: Device, programs: Sequence[ImageProgram], stream: Stream) -> None:
         self._device = device
         self._programs = list(programs)
-        self._constants: list[tuple[Memory, Memory]] = []
-        for program in programs:
-            self._constants.append((self._put(table_of(program), stream), self._put(program.fills, stream)))
+        self._constants = [
+            _Constants(
+                table=self._put(table_of(program), stream),
+                levels=self._put(_LEVELS, stream),
+                fills=self._put(program.fills, stream),
+            )
+            for program in programs
+        ]
 
     def taps_nbytes(self, program: int, count: int, most_taps: int) -> int:
         """Bytes that the weights of `count` images of a program take."""
@@ -101,8 +86,13 @@ class Augmenter:
             arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
             self._device.launch("plant", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
 
-    def augment(self, program: int, images: Images, taps: int, stream: Stream) -> None:
-        """Resample, flip, paint, normalise and store the images of one output.
+    def levels_nbytes(self, program: int, count: int) -> int:
+        """Bytes that `count` images of a program take before their colours are changed; 0 if they are not."""
+        own = self._programs[program]
+        return count * own.height * own.width * 3 if own.colours else 0
+
+    def augment(self, program: int, images: Images, taps: int, levels: int, stream: Stream) -> None:
+        """Resample, flip, paint, change colours, normalise and store the images of one output.
 
         Parameters
         ----------
@@ -110,21 +100,62 @@ class Augmenter:
             Which program.
         images : Images
             The images.
-        taps : int
-            Address of scratch memory, see `taps_nbytes`.
+        taps, levels : int
+            Addresses of scratch memory, see `taps_nbytes` and `levels_nbytes`.
         stream : Stream
             Where.
         """
         if images.count == 0:
             return
+        own, constants = self._programs[program], self._constants[program]
+        # Mixing comes when the batch is complete: until then, levels are what is wanted.
+        table, size = (constants.levels, 1) if own.mixing else (constants.table, item_size(own))
+        if not own.colours:
+            self._resample(program, images, taps, table.address, size, images.out, stream)
+            return
+        self._resample(program, images, taps, constants.levels.address, 1, levels, stream)
+        colours = Colours(
+            count=images.count,
+            pixels=own.height * own.width,
+            levels=levels,
+            steps=images.colours,
+            num_steps=images.num_steps,
+            sums=images.sums,
+            num_sums=num_sums(own),
+        )
+        sum_grays(self._device, colours, stream)
+        change_colours(self._device, colours, table.address, size, images.out, stream)
+
+    def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
+        """Mix a complete batch of levels, normalise and store it.
+
+        Parameters
+        ----------
+        program : int
+            Which program.
+        count : int
+            Number of images.
+        levels : int
+            Address of uint8 (count, height, width, 3).
+        rows : int
+            Address of int32 (count, MIX_COLUMNS), see `gpubeton.transforms.mixing`.
+        out : int
+            Address of the output batch.
+        stream : Stream
+            Where.
+        """
+        own = self._programs[program]
+        mixes = Mixes(count, own.height, own.width, levels, rows)
+        mix_images(self._device, mixes, self._constants[program].table.address, item_size(own), out, stream)
+
+    def _resample(
+        self, program: int, images: Images, taps: int, table: int, size_of_item: int, out: int, stream: Stream
+    ) -> None:
         own = self._programs[program]
         side = max(own.height, own.width)
         first_nbytes, weights_nbytes, _ = _taps_layout(own, images.count, images.most_taps)
-        first, weights, numbers = (
-            np.uint64(taps),
-            np.uint64(taps + first_nbytes),
-            np.uint64(taps + first_nbytes + weights_nbytes),
-        )
+        starts = [taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes]
+        first, weights, numbers = map(np.uint64, starts)
         size = np.int32(own.height), np.int32(own.width)
         count, most = np.int32(images.count), np.int32(images.most_taps)
         draws, columns = np.uint64(images.draws), np.int32(images.columns)
@@ -136,25 +167,24 @@ class Augmenter:
             [draws, columns, rule, *size, count, np.int32(side), most, first, weights, numbers, np.uint64(images.most)],
             stream,
         )
-        table, fills = self._constants[program]
+        fills = self._constants[program].fills
         self._device.launch(
             "augment",
             (-(-own.height // _ROWS), images.count, 1),
             (_THREADS, 1, 1),
             [
                 np.uint64(images.pictures), draws, columns, first, weights, numbers, np.uint64(images.most),
-                np.int32(side), most,
-                *size, count, np.uint64(fills.address), np.uint64(table.address), np.int32(item_size(own)),
-                np.uint32(images.nonce), np.uint64(images.out), np.uint64(images.status),
+                np.int32(side), most, *size, count, np.uint64(fills.address), np.uint64(table),
+                np.int32(size_of_item), np.uint32(images.nonce), np.uint64(out), np.uint64(images.status),
             ],
             stream,
         )  # fmt: skip
 
     def free(self) -> None:
         """Free the constants; nobody may be using them."""
-        for table, fills in self._constants:
-            table.free()
-            fills.free()
+        for constants in self._constants:
+            for memory in constants:
+                memory.free()
 
     def _put(self, array: NDArray[Any], stream: Stream) -> Memory:
         """Copy an array to the device."""
@@ -186,30 +216,9 @@ def table_of(program: ImageProgram) -> NDArray[np.uint32]:
         Bit patterns; the levels themselves where the program has no table.
     """
     if program.table is None:
-        return np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+        return _LEVELS
     bits = np.ascontiguousarray(program.table).view(_BIT_PATTERNS[program.table.itemsize])
     return bits.astype(np.uint32)
-
-
-def most_taps(draws: NDArray[np.int32], program: ImageProgram) -> int:
-    """Bound the taps of an output pixel along an axis.
-
-    Parameters
-    ----------
-    draws : ndarray of int32, shape (N, columns)
-        The crops.
-    program : ImageProgram
-        The size that they get.
-
-    Returns
-    -------
-    int
-        An even upper bound, over all ways to interpolate.
-    """
-    if len(draws) == 0:
-        return 2
-    ratio = max(draws[:, HEIGHT].max() / program.height, draws[:, WIDTH].max() / program.width, 1.0)
-    return 2 * math.ceil(float(ratio)) + 2
 
 
 def _taps_layout(program: ImageProgram, count: int, most: int) -> tuple[int, int, int]:

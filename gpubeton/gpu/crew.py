@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format import ImageMode
-from gpubeton.gpu.augment import Augmenter, most_taps
+from gpubeton.gpu.augment import Augmenter
 from gpubeton.gpu.equipment import Equipment
 from gpubeton.gpu.feeder import Feeder
 from gpubeton.gpu.host import Host, LevelsCrew
+from gpubeton.gpu.images import most_taps
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.gpu.placement import place
+from gpubeton.gpu.slot import Table
 from gpubeton.gpu.work import Work, shared_sources
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
@@ -75,6 +77,8 @@ class GpuCrew:
         with self._device.active():
             self._augmenter = Augmenter(self._device, programs, equipment.streams.plant)
             self._handed_out = self._device.make_event()
+            self._mixed = self._device.make_event()
+            self._mixes = Table(self._device)
             self._feeder = Feeder(equipment, self._augmenter, host, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
@@ -92,11 +96,13 @@ class GpuCrew:
         Returns
         -------
         torch.Tensor, shape (count, height, width, 3)
-            On the device, not initialised; for use on the stream of tails, and behind what is there now.
+            On the device, not initialised; for use on the stream of tails, and behind what is there now. Levels, if
+            they are to be mixed.
         """
         own = self._programs[program]
+        dtype = "uint8" if own.mixing else own.dtype
         with self._device.active():
-            return self._device.empty((count, own.height, own.width, 3), own.dtype, self._equipment.streams.tail)
+            return self._device.empty((count, own.height, own.width, 3), dtype, self._equipment.streams.tail)
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each program. Never waits.
@@ -183,6 +189,7 @@ class GpuCrew:
                 last.callback(self._levels_crew.close)
             last.enter_context(self._device.active())
             last.callback(self._augmenter.free)
+            last.callback(self._mixes.free)
             self._feeder.close()
             self._works.clear()
             # Equipment with an error in one of its streams is given up: this raises then.
@@ -196,6 +203,33 @@ class GpuCrew:
         """Let torch work on the stream of tails for a while, where finished batches are ready."""
         with self._device.active(), self._device.using(self._equipment.streams.tail):
             yield
+
+    def mix(self, program: int, levels: Any, rows: NDArray[np.int32]) -> Any:
+        """Mix the images of a complete batch with each other, on the stream of tails.
+
+        Parameters
+        ----------
+        program : int
+            Number of the program.
+        levels : torch.Tensor of uint8, shape (N, height, width, 3)
+            The batch as it was made.
+        rows : ndarray of int32, shape (N, MIX_COLUMNS)
+            See `ImageProgram.draw_mixes`.
+
+        Returns
+        -------
+        torch.Tensor, shape (N, height, width, 3)
+            Of the program's type.
+        """
+        own, tail = self._programs[program], self._equipment.streams.tail
+        out = self._device.empty((len(rows), own.height, own.width, 3), own.dtype, tail)
+        # The rows of the batch before may still be on their way.
+        self._mixed.synchronize()
+        places = self._mixes.fill({"rows": rows})
+        self._mixes.send(tail)
+        self._augmenter.mix(program, len(rows), levels.data_ptr(), places["rows"], out.data_ptr(), tail)
+        self._mixed.record(tail)
+        return out
 
     def fetch(self, tensor: Any) -> Any:
         """Copy a tensor of the device to the host; waits."""
@@ -239,6 +273,9 @@ class GpuCrew:
                 self._augmenter.taps_nbytes(program, len(job.address), most_taps(job.draws, self._programs[program]))
                 for program, job in enumerate(jobs)
             )
+        )
+        slot.levels.reserve(
+            max(self._augmenter.levels_nbytes(program, len(job.address)) for program, job in enumerate(jobs))
         )
         sends_levels = any(one.is_finished for one in placement.sent)
         work = Work(slot, jobs, sources, placement, self._equipment.next_nonce(), sends_levels)

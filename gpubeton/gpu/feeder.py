@@ -13,10 +13,11 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.gpu.augment import Augmenter
 from gpubeton.gpu.decode_lane import Piece
 from gpubeton.gpu.equipment import Equipment
+from gpubeton.gpu.gathers import gather
 from gpubeton.gpu.host import Host
 from gpubeton.gpu.placement import Decoded, Sent
 from gpubeton.gpu.split import Split
-from gpubeton.gpu.work import ARRAYS, STATUS, Work
+from gpubeton.gpu.work import Work
 from gpubeton.plan.image_job import BadImage
 from gpubeton.plan.lanes import Lane, cut
 
@@ -107,7 +108,11 @@ class Feeder:
         self._planted.synchronize()
         arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
         for one in work.placement.sent:
-            if not one.is_finished:
+            if one.is_finished:
+                continue
+            if one.program in work.gathers:
+                gather(self._device, work.gathers[one.program], one, streams.send)
+            else:
                 self._pack_crops(work, one, staging)
                 self._send(one, arena, staging)
         for own in work.placement.decoded:
@@ -119,10 +124,10 @@ class Feeder:
                     self._send(one, arena, staging)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)
-        taps = slot.taps.reserve(0).address
+        taps, levels = slot.taps.reserve(0).address, slot.levels.reserve(0).address
         for number, images in enumerate(work.images):
-            self._augmenter.augment(number, images, taps, streams.augment)
-            work.status.append(slot.table.bring_back(ARRAYS * number + STATUS, streams.augment).view(np.int32))
+            self._augmenter.augment(number, images, taps, levels, streams.augment)
+            work.status.append(slot.table.bring_back((number, "status"), streams.augment))
         slot.done.record(streams.augment)
 
     def _pack_crops(self, work: Work, one: Sent, staging: int) -> None:

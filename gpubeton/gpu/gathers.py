@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+from gpubeton.gpu.device import Device, Stream
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.placement import Sent
 
 GATHER = np.dtype(
     [
@@ -15,3 +22,27 @@ GATHER = np.dtype(
     ]
 )
 """The rows of one image; `struct Gather` of ``kernels/gather.cu``, 32 bytes."""
+
+_THREADS = 128
+# Bytes that a block of gather.cu copies.
+_BYTES_PER_BLOCK = 16384
+
+
+def gather(device: Device, gathers: int, sent: Sent, stream: Stream) -> None:
+    """Copy crops from pinned memory to the arena; only what is in the crop crosses the bus.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    gathers : int
+        Address of `Sent.gathers` on the device.
+    sent : Sent
+        The crops.
+    stream : Stream
+        In whose order.
+    """
+    largest = int((3 * sent.height * sent.width).max())
+    arguments = [np.uint64(gathers), np.int32(len(sent.rows))]
+    grid = (-(-largest // _BYTES_PER_BLOCK), len(sent.rows), 1)
+    device.launch("gather", grid, (_THREADS, 1, 1), arguments, stream)

@@ -1,62 +1,70 @@
-"""Mixes: launches the kernel that mixes the images of a batch with each other."""
+"""Mixes: launches the kernel that mixes the images of a batch of levels."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from gpubeton.gpu.device import Device, Stream
 
 _THREADS = 128
-# Bytes of output that a block of mix.cu makes.
+# Bytes of output of an image that a block of mix.cu goes through.
 _BYTES_PER_BLOCK = 8192
 
 
-def mix_levels(
-    device: Device,
-    levels: int,
-    mixes: int,
-    count: int,
-    size: tuple[int, int],
-    table: int,
-    item_size: int,
-    out: int,
-    stream: Stream,
-) -> None:
-    """Mix a batch of levels, and write it as what the network reads.
+@dataclass(frozen=True)
+class Mixes:
+    """A batch of levels on the device, and how its images are mixed.
+
+    Parameters
+    ----------
+    count : int
+        Number of images N.
+    height, width : int
+        Size of each in pixels.
+    levels : int
+        Address of the levels, uint8 (N, height, width, 3).
+    rows : int
+        Address of int32 (N, MIX_COLUMNS), as `ImageProgram.draw_mixes` gives them.
+    """
+
+    count: int
+    height: int
+    width: int
+    levels: int
+    rows: int
+
+
+def mix_images(device: Device, mixes: Mixes, table: int, item_size: int, out: int, stream: Stream) -> None:
+    """Mix the images of a batch, and write them as what the network reads.
 
     Parameters
     ----------
     device : Device
         Where.
-    levels : int
-        Address of the levels, uint8 (count, height, width, 3).
-    mixes : int
-        Address of int32 (count, MIX_COLUMNS), see `gpubeton.transforms.mixing`.
-    count : int
-        Number of images.
-    size : tuple of int
-        Height and width of an image.
+    mixes : Mixes
+        The batch.
     table : int
-        Address of the output value of each level and channel, uint32 (256, 3).
+        Address of the output value of each level and channel, uint32 (256, 3), see `gpubeton.gpu.augment.table_of`.
     item_size : int
         Bytes of an output value: 1, 2 or 4.
     out : int
-        Address of the output; other memory than the levels.
+        Address of the output, (N, height, width, 3) of such values; other memory than the levels'.
     stream : Stream
         In whose order.
     """
-    if count == 0:
+    if mixes.count == 0:
         return
-    height, width = size
     arguments = [
-        np.uint64(levels),
-        np.uint64(mixes),
-        np.int32(height),
-        np.int32(width),
-        np.int32(count),
+        np.uint64(mixes.levels),
+        np.uint64(mixes.rows),
+        np.int32(mixes.height),
+        np.int32(mixes.width),
+        np.int32(mixes.count),
         np.uint64(table),
         np.int32(item_size),
         np.uint64(out),
     ]
-    grid = (-(-3 * height * width * item_size // _BYTES_PER_BLOCK), count, 1)
-    device.launch("mix", grid, (_THREADS, 1, 1), arguments, stream)
+    nbytes = 3 * mixes.height * mixes.width * item_size
+    device.launch("mix", (-(-nbytes // _BYTES_PER_BLOCK), mixes.count, 1), (_THREADS, 1, 1), arguments, stream)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import ALIGNMENT, lay_out, round_up
+from gpubeton.gpu.gathers import GATHER
 from gpubeton.gpu.pictures import PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.image_job import ImageJob
@@ -83,6 +84,30 @@ class Sent:
     offset: int
     staged: int
     is_finished: bool
+
+    def gathers(self, job: ImageJob, arena: int) -> NDArray[np.void]:
+        """Say what is copied from where to where, if the stored images are in pinned memory.
+
+        Parameters
+        ----------
+        job : ImageJob
+            The images of the output.
+        arena : int
+            Address of the arena.
+
+        Returns
+        -------
+        ndarray of GATHER, shape (M,)
+            The rows of each crop.
+        """
+        rows = np.zeros(len(self.rows), GATHER)
+        width, draws = job.width[self.rows].astype(np.int64), job.draws[self.rows]
+        first = (draws[:, TOP] * width + draws[:, LEFT]) * 3
+        rows["source"] = job.address[self.rows] + first.astype(np.uint64)
+        rows["target"] = self.within + np.uint64(arena + self.offset)
+        rows["source_pitch"], rows["target_pitch"] = 3 * width, 3 * self.width
+        rows["row_bytes"], rows["rows"] = 3 * self.width, self.height
+        return rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import ALIGNMENT, lay_out
-from gpubeton.gpu.augment import Augmenter, Images, most_taps
+from gpubeton.gpu.augment import Augmenter
 from gpubeton.gpu.decode_lane import DecodeLane, Piece
 from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.images import Images, describe_images, image_arrays
 from gpubeton.gpu.pictures import PICTURE
 from gpubeton.gpu.placement import identity_draws
 from gpubeton.gpu.slot import Slot
@@ -69,7 +72,7 @@ class Single:
         arena = self._slot.arena.reserve(layout.nbytes + ALIGNMENT).address
         staging.array[: int(job.size[0])] = _bytes_at(job)
         picture = _picture(arena, int(layout.pitch[0]), int(job.height[0]), int(job.width[0]), is_guarded=True)
-        images = self._describe(picture, programs, jobs, [own.draws for own in jobs], nonce)
+        images = self._describe(picture, programs, jobs, nonce)
         augmenter.plant(images[0].pictures, 1, nonce, self._stream)
         # As for batches: whoever decodes writes when called, and the sentinel must not come after it.
         self._stream.synchronize()
@@ -105,8 +108,8 @@ class Single:
         arena = self._slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
         picture = _picture(arena, 3 * program.width, program.height, program.width, is_guarded=False)
-        draws = identity_draws(program.height, program.width, job.draws.shape[1])
-        images = self._describe(picture, [(number, program)], [job], [draws], 0)
+        whole = replace(job, draws=identity_draws(program.height, program.width, job.draws.shape[1]))
+        images = self._describe(picture, [(number, program)], [whole], 0)
         self._device.copy(arena, staging.address, levels.nbytes, self._stream)
         self._augment([(number, program)], images, augmenter)
 
@@ -119,39 +122,29 @@ class Single:
         picture: NDArray[np.void],
         programs: Sequence[tuple[int, ImageProgram]],
         jobs: Sequence[ImageJob],
-        draws: Sequence[NDArray[np.int32]],
         nonce: int,
     ) -> list[Images]:
-        arrays: list[NDArray[np.generic]] = [picture]
-        for own in draws:
-            arrays += [own, np.zeros(1, np.int32), np.zeros((1, 2), np.int32)]
+        arrays: dict[Hashable, NDArray[Any]] = {}
+        for (number, program), job in zip(programs, jobs, strict=True):
+            arrays |= image_arrays(number, program, picture, job.draws, job.colours)
         places = self._slot.table.fill(arrays)
         self._slot.table.send(self._stream)
         return [
-            Images(
-                count=1,
-                pictures=places[0],
-                draws=places[1 + 3 * place],
-                columns=own.shape[1],
-                status=places[2 + 3 * place],
-                most=places[3 + 3 * place],
-                most_taps=most_taps(own, program),
-                out=job.out.data_ptr(),
-                nonce=nonce,
-            )
-            for place, ((_, program), job, own) in enumerate(zip(programs, jobs, draws, strict=True))
+            describe_images(number, program, job, places, nonce)
+            for (number, program), job in zip(programs, jobs, strict=True)
         ]
 
     def _augment(
         self, programs: Sequence[tuple[int, ImageProgram]], images: Sequence[Images], augmenter: Augmenter
     ) -> list[int]:
         found = []
-        for place, ((number, _), own) in enumerate(zip(programs, images, strict=True)):
+        for (number, _), own in zip(programs, images, strict=True):
             taps = self._slot.taps.reserve(augmenter.taps_nbytes(number, 1, own.most_taps)).address
-            augmenter.augment(number, own, taps, self._stream)
-            status = self._slot.table.bring_back(2 + 3 * place, self._stream)
+            levels = self._slot.levels.reserve(augmenter.levels_nbytes(number, 1)).address
+            augmenter.augment(number, own, taps, levels, self._stream)
+            status = self._slot.table.bring_back((number, "status"), self._stream)
             self._stream.synchronize()
-            found.append(int(status.view(np.int32)[0]))
+            found.append(int(status[0]))
         return found
 
 

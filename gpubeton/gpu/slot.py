@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +32,8 @@ class Slot:
         Decoded images.
     taps : Block of Memory
         Weights of the resampling.
+    levels : Block of Memory
+        Resampled images whose colours are still to be changed.
     table : Table
         What describes the batch to the kernels.
     done : Event
@@ -39,12 +44,13 @@ class Slot:
         self.staging: Block[PinnedMemory] = Block(device.allocate_pinned)
         self.arena: Block[Memory] = Block(device.allocate)
         self.taps: Block[Memory] = Block(device.allocate)
+        self.levels: Block[Memory] = Block(device.allocate)
         self.table = Table(device)
         self.done = device.make_event()
 
     def free(self) -> None:
         """Free the memory; nobody may be using it."""
-        for block in (self.staging, self.arena, self.taps):
+        for block in (self.staging, self.arena, self.taps, self.levels):
             block.free()
         self.table.free()
 
@@ -62,43 +68,43 @@ class Table:
         self._device = device
         self._pinned: Block[PinnedMemory] = Block(device.allocate_pinned)
         self._memory: Block[Memory] = Block(device.allocate)
-        self._places: list[tuple[int, NDArray[np.generic]]] = []
+        self._arrays: dict[Hashable, tuple[int, NDArray[Any]]] = {}
         self._nbytes = 0
 
-    def fill(self, arrays: list[NDArray[np.generic]]) -> list[int]:
+    def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
         """Take arrays over.
 
         Parameters
         ----------
-        arrays : list of ndarray
+        arrays : mapping of name to ndarray
             Any arrays; copied.
 
         Returns
         -------
-        list of int
+        dict of name to int
             Where each will be on the device.
         """
-        starts = np.cumsum([0, *(round_up(array.nbytes) for array in arrays)]).tolist()
+        starts = np.cumsum([0, *(round_up(array.nbytes) for array in arrays.values())]).tolist()
         self._nbytes = starts[-1]
         pinned = self._pinned.reserve(self._nbytes).array
         memory = self._memory.reserve(self._nbytes)
-        self._places = []
-        for start, array in zip(starts, arrays, strict=False):
+        self._arrays = {}
+        for start, (name, array) in zip(starts, arrays.items(), strict=False):
             place = pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
             place[...] = array
-            self._places.append((start, place))
-        return [memory.address + start for start in starts[:-1]]
+            self._arrays[name] = start, place
+        return {name: memory.address + start for name, (start, _) in self._arrays.items()}
 
     def send(self, stream: Stream) -> None:
         """Copy everything to the device, in the stream's order."""
         self._device.copy(self._memory.reserve(0).address, self._pinned.reserve(0).address, self._nbytes, stream)
 
-    def bring_back(self, number: int, stream: Stream) -> NDArray[np.generic]:
+    def bring_back(self, name: Hashable, stream: Stream) -> NDArray[Any]:
         """Copy one array back, in the stream's order.
 
         Parameters
         ----------
-        number : int
+        name : hashable
             Which of those that were filled in.
         stream : Stream
             When.
@@ -108,10 +114,9 @@ class Table:
         ndarray
             To be read when the stream is done.
         """
-        start, place = self._places[number]
-        self._device.copy(
-            self._pinned.reserve(0).address + start, self._memory.reserve(0).address + start, place.nbytes, stream
-        )
+        start, place = self._arrays[name]
+        source, target = self._memory.reserve(0).address + start, self._pinned.reserve(0).address + start
+        self._device.copy(target, source, place.nbytes, stream)
         return place
 
     def free(self) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.augment import Images, most_taps
+from gpubeton.gpu.images import Images, describe_images, image_arrays
 from gpubeton.gpu.placement import Placement
 from gpubeton.gpu.slot import Slot
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
-
-ARRAYS = 4
-"""Arrays in the slot's table for each program: pictures, draws, status, numbers of taps."""
-
-STATUS = 2
 
 
 @dataclass(eq=False)
@@ -44,6 +40,10 @@ class Work:
     ----------
     images : list of Images
         Its images as the kernels find them.
+    gathers : dict of int to int
+        Where on the device it is written what is copied from pinned memory, for programs that need it.
+    status : list of ndarray of int32, shape (N,)
+        For each program what the kernels say of each image; 0 is well.
     refused : dict of (int, int) to str
         Images that a decoder refused: the first program with these stored images, the row, and why.
     bad : list of BadImage
@@ -61,6 +61,7 @@ class Work:
     nonce: int
     sends_levels: bool
     images: list[Images] = field(default_factory=list)
+    gathers: dict[int, int] = field(default_factory=dict)
     status: list[NDArray[np.int32]] = field(default_factory=list)
     refused: dict[tuple[int, int], str] = field(default_factory=dict)
     bad: list[BadImage] = field(default_factory=list)
@@ -77,27 +78,21 @@ class Work:
         arena : int
             Address of the slot's arena.
         """
-        arrays: list[NDArray[np.generic]] = []
-        for number, job in enumerate(self.jobs):
-            arrays.append(self.placement.pictures(number, job, self.sources, arena))
-            arrays.append(self.placement.draws(number, job))
-            arrays.append(np.zeros(len(job.address), np.int32))
-            arrays.append(np.zeros((len(job.address), 2), np.int32))
+        arrays: dict[Hashable, NDArray[Any]] = {}
+        for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
+            pictures = self.placement.pictures(number, job, self.sources, arena)
+            draws = self.placement.draws(number, job)
+            arrays |= image_arrays(number, program, pictures, draws, job.colours)
+            for one in self.placement.sent:
+                if one.program == number and not one.is_finished and job.is_pinned:
+                    arrays[number, "gathers"] = one.gathers(job, arena)
         places = self.slot.table.fill(arrays)
         self.images = [
-            Images(
-                count=len(job.address),
-                pictures=places[ARRAYS * number],
-                draws=places[ARRAYS * number + 1],
-                columns=job.draws.shape[1],
-                status=places[ARRAYS * number + STATUS],
-                most=places[ARRAYS * number + STATUS + 1],
-                most_taps=most_taps(job.draws, programs[number]),
-                out=job.out.data_ptr(),
-                nonce=self.nonce,
-            )
-            for number, job in enumerate(self.jobs)
+            describe_images(number, program, job, places, self.nonce)
+            for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True))
         ]
+        numbers = range(len(self.jobs))
+        self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
 
     @property
     def missing(self) -> set[tuple[int, int]]:

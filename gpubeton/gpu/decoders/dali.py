@@ -57,8 +57,11 @@ class DaliDecoder:
             self._most = max(self._most, len(arrays))
             self._pipeline = self._build(self._most)
         pipeline, self._pipeline = self._pipeline, None  # after an error it is good for nothing
-        pipeline.feed_input("jpegs", list(arrays))
-        (images,) = pipeline.run()
+        try:
+            pipeline.feed_input("jpegs", list(arrays))
+            (images,) = pipeline.run()
+        except RuntimeError as error:
+            raise RuntimeError(_heart(str(error))) from error
         # The next run writes where these are, in an order of its own.
         found = [from_dlpack(images[index]).clone() for index in range(len(images))]
         stream.synchronize()
@@ -88,3 +91,8 @@ class DaliDecoder:
             pipeline.set_outputs(images)
         pipeline.build()
         return pipeline
+
+
+def _heart(message: str) -> str:
+    """The part of a message that tells what happened, without the traceback of the pipeline's making."""
+    return message.partition("encountered:")[2].partition("Current pipeline object")[0].strip() or message

@@ -9,11 +9,14 @@ from gpubeton.gpu.decoders.image_decoder import ImageDecoder
 from gpubeton.gpu.decoders.placing import reason
 from gpubeton.gpu.device import Device
 
-#: Name (which is also the extra's and the module's), class, and what the extra does not do on its own.
+#: Name (which is also the extra's and the module's), class, and what the extra does not say.
 DECODERS = {
     "dali": ("DaliDecoder", " (for CUDA 12: pip install nvidia-dali-cuda120)"),
     "nvimgcodec": ("NvimgcodecDecoder", " (for CUDA 12: pip install 'nvidia-nvimgcodec-cu12[nvjpeg]')"),
-    "pynvjpeg": ("PynvjpegDecoder", ", which compiles it: it needs nvjpeg.h, g++ and a CUDA toolkit"),
+    "pynvjpeg": (
+        "PynvjpegDecoder",
+        " --no-build-isolation, where numpy, g++ and a CUDA toolkit with nvJPEG are installed",
+    ),
     "torchvision": ("TorchvisionDecoder", ""),
 }
 
