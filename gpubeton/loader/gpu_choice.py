@@ -130,9 +130,9 @@ def open_gpu(
     DeviceError
         If it cannot be used, with everything that was tried.
     """
-    from gpubeton.gpu import cuda
+    from gpubeton.gpu.cuda import open_device
 
-    device = cuda.open_device(choice.device)
+    device = open_device(choice.device)
     opener: Callable[[Device], Lanes]
     if decoder in ("auto", "nvjpeg"):
         from gpubeton.gpu.lanes import open_nvjpeg_lanes
