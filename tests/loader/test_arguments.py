@@ -46,7 +46,7 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", 0, torch.device("cuda", 1)])
 def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(photos, device):
     with pytest.raises(DeviceError, match="torch"):
-        Loader(photos, 4, device=device)
+        Loader(photos, 4, device=device, pipelines={**ONLY_IMAGE, "image": augmented()})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
