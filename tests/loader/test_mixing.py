@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.transforms import (
+    ColorJitter,
+    ImageCutMix,
+    ImageMixup,
+    LabelCutMix,
+    LabelMixup,
+    MixupToOneHot,
+    NormalizeImage,
+    ToTensor,
+    ToTorchImage,
+)
+
+OTHERS = dict.fromkeys(["weight", "note", "info", "vector"])
+
+
+def load(path, image, label, *, num_workers=2, epochs=1, batch_size=6, order=OrderOption.RANDOM, seed=3):
+    pipelines = {
+        "image": [SimpleRGBImageDecoder(), *image, ToTensor(), ToTorchImage()],
+        "label": [IntDecoder(), *label, ToTensor()],
+        **OTHERS,
+    }
+    loader = Loader(
+        path, batch_size, num_workers=num_workers, order=order, seed=seed, pipelines=pipelines, drop_last=False
+    )
+    return [[(images.clone(), labels.clone()) for images, labels in loader] for _ in range(epochs)]
+
+
+def plain(path):
+    """Image of each sample, whose label is its number times ten."""
+    ((batches,),) = [load(path, [], [], order=OrderOption.SEQUENTIAL)]
+    return torch.cat([images for images, _ in batches]).permute(0, 2, 3, 1).double()
+
+
+@pytest.mark.parametrize(
+    ("image", "label"),
+    [
+        (ImageMixup(0.5, False), LabelMixup(0.5, False)),
+        (ImageMixup(0.5, True), LabelMixup(0.5, True)),
+        (ImageCutMix(1.0, False), LabelCutMix(1.0, False, (48, 64))),
+    ],
+)
+def test_images_and_labels_of_a_loader_are_mixed_alike(raw_photos, image, label):
+    originals, shares = plain(raw_photos), []
+    for batches in load(raw_photos, [image], [label], epochs=2):
+        for images, mixed in batches:
+            own, other, share = mixed.double().T
+            first, second = (originals[(labels / 10).long()] for labels in (own, other))
+            found = images.permute(0, 2, 3, 1).double()
+            if isinstance(image, ImageMixup):
+                weight = share[:, None, None, None]
+                assert torch.equal(found, torch.floor(weight * first + (1 - weight) * second))
+            else:
+                assert ((found == first) | (found == second)).all()
+                is_own = (found == first).all(dim=3).double().mean(dim=(1, 2))
+                assert (is_own >= share - 1e-6).all()  # a few pixels may be those of both
+                assert (is_own - share).max() < 0.1
+            shares.append(tuple(share.tolist()))
+    assert len(set(shares)) == len(shares)
+
+
+def test_mixes_and_colours_are_the_same_with_any_number_of_workers(raw_photos):
+    image = [ColorJitter(0.4, 0.4, 0.4, 0.1), ImageMixup(0.5, False), NormalizeImage([120] * 3, [60] * 3, np.float16)]
+    label = [LabelMixup(0.5, False), MixupToOneHot(191)]
+    loaded = [load(raw_photos, image, label, num_workers=workers) for workers in (1, -1)]
+    for first, second in zip(*(batches for (batches,) in loaded), strict=True):
+        assert all(map(torch.equal, first, second))
+    vectors = torch.cat([labels for _, labels in loaded[0][0]])
+    assert torch.allclose(vectors.sum(dim=1), torch.ones(20))
+    assert ((vectors > 0).sum(dim=1) <= 2).all()
