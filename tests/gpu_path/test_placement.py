@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import ctypes
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format import ImageMode
+from gpubeton.gpu.arena import ALIGNMENT
+from gpubeton.gpu.placement import identity_draws, place
+from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.lanes import Lane
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
+from tests.cpu.pictures import noise
+from tests.reference.image import reference_image
+
+ARENA, STAGING = 1 << 20, 1 << 30
+JPEG_LANES = (Lane.HARDWARE, Lane.SM, Lane.HYBRID)
+
+
+def program_of(height, width):
+    operations = [CenterCropRGBImageDecoder((height, width), 1), Cutout(1)]
+    return compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
+
+
+def job_of(images, source="image", is_pinned=False, seed=0):
+    """A job of (lane, height, width, bytes of the JPEG) with random crops, flips, shifts and paints."""
+    rng = np.random.default_rng(seed)
+    height, width = (np.array([one[axis] for one in images], np.int32) for axis in (1, 2))
+    draws = np.zeros((len(images), DRAW_COLUMNS + 5), np.int32)
+    for row, (_, rows, columns, _) in zip(draws, images, strict=True):
+        row[HEIGHT], row[WIDTH] = rng.integers(1, rows + 1), rng.integers(1, columns + 1)
+        row[TOP], row[LEFT] = rng.integers(rows - row[HEIGHT] + 1), rng.integers(columns - row[WIDTH] + 1)
+        row[[FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS]] = rng.integers(2), *rng.integers(-3, 4, 2), 1
+        row[DRAW_COLUMNS:] = 0, 1, 2, 3, 0
+    is_raw = np.array([one[0] == Lane.BYTES for one in images], bool)
+    size = np.where(is_raw, 3 * height.astype(np.int64) * width, [one[3] for one in images]).astype(np.uint64)
+    mode = np.where(is_raw, ImageMode.RAW, ImageMode.JPG).astype(np.uint8)
+    address = (STAGING * 2 + np.cumsum(size) - size).astype(np.uint64)
+    return ImageJob(address, size, height, width, mode, draws, None, source=source, is_pinned=is_pinned)
+
+
+def lanes_of(images):
+    return np.array([one[0] for one in images], np.int8)
+
+
+IMAGES = st.lists(
+    st.tuples(st.sampled_from(Lane), st.integers(1, 90), st.integers(1, 90), st.integers(1, 5000)),
+    min_size=1,
+    max_size=25,
+)
+
+
+class Placed:
+    """The placement of some outputs, and what each takes of the memory."""
+
+    def __init__(self, images, programs, sources, is_pinned=False, seed=0):
+        rng = np.random.default_rng(seed)
+        names = [f"field {source}" for source in sources]
+        self.jobs = [job_of(images, name, is_pinned, seed + i) for i, name in enumerate(names)]
+        self.programs, self.sources, self.lanes = programs, sources, lanes_of(images)
+        self.samplings = rng.integers(0, 7, len(images)).astype(np.int32)
+        count = len(programs)
+        self.made = place(programs, self.jobs, sources, [self.lanes] * count, [self.samplings] * count)
+
+    def arena(self):
+        """(first byte, last byte + 1) of every image in the arena."""
+        for own in self.made.decoded:
+            stop = own.offset.astype(np.int64) + own.pitch.astype(np.int64) * self.jobs[own.program].height[own.rows]
+            yield from zip(own.offset.astype(np.int64).tolist(), stop.tolist(), strict=True)
+        for one in self.made.sent:
+            start = one.offset + one.within.astype(np.int64)
+            stop = start + 3 * one.height.astype(np.int64) * one.width
+            yield from zip(start.tolist(), stop.tolist(), strict=True)
+
+    def staging(self):
+        for own in self.made.decoded:
+            start = own.staged.astype(np.int64)
+            if not self.jobs[own.program].is_pinned:
+                stop = start + self.jobs[own.program].size[own.rows].astype(np.int64)
+                yield from zip(start.tolist(), stop.tolist(), strict=True)
+        for one in self.made.sent:
+            start = one.staged + one.within.astype(np.int64)
+            stop = start + 3 * one.height.astype(np.int64) * one.width
+            yield from zip(start.tolist(), stop.tolist(), strict=True)
+
+
+def assert_apart(places, end):
+    """None overlaps another, all are inside."""
+    ordered = sorted(places)
+    assert all(start >= 0 for start, _ in ordered)
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(ordered))
+    assert max((stop for _, stop in ordered), default=0) <= end
+
+
+PROGRAMS = [program_of(8, 9), program_of(1, 1), program_of(40, 33)]
+
+
+@settings(max_examples=150)
+@given(
+    images=IMAGES,
+    sources=st.sampled_from([[0], [0, 0], [0, 1], [0, 0, 2], [0, 1, 1], [0, 1, 0], [0, 1, 2]]),
+    is_pinned=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_nothing_overlaps_and_nothing_passes_the_end(images, sources, is_pinned, seed):
+    placed = Placed(images, PROGRAMS[: len(sources)], sources, is_pinned, seed)
+    # Kernels read the arena in pieces of 16 bytes.
+    assert_apart(placed.arena(), placed.made.arena_nbytes - 16)
+    assert_apart(placed.staging(), placed.made.staging_nbytes)
+    for own in placed.made.decoded:
+        assert (own.offset % ALIGNMENT == 0).all()
+        assert (own.pitch >= 3 * placed.jobs[own.program].width[own.rows]).all()
+        if not is_pinned:
+            assert (own.staged % 16 == 0).all()
+    for one in placed.made.sent:
+        assert one.offset % ALIGNMENT == 0
+        assert one.within[-1] + 3 * one.height[-1] * one.width[-1] <= one.nbytes
+
+
+@settings(max_examples=100)
+@given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1], [0, 1, 0]]), seed=st.integers(0, 1000))
+def test_every_image_comes_by_its_lane_and_each_stored_jpeg_once(images, sources, seed):
+    placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
+    assert [own.program for own in placed.made.decoded] == sorted(set(sources))
+    for own in placed.made.decoded:
+        assert sorted(own.rows.tolist()) == np.flatnonzero(placed.lanes <= Lane.HYBRID).tolist()
+        assert np.array_equal(own.lanes, placed.lanes[own.rows])
+    for program in range(len(sources)):
+        sent = {one.is_finished: one for one in placed.made.sent if one.program == program}
+        for lane, is_finished in ((Lane.CPU, True), (Lane.BYTES, False)):
+            rows = np.flatnonzero(placed.lanes == lane)
+            assert (is_finished in sent) == bool(len(rows))
+            if len(rows):
+                assert np.array_equal(sent[is_finished].rows, rows)
+
+
+@given(images=IMAGES, seed=st.integers(0, 1000))
+def test_images_of_a_lane_and_sampling_lie_together_the_largest_first(images, seed):
+    placed = Placed(images, PROGRAMS[:1], [0], seed=seed)
+    (own,) = placed.made.decoded
+    size = placed.jobs[0].size[own.rows].astype(np.int64)
+    keys = list(zip(own.lanes.tolist(), placed.samplings[own.rows].tolist(), (-size).tolist(), strict=True))
+    assert keys == sorted(keys)
+
+
+@given(images=IMAGES, sources=st.sampled_from([[0], [0, 0], [0, 1]]), seed=st.integers(0, 1000))
+def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sources, seed):
+    placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
+    for program, (own, job) in enumerate(zip(placed.programs, placed.jobs, strict=True)):
+        pictures = placed.made.pictures(program, job, sources, ARENA)
+        assert pictures["row"].tolist() == list(range(len(images)))
+        assert pictures["is_guarded"].tolist() == (placed.lanes <= Lane.HYBRID).astype(int).tolist()
+        arena = {start + ARENA: stop + ARENA for start, stop in placed.arena()}
+        for picture, (lane, height, width, _), draw in zip(pictures, images, job.draws, strict=True):
+            size = {
+                Lane.CPU: (own.height, own.width),
+                Lane.BYTES: (draw[HEIGHT], draw[WIDTH]),
+            }.get(lane, (height, width))
+            assert (picture["height"], picture["width"]) == size
+            assert picture["address"] + picture["pitch"] * picture["height"] == arena[int(picture["address"])]
+    if sources == [0, 0]:
+        both = [placed.made.pictures(program, placed.jobs[0], sources, ARENA) for program in (0, 1)]
+        decoded = placed.lanes <= Lane.HYBRID
+        assert np.array_equal(both[0][decoded], both[1][decoded])
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_what_is_drawn_does_not_change_by_sending_the_crop_alone(lane):
+    steps = RandomHorizontalFlip(), RandomTranslate(2, (9, 8, 7)), Cutout(3)
+    operations = [RandomResizedCropRGBImageDecoder((8, 9)), *steps]
+    program = compile_image_program("image", 0, operations, np.array([64]), np.array([64]), "cuda:0")
+    images = [(lane, 20, 30, 100), (lane, 9, 8, 100), (lane, 1, 1, 100), (lane, 60, 50, 100)]
+    placed = Placed(images, [program], [0], seed=3)
+    (job,) = placed.jobs
+    job.draws = program.draw(1, 2, np.arange(4, dtype=np.uint64), job.height, job.width)
+    before = job.draws.copy()
+    draws = placed.made.draws(0, job)
+    assert np.array_equal(job.draws, before), "the job keeps its own"
+    assert (draws.dtype, draws.flags.c_contiguous) == (np.int32, True)
+    for number, (_, height, width, _) in enumerate(images):
+        rgb, draw = noise(height, width, number), job.draws[number]
+        wanted = reference_image(rgb, draw, program)
+        if lane is Lane.BYTES:
+            rgb = rgb[draw[TOP] :, draw[LEFT] :][: draw[HEIGHT], : draw[WIDTH]]
+        if lane is Lane.CPU:
+            rgb = wanted.output
+        assert np.array_equal(reference_image(rgb, draws[number], program).output, wanted.output)
+
+
+def test_rows_of_crops_are_gathered_from_where_they_are_stored():
+    images = [(Lane.BYTES, 20, 30, 0), (Lane.HARDWARE, 5, 5, 10), (Lane.BYTES, 1, 1, 0), (Lane.BYTES, 7, 90, 0)]
+    placed = Placed(images, PROGRAMS[:1], [0], is_pinned=True, seed=5)
+    (job,), (one,) = placed.jobs, placed.made.sent
+    pixels = [noise(height, width, number) for number, (_, height, width, _) in enumerate(images)]
+    job.address = np.array([image.ctypes.data for image in pixels], np.uint64)
+    memory = np.full(placed.made.arena_nbytes, 0xA5, np.uint8)
+    for row in one.gathers(job, memory.ctypes.data):
+        for line in range(row["rows"]):
+            source = int(row["source"]) + line * int(row["source_pitch"])
+            target = int(row["target"]) + line * int(row["target_pitch"])
+            ctypes.memmove(target, source, int(row["row_bytes"]))
+    pictures = placed.made.pictures(0, job, [0], 0)
+    for number in (0, 2, 3):
+        top, left, height, width = job.draws[number, [TOP, LEFT, HEIGHT, WIDTH]]
+        start = int(pictures["address"][number])
+        assert pictures["pitch"][number] == 3 * width
+        found = memory[start : start + 3 * height * width].reshape(height, width, 3)
+        assert np.array_equal(found, pixels[number][top : top + height, left : left + width])
+
+
+def test_a_gather_far_into_a_huge_image_is_addressed_without_overflow():
+    placed = Placed([(Lane.BYTES, 50_000, 50_000, 0)], PROGRAMS[:1], [0], is_pinned=True)
+    (job,), (one,) = placed.jobs, placed.made.sent
+    job.draws[0, [TOP, LEFT]] = 49_000, 48_000
+    (row,) = one.gathers(job, 0)
+    assert int(row["source"]) - int(job.address[0]) == 3 * (49_000 * 50_000 + 48_000)
+
+
+def test_what_the_cpu_has_made_is_copied_as_it_is():
+    rgb, program = noise(8, 9), PROGRAMS[0]
+    draws = identity_draws(8, 9, DRAW_COLUMNS + 5)
+    assert draws.shape == (1, DRAW_COLUMNS + 5)
+    assert np.array_equal(reference_image(rgb, draws[0], program).output, rgb)
