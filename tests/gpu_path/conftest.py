@@ -20,9 +20,13 @@ def gpus(faults, monkeypatch):
         return opened.setdefault(number, SimulatedDevice(number))
 
     monkeypatch.setattr("gpubeton.gpu.cuda.open_device", open_device)
-    # Torch without CUDA knows no such device, and the simulated GPU's tensors are on the CPU.
-    monkeypatch.setattr(ToDevice, "apply", lambda self, batch, draw=None: batch.clone())
+    monkeypatch.setattr(ToDevice, "apply", _copied)
     return opened
+
+
+def _copied(self, batch, draw=None):
+    """Torch without CUDA knows no such device, and the simulated GPU's tensors are on the CPU."""
+    return batch.clone()
 
 
 @pytest.fixture(scope="session")
