@@ -170,7 +170,8 @@ class Feeder:
             for lane in (Lane.HARDWARE, Lane.SM):
                 if lane is Lane.HARDWARE or len(places) >= self._equipment.lanes[lane].least:
                     parts[lane] = min(len(places), self._equipment.lanes[lane].most)
-            chosen = self._split.choose({lane: int(size[places[:count]].sum()) for lane, count in parts.items()})
+            nbytes = {lane: int(size[places[:count]].sum()) for lane, count in parts.items()}
+            chosen = self._split.choose(nbytes, int(size[places].sum()))
             now, places = places[: parts[chosen]], places[parts[chosen] :]
             self._begin(work, own, piece, source, now, chosen)
 

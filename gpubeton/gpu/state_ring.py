@@ -22,7 +22,7 @@ class StateEntry(Generic[S]):
     stream : Stream
         Where its work goes.
     event : Event
-        Behind its latest work.
+        Behind its latest work; a new one for each, because others may still ask the one before.
     batch : int
         Images that it was initialised for; 0 if it was not.
     keep : object
@@ -52,6 +52,7 @@ class StateRing(Generic[S]):
     """
 
     def __init__(self, device: Device, make_state: Callable[[], S], count: int, *, is_urgent: bool = True) -> None:
+        self._device = device
         self._entries = [
             StateEntry(make_state(), device.make_stream(is_urgent=is_urgent), device.make_event()) for _ in range(count)
         ]
@@ -73,6 +74,7 @@ class StateRing(Generic[S]):
         free = [entry for entry in self._entries if entry.batch == batch and entry.event.is_done]
         entry = free[0] if free else self._entries[0]
         entry.event.synchronize()
+        entry.event = self._device.make_event()
         entry.keep = None
         self._entries.remove(entry)
         self._entries.append(entry)
