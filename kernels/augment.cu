@@ -15,8 +15,9 @@
 // Launch: grid (ceil(height / 8), count), block (128); any grid.x will do.
 //
 // What it costs, and why it is built so. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
-// writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors has time for 70 instructions
-// in which to move them, so that instructions count as much as bytes:
+// writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors moves them in the time of 70
+// instructions, so that these count as much as bytes do. Counted in the code for sm_90, there are about 100 for a pixel;
+// one thread for each, reading what it needs byte by byte, would take more than twice as many. So:
 //
 // - A warp makes two output rows at a time. It resamples down into shared memory, 16 bytes of a source row per lane,
 //   whatever colours they are: reads are whole and coalesced, each source column is made once (a thread of its own for
@@ -30,6 +31,7 @@
 #include "levels.cuh"
 #include "sentinel.cuh"
 #include "steps.cuh"
+#include "table.cuh"
 
 enum Status {
     DONE = 0,
@@ -270,26 +272,17 @@ static __device__ __forceinline__ void store_row(unsigned char* target, const un
             unsigned item = *(const Item*)(tables[i % 3] + 3 * SIZE * level);
             made[i * SIZE / 4] |= item << (i * SIZE % 4 * 8);
         }
-        if (place >= pad && place + WIDE <= pad + values) {
-            *(uint4*)items = make_uint4(made[0], made[1], made[2], made[3]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < WIDE; i++)
-                if (place + i >= pad && place + i < pad + values)
-                    items[i] = (Item)(made[i * SIZE / 4] >> (i * SIZE % 4 * 8));
-        }
+        uint4 all = make_uint4(made[0], made[1], made[2], made[3]);
+        if (place >= pad && place + WIDE <= pad + values)
+            *(uint4*)items = all;
+        else
+            store_some(items, all, pad - place, pad + values - place);
         // The next values of this lane begin with another colour.
         const unsigned char *one = tables[32 * WIDE % 3], *two = tables[(32 * WIDE + 1) % 3];
         tables[2] = tables[(32 * WIDE + 2) % 3];
         tables[0] = one;
         tables[1] = two;
     }
-}
-
-// Copy the table to where its look-ups are fast, each value as wide as it is in the output.
-template <class Item>
-static __device__ __forceinline__ void load_table(const unsigned* table, unsigned* words, int thread) {
-    for (int i = thread; i < 3 * 256; i += WARPS * 32) ((Item*)words)[i] = (Item)__ldg(table + i);
 }
 
 // Make the levels of a strip of the output rows y and y + 1.
@@ -329,7 +322,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
             void* __restrict__ out, int* __restrict__ status) {
     __shared__ Job job;
     __shared__ Workspace workspaces[WARPS];
-    __shared__ unsigned words[3 * 256];
+    __shared__ unsigned values[LEVELS * CHANNELS];
     if (block_is_done()) return;
     int image = (int)blockIdx.y;
     if (image >= count) return;
@@ -353,9 +346,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     if (is_wrong) return;
 
     block_step([&](int thread) {
-        if (item_size == 1) load_table<unsigned char>(table, words, thread);
-        if (item_size == 2) load_table<unsigned short>(table, words, thread);
-        if (item_size == 4) load_table<unsigned>(table, words, thread);
+        load_table_of(item_size, table, values, thread, WARPS * 32);
         if (thread != 0) return;
         job.crop = (const unsigned char*)picture.address + (long long)top * picture.pitch + 3ll * left;
         job.paints = draw + DRAW_COLUMNS;
@@ -395,11 +386,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
                         unsigned char* target = (unsigned char*)out + strip.target[r];
                         const unsigned char* levels = (const unsigned char*)workspace.levels[r];
                         if (item_size == 1)
-                            store_row<unsigned char>(target, levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned char>(target, levels, strip.pad[r], 3 * length, values, lane);
                         else if (item_size == 2)
-                            store_row<unsigned short>(target, levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned short>(target, levels, strip.pad[r], 3 * length, values, lane);
                         else
-                            store_row<unsigned>(target, levels, strip.pad[r], 3 * length, words, lane);
+                            store_row<unsigned>(target, levels, strip.pad[r], 3 * length, values, lane);
                     }
                 });
             }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -143,10 +144,8 @@ class Nvrtc:
     def _load_builtins(self) -> None:
         """Load what NVRTC would look for by name alone, and not find in a wheel's folder."""
         for file in sorted(Path(self.path).parent.glob("libnvrtc-builtins.so*")):
-            try:
+            with suppress(OSError):  # NVRTC's own message will say more
                 ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
-            except OSError:
-                continue  # NVRTC's own message will say more
 
     def _function(self, name: str) -> Callable[..., int]:
         function = getattr(self._library, name)

@@ -39,9 +39,9 @@ def compiler():
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler: install g++, or set CXX")
 
 
-def kernel_names():
-    """Every kernel of the checkout."""
-    return sorted(path.stem for path in KERNELS.glob("*.cu"))
+def kernel_names(folder=KERNELS):
+    """Every kernel of a folder; by default of the checkout."""
+    return sorted(path.stem for path in folder.glob("*.cu"))
 
 
 @cache
@@ -49,38 +49,46 @@ def _compiler_version(path):
     return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(kernels=None, *, sanitize=False):
-    """Compile kernels, unless it was done before; path of the shared library."""
-    names = kernel_names() if kernels is None else sorted(kernels)
+def build(kernels=None, *, sanitize=False, folder=KERNELS):
+    """Compile kernels, unless it was done before; path of the shared library.
+
+    Parameters
+    ----------
+    kernels : sequence of str, optional
+        Their names; by default all of the folder.
+    sanitize : bool
+        Whether to find out about bad memory accesses and undefined behaviour; see `sanitizer`.
+    folder : Path
+        Where the kernels are; headers that are not there are those of the checkout.
+    """
+    names = kernel_names(folder) if kernels is None else sorted(kernels)
     path = compiler()
     if path is None:
         pytest.skip("no C++ compiler: install g++, or set CXX")
-    command = [path, *FLAGS, *WARNINGS, *(SANITIZERS if sanitize else [])]
+    command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *(SANITIZERS if sanitize else [])]
     content = hashlib.sha256(repr((names, command, _compiler_version(path))).encode())
-    for source in sorted([SHIM, *KERNELS.glob("*.cuh"), *(KERNELS / f"{name}.cu" for name in names)]):
+    for source in sorted([SHIM, *KERNELS.glob("*.cuh"), *(folder / f"{name}.cu" for name in names)]):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     target = CACHE / f"kernels-{content.hexdigest()[:24]}.so"
     if not target.exists():
-        _compile(command, names, target)
+        _compile(command, {name: folder / f"{name}.cu" for name in names}, target)
     return target
 
 
-def _compile(command, names, target):
+def _compile(command, kernels, target):
     """Compile into a folder of its own, then rename: tests that run at the same time see all of the file or none."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        sources = [Path(folder) / f"{name}_host.cpp" for name in names]
-        for name, source in zip(names, sources, strict=True):
-            # The files of kernels/ define what they share; in a namespace without name each has its own.
-            source.write_text(
-                f'#include "{SHIM}"\nnamespace {{\n#include "{KERNELS / name}.cu"\n}}\nEXPORT_KERNEL({name})\n'
-            )
+        sources = [Path(folder) / f"{name}_host.cpp" for name in kernels]
+        for (name, kernel), source in zip(kernels.items(), sources, strict=True):
+            # Kernels define what they share; in a namespace without name each has its own.
+            source.write_text(f'#include "{SHIM}"\nnamespace {{\n#include "{kernel}"\n}}\nEXPORT_KERNEL({name})\n')
         made = Path(folder) / "made.so"
         done = subprocess.run(
             [*command, *map(str, sources), "-o", str(made)], check=False, capture_output=True, text=True
         )
         if done.returncode != 0:
-            raise RuntimeError(f"{command[0]} could not compile {', '.join(names)} for the host:\n{done.stderr}")
+            raise RuntimeError(f"{command[0]} could not compile {', '.join(kernels)} for the host:\n{done.stderr}")
         made.rename(target)
 
 

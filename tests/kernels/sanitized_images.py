@@ -1,0 +1,124 @@
+"""Runs the kernels that make images, compiled with sanitizers, over arrays with poisoned memory around them.
+
+A program of its own: the address sanitizer has to be loaded before Python. `test_sanitized_images.py` starts it. What
+comes out is held to the CPU elsewhere; here only that it is the same in whichever order threads run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from gpubeton.gpu.gathers import GATHER
+from gpubeton.gpu.pictures import PICTURE
+from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from tests.kernels.host_build import ORDERS, HostKernels
+
+THREADS = (128, 1, 1)
+PAINTS = 2
+
+#: Height and width of the source, of the output; distance of rows is a multiple of.
+SHAPES = [
+    ((1, 1), (1, 1), 16),
+    ((1, 1), (33, 5), 16),
+    ((5, 7), (8, 8), 1),
+    ((50, 60), (17, 300), 16),
+    ((90, 700), (9, 31), 16),
+    ((90, 700), (9, 31), 3),
+    ((40, 3000), (3, 3), 16),
+    ((2500, 2), (4, 1), 16),
+]
+
+
+def address(array):
+    return np.uint64(array.ctypes.data)
+
+
+def ints(*numbers):
+    return [np.int32(number) for number in numbers]
+
+
+def draws_of(generator, count, source, size, fills):
+    """Rows of draws: the whole image, one pixel of it, then anything."""
+    draws = np.zeros((count, DRAW_COLUMNS + PAINTS * PAINT_COLUMNS), np.int32)
+    for i, row in enumerate(draws):
+        crop = source if i == 0 else (1, 1) if i == 1 else generator.integers(1, np.array(source) + 1)
+        corner = generator.integers(0, np.array(source) - crop + 1)
+        row[TOP : WIDTH + 1] = *corner, *crop
+        row[FLIP], row[NUM_PAINTS] = i % 2, i % (PAINTS + 1)
+        row[[SHIFT_Y, SHIFT_X]] = generator.integers(-3, 4, 2)
+        paints = row[DRAW_COLUMNS:].reshape(PAINTS, PAINT_COLUMNS)
+        paints[:, :4] = generator.integers(-3, max(size) + 4, (PAINTS, 4))
+        paints[:, 4] = generator.integers(0, fills, PAINTS)
+    return draws
+
+
+def make_images(kernels, order, shape, rule, item_size):
+    """Plant, taps and augment, once each; returns all that they wrote."""
+    generator = np.random.default_rng(rule)
+    source, size, pitch = shape
+    count, side, most = 4, max(size), 2 * -(-max(source) // min(size)) + 4
+    draws = draws_of(generator, count, source, size, 3)
+    pictures, memory = np.zeros(count, PICTURE), []
+    for i in range(count):
+        between = -(-3 * source[1] // pitch) * pitch
+        nbytes = source[0] * between - (between - 3 * source[1] if pitch % 16 else 0)
+        memory.append(np.zeros(nbytes, np.uint8))
+        memory[i][:] = generator.integers(0, 256, nbytes, np.uint8)
+        assert memory[i].ctypes.data % 16 == 0, "as the kernel's fast path wants it"
+        pictures[i] = (memory[i].ctypes.data, between, *source, i, i % 2, 0)
+    kernels.launch("plant", (1, 1, 1), THREADS, [address(pictures), *ints(count), np.uint32(9)], order)
+
+    first, numbers = np.zeros((2, count, 2, side), np.int32)
+    weights = np.zeros((count, 2, most, side), np.uint16)
+    largest, status = np.zeros((count, 2), np.int32), np.zeros(count, np.int32)
+    taps = [address(first), address(weights), address(numbers), address(largest)]
+    arguments = [address(draws), *ints(draws.shape[1], rule, *size, count, side, most), *taps]
+    kernels.launch("taps", (-(-side // 128), 2, count), THREADS, arguments, order)
+
+    fills, table = np.arange(9, dtype=np.uint8), np.arange(768, dtype=np.uint32)
+    out = np.zeros((count, *size, 3), f"u{item_size}")
+    arguments = [
+        address(pictures), address(draws), *ints(draws.shape[1]), *taps, *ints(side, most, *size, count),
+        address(fills), address(table), *ints(item_size), np.uint32(9), address(out), address(status),
+    ]  # fmt: skip
+    kernels.launch("augment", (-(-size[0] // 8), count, 1), THREADS, arguments, order)
+    assert status.tolist() == [0, 1, 0, 1]
+    # The others begin with sentinels, which are made of addresses.
+    return [first, weights, numbers, largest, out[::2]]
+
+
+def copy_rows(kernels, order):
+    """Rows at every alignment."""
+    generator = np.random.default_rng(0)
+    table, memory, sources = np.zeros(64, GATHER), [], []
+    for i in range(64):
+        row_bytes, rows = int(generator.integers(0, 70)) if i % 4 else 3000, int(generator.integers(1, 4))
+        gap = int(generator.integers(0, 9))
+        nbytes = (rows - 1) * (row_bytes + gap) + row_bytes
+        source, target = np.zeros(nbytes + i % 16, np.uint8), np.zeros(nbytes + i // 4, np.uint8)
+        source[:] = generator.integers(0, 256, source.size)
+        begin = source.ctypes.data + i % 16, target.ctypes.data + i // 4
+        table[i] = (*begin, row_bytes + gap, row_bytes + gap, row_bytes, rows)
+        memory.append(target)
+        sources.append(source)
+    kernels.launch("gather", (2, 64, 1), THREADS, [address(table), *ints(64)], order)
+    return memory
+
+
+def run(kernels):
+    """All of it, in each order."""
+    for shape in SHAPES:
+        for rule in range(3):
+            for item_size in (1, 2, 4):
+                made = [make_images(kernels, order, shape, rule, item_size) for order in ORDERS]
+                assert all(np.array_equal(*pair) for other in made[1:] for pair in zip(made[0], other, strict=True))
+    copied = [copy_rows(kernels, order) for order in ORDERS]
+    assert all(np.array_equal(*pair) for other in copied[1:] for pair in zip(copied[0], other, strict=True))
+
+
+if __name__ == "__main__":
+    run(HostKernels(Path(sys.argv[1])))
+    print("done")

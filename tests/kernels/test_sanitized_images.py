@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.kernels.host_build import ROOT, build, kernel_names, needs_compiler
+from tests.kernels.test_sanitized_colours import sanitizer
+
+pytestmark = needs_compiler
+
+IMAGES = ["augment", "gather", "plant", "taps"]
+COLOURS = ["colour", "colour_sum", "mix"]
+
+
+def run_sanitized(library):
+    environment = dict(os.environ, LD_PRELOAD=sanitizer(), ASAN_OPTIONS="detect_leaks=0", PYTHONPATH=str(ROOT))
+    return subprocess.run(
+        [sys.executable, "-m", "tests.kernels.sanitized_images", str(library)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_the_kernels_that_make_images_touch_no_memory_but_their_own_and_compute_nothing_undefined():
+    done = run_sanitized(build(IMAGES, sanitize=True))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+def test_every_kernel_is_run_with_sanitizers():
+    assert kernel_names() == sorted(IMAGES + COLOURS)
