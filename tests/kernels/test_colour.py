@@ -96,6 +96,12 @@ def test_a_blend_is_the_exact_one_rounded_down(kind, factor):
         assert (own > exact - 1 - NEARLY).all()
 
 
+def test_a_contrast_that_ends_a_hair_below_a_level_is_rounded_down():
+    # Gray values 35, 67 and 202: 203 becomes 215.99998, and 216 if the mean's share were rounded towards 0.
+    image = np.repeat(np.array([36, 68, 203], np.uint8), 3).reshape(1, 1, 3, 3)
+    assert run(image, np.array([[CONTRAST, 36_958]], np.int32))[0][0, 0, :, 0].tolist() == [27, 63, 215]
+
+
 def test_steps_together_are_those_of_the_float64_reference():
     generator = np.random.default_rng(4)
     images = generator.integers(0, 256, (20, 16, 16, 3), np.uint8)

@@ -101,6 +101,16 @@ def test_contrast_zero_is_the_mean_of_the_gray_values_rounded_down():
         assert (own == int(gray(image).mean())).all()
 
 
+@pytest.mark.parametrize("layout", ["numpy", "nchw"])
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_contrast_that_ends_a_hair_below_a_level_is_rounded_down(is_enabled, layout, monkeypatch):
+    # Gray values 35, 67 and 202: 203 becomes 215.99998, and 216 if the mean's share were rounded towards 0.
+    monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
+    image = np.repeat(np.array([36, 68, 203], np.uint8), 3).reshape(1, 1, 3, 3)
+    batch = np.repeat(image, 4, axis=2)  # not three pixels wide, which would leave open where the channels are
+    assert applied(batch, CONTRAST, 36_958, layout=layout)[0, 0, ::4, 0].tolist() == [27, 63, 215]
+
+
 @pytest.mark.parametrize("kind", BLENDS)
 def test_the_largest_factor_does_not_overflow(kind):
     images = np.zeros((3, 2, 2, 3), np.uint8)
