@@ -1,0 +1,53 @@
+"""JPEGs in pinned memory with places for them on the device, as lanes get them, for the tests of lanes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpubeton.cpu.fallback import decode_rgb
+from gpubeton.gpu.arena import lay_out
+from gpubeton.gpu.decode_lane import Piece
+
+#: What new memory of the simulated device is full of.
+GARBAGE = 0xCD
+
+
+class Pieces:
+    """Makes pieces, and looks at what became of them. The arena is pinned memory, which the test can read."""
+
+    def __init__(self, device):
+        self.device = device
+        self.kept = []
+
+    def make(self, images):
+        staging = [self.device.allocate_pinned(len(image)) for image in images]
+        for memory, image in zip(staging, images, strict=True):
+            memory.array[:] = np.frombuffer(image, np.uint8)
+        sizes = [decode_rgb(image).shape[:2] for image in images]
+        height, width = (np.array([size[axis] for size in sizes], np.int32) for axis in (0, 1))
+        layout = lay_out(height, width)
+        arena = self.device.allocate_pinned(layout.nbytes)
+        piece = Piece(
+            np.array([memory.address for memory in staging], np.uint64),
+            np.array([len(image) for image in images], np.uint64),
+            layout.offset + np.uint64(arena.address),
+            layout.pitch,
+            height,
+            width,
+        )
+        self.kept.append((staging, arena, layout, images, piece))
+        return piece
+
+    def state_of(self, piece):
+        """For each image "decoded", "untouched" or "something else"."""
+        (arena, layout, images) = next(kept[1:4] for kept in self.kept if kept[4] is piece)
+        found = []
+        for start, pitch, image in zip(layout.offset.tolist(), layout.pitch.tolist(), images, strict=True):
+            rgb = decode_rgb(image)
+            height, width, _ = rgb.shape
+            rows = arena.array[start : start + height * pitch].reshape(height, pitch)
+            if np.array_equal(rows[:, : 3 * width].reshape(rgb.shape), rgb):
+                found.append("decoded")
+            else:
+                found.append("untouched" if (rows == GARBAGE).all() else "something else")
+        return found
