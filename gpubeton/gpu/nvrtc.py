@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
@@ -88,7 +88,7 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", found)
         return sorted(found)
 
-    def compile(self, source: str, name: str, architecture: str) -> Compiled:
+    def compile(self, source: str, name: str, architecture: str, options: Sequence[str] = OPTIONS) -> Compiled:
         """Compile a kernel.
 
         Parameters
@@ -99,6 +99,8 @@ class Nvrtc:
             The kernel's name, for messages.
         architecture : str
             What for, e.g. "sm_90".
+        options : sequence of str
+            What with, beside the architecture.
 
         Returns
         -------
@@ -114,8 +116,8 @@ class Nvrtc:
         program = c_void_p()
         self._call("nvrtcCreateProgram", byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
         try:
-            options = [f"--gpu-architecture={target}".encode(), *(option.encode() for option in OPTIONS)]
-            status = self._function("nvrtcCompileProgram")(program, len(options), (c_char_p * len(options))(*options))
+            words = [f"--gpu-architecture={target}".encode(), *(option.encode() for option in options)]
+            status = self._function("nvrtcCompileProgram")(program, len(words), (c_char_p * len(words))(*words))
             log = self._text(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
             if status == _COMPILATION_FAILED:
                 raise KernelError(f"{self} could not compile the kernel {name} for {architecture}:\n{log}")

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpubeton.errors import KernelError
+from gpubeton.gpu import kernel_cache, nvrtc
+from gpubeton.gpu.kernel_cache import cache_folder, load_cubin
+
+
+class Compiler:
+    """Stands in for NVRTC, and counts."""
+
+    def __init__(self):
+        self.version = (13, 0)
+        self.compiled = []
+
+    def compile(self, source, name, architecture):
+        self.compiled.append((name, architecture))
+        return nvrtc.Compiled(f"{self.version} {architecture} {source}".encode(), "")
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    stand_in = Compiler()
+    monkeypatch.setattr(nvrtc, "load", lambda: stand_in)
+    monkeypatch.setenv(kernel_cache.VARIABLE, str(tmp_path / "a" / "cache"))
+    return stand_in
+
+
+def entries():
+    return sorted(cache_folder().iterdir())
+
+
+def test_a_kernel_is_compiled_once(compiler):
+    first = load_cubin("plant", "sm_90")
+    assert load_cubin("plant", "sm_90") == first
+    assert compiler.compiled == [("plant", "sm_90")]
+    assert [entry.name.rpartition("-")[0] for entry in entries()] == ["plant-sm_90"]
+
+
+def test_another_kernel_or_architecture_is_another_entry(compiler):
+    codes = {load_cubin(*which) for which in (("plant", "sm_90"), ("plant", "sm_80"), ("taps", "sm_90"))}
+    assert len(codes) == len(entries()) == 3
+
+
+def test_it_is_compiled_anew_when_the_source_the_compiler_or_the_options_change(compiler, monkeypatch):
+    load_cubin("plant", "sm_90")
+    compiler.version = (13, 1)
+    load_cubin("plant", "sm_90")
+    monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++17",))
+    load_cubin("plant", "sm_90")
+    monkeypatch.setattr(kernel_cache, "source_of", lambda _: "another")
+    assert load_cubin("plant", "sm_90").endswith(b"another")
+    assert len(compiler.compiled) == len(entries()) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", None, b"x" * 500])
+def test_a_damaged_entry_is_made_again(compiler, damage):
+    first = load_cubin("plant", "sm_90")
+    (entry,) = entries()
+    content = entry.read_bytes()
+    entry.write_bytes(content[:-1] + b"?" if damage is None else damage)
+    assert load_cubin("plant", "sm_90") == first
+    assert entry.read_bytes() == content
+    assert len(compiler.compiled) == 2
+
+
+def test_an_entry_of_nothing_is_made_again(compiler):
+    import hashlib
+
+    load_cubin("plant", "sm_90")
+    (entry,) = entries()
+    entry.write_bytes(hashlib.sha256(b"").digest())
+    assert load_cubin("plant", "sm_90") != b""
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(compiler, monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    monkeypatch.setenv(kernel_cache.VARIABLE, str(file / "below"))
+    assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
+    assert len(compiler.compiled) == 2
+
+
+def test_nothing_is_left_where_an_entry_could_not_be_written(compiler, monkeypatch):
+    def refuse(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    load_cubin("plant", "sm_90")
+    assert entries() == []
+
+
+def test_a_kernel_that_does_not_compile_is_not_kept(compiler, monkeypatch):
+    def fail(source, name, architecture):
+        raise KernelError("no")
+
+    monkeypatch.setattr(compiler, "compile", fail)
+    with pytest.raises(KernelError, match="no"):
+        load_cubin("plant", "sm_90")
+    assert not cache_folder().exists()
+
+
+def test_a_kernel_that_does_not_exist_is_named(compiler):
+    with pytest.raises(KernelError, match="no kernel 'none'"):
+        load_cubin("none", "sm_90")
+
+
+def test_the_folder_is_the_users_cache_or_what_the_environment_says(monkeypatch):
+    monkeypatch.setenv(kernel_cache.VARIABLE, "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.setenv(kernel_cache.VARIABLE, "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/gpubeton/kernels")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert cache_folder() == Path("/home/somebody/.cache/gpubeton/kernels")
+
+
+def test_a_user_without_a_home_compiles_each_time(compiler, monkeypatch):
+    def homeless(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in (kernel_cache.VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
+    assert len(compiler.compiled) == 2
+
+
+def _load_often(folder, source):
+    """In a process of its own."""
+    import os
+
+    os.environ[kernel_cache.VARIABLE] = folder
+    nvrtc.load = Compiler
+    kernel_cache.source_of = lambda _: source
+    codes = {load_cubin("plant", "sm_90") for _ in range(50)}
+    sys.exit(0 if codes == {f"(13, 0) sm_90 {source}".encode()} else 1)
+
+
+def test_processes_that_write_an_entry_at_the_same_time_read_whole_ones(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    source = "x" * 1_000_000
+    workers = [context.Process(target=_load_often, args=(str(tmp_path), source)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len(list(tmp_path.iterdir())) == 1
