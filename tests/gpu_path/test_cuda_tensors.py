@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -43,17 +44,26 @@ def test_a_kernel_is_loaded_once_and_launched_as_asked(cuda_device, record, cubi
     assert record.named("launch") == [launch, launch]
 
 
-def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, cubins):
-    stream = cuda_device.make_stream()
-    threads = [
-        threading.Thread(target=cuda_device.launch, args=("augment", (1, 1, 1), (1, 1, 1), [], stream))
-        for _ in range(8)
-    ]
+def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, monkeypatch):
+    stream, together = cuda_device.make_stream(), threading.Barrier(8)
+    loaded = []
+
+    def load_cubin(name, architecture):
+        loaded.append(name)
+        time.sleep(0.05)  # for the others to come here, if they can
+        return b""
+
+    def launch():
+        together.wait()
+        cuda_device.launch("augment", (1, 1, 1), (1, 1, 1), [], stream)
+
+    monkeypatch.setattr("gpubeton.gpu.kernel_cache.load_cubin", load_cubin)
+    threads = [threading.Thread(target=launch) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(cubins) == 1
+    assert loaded == ["augment"]
     assert len(record.named("launch")) == 8
 
 

@@ -185,3 +185,17 @@ def test_bytes_that_are_not_pinned_are_allowed_unless_told_otherwise(bench, faul
     with pytest.raises(NvjpegError):
         made.decode()
     assert "neither the device's nor pinned" in only_misuse(faults)
+
+
+def test_a_test_that_misuses_nvjpeg_fails(tmp_path):
+    test = tmp_path / "test_misuse.py"
+    test.write_text(
+        "from tests.simulator.active_device import device, faults, simulated_device\n"
+        "from tests.simulator.nvjpeg_bench import bench\n"
+        "def test_it(bench):\n"
+        "    bench().status_of_batch()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "nvjpegDecodeBatched before nvjpegDecodeBatchedInitialize" in done.stdout
