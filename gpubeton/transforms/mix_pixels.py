@@ -50,7 +50,7 @@ def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
     Parameters
     ----------
     images : torch.Tensor, shape (N, H, W, 3)
-        Levels as uint8, mixed in whole numbers and rounded down, or floating-point values of any size.
+        Levels as uint8, whose mix is rounded down, or floating-point values of any size.
     mixes : ndarray of int32, shape (N, MIX_COLUMNS)
         Partner, weight and box of each image.
 
@@ -69,11 +69,9 @@ def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
     rows, places = height[:, None, None], width[:, None]
     inside = (rows >= columns[TOP]) & (rows < columns[BOTTOM]) & (places >= columns[LEFT]) & (places < columns[RIGHT])
     own, other = images, images[columns[PARTNER].view(-1).long()]
-    if images.dtype == torch.uint8:
-        mixed = (columns[WEIGHT] * own.int() + (ONE - columns[WEIGHT]) * other.int()) >> _SHIFT
-    else:
-        weight = columns[WEIGHT].to(torch.float32) / ONE
-        mixed = weight * own + (1 - weight) * other
+    # Of levels this is exact: a weight has 15 binary digits, a level 8, and float32 24.
+    weight = columns[WEIGHT].to(torch.float32) / ONE
+    mixed = weight * own + (1 - weight) * other
     images.copy_(torch.where(inside, mixed.to(images.dtype), images))
 
 

@@ -191,6 +191,8 @@ def test_every_random_number_gives_a_share(alpha):
     assert np.isfinite(shares).all()
     assert shares.min() >= 0
     assert shares.max() <= 1
+    if alpha == 1e4:  # with a standard deviation of 0.0035
+        assert np.abs(shares - 0.5).max() < 0.03
 
 
 def test_mixup_shares_of_images_are_the_drawn_ones():
