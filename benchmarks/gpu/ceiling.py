@@ -1,0 +1,240 @@
+"""What nvJPEG can do at most: loops that do nothing but decode, with everything made beforehand.
+
+They are the ceiling that a loader's rate is compared with, on the same bytes: compressed images lie in page-locked
+memory, states and memory are there, and several calls are under way so that no engine waits for the host.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu.encoded import Encoded, Piece
+from benchmarks.gpu.target import Target
+from gpubeton.gpu.device import Event, Memory, Stream
+from gpubeton.gpu.nvjpeg import IMAGE, Backend, DecodeParams, Flags, Handle, State
+
+__all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
+
+
+class Rate(NamedTuple):
+    """What a loop came to.
+
+    Parameters
+    ----------
+    images : int
+        Images decoded.
+    wall_seconds, cpu_seconds : float
+        Time, and processor time of the process.
+    call_seconds : float
+        Of that, spent inside the calls that decode.
+    megapixels, megabytes : float
+        Pixels written and bytes read.
+    """
+
+    images: int
+    wall_seconds: float
+    cpu_seconds: float
+    call_seconds: float
+    megapixels: float
+    megabytes: float
+
+    def figures(self) -> dict[str, float]:
+        """Give what is measured, and the rates that follow from it."""
+        images = max(self.images, 1)
+        return {
+            **self._asdict(),
+            "images_per_second": self.images / self.wall_seconds,
+            "host_microseconds_per_image": 1e6 * self.cpu_seconds / images,
+            "call_microseconds_per_image": 1e6 * self.call_seconds / images,
+        }
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a loop decodes.
+
+    Parameters
+    ----------
+    backend : Backend
+        With which of nvJPEG's backends.
+    per_call : int
+        Images of a call.
+    states : int
+        Calls under way at once.
+    flags : Flags
+        Of the handle.
+    """
+
+    backend: Backend = Backend.HARDWARE
+    per_call: int = 28
+    states: int = 3
+    flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A state with its stream and memory."""
+
+    state: State
+    stream: Stream
+    event: Event
+    memory: Memory
+    targets: list[NDArray[np.void]]
+
+
+class BareLoop:
+    """Decodes the same images again and again, and does nothing else.
+
+    Parameters
+    ----------
+    target : Target
+        Where, and with which nvJPEG.
+    encoded : Encoded
+        The images.
+    setting : Setting
+        How.
+    wish : callable, optional
+        Sets what is wanted of the images of a call; they are decoded by ``nvjpegDecodeBatchedEx`` then.
+
+    Raises
+    ------
+    DeviceError
+        If nvJPEG refuses.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        encoded: Encoded,
+        setting: Setting,
+        wish: Callable[[DecodeParams, Piece], object] | None = None,
+    ) -> None:
+        self._setting = setting
+        self._encoded = encoded  # whose memory is read
+        self._pieces = encoded.pieces(setting.per_call)
+        self._opened = ExitStack()
+        with ExitStack() as undo:
+            self._handle: Handle = target.library.create(setting.backend, setting.flags)
+            undo.callback(self._handle.close)
+            self._params: list[DecodeParams] = []
+            for piece in self._pieces if wish else ():
+                self._params.append(self._handle.make_params())
+                wish(self._params[-1], piece) if wish else None
+            self._turns = [self._make_turn(target, encoded, undo) for _ in range(setting.states)]
+            self._opened = undo.pop_all()
+
+    def __enter__(self) -> BareLoop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait until all is done, and free everything."""
+        for turn in self._turns:
+            turn.stream.synchronize()
+        self._opened.close()
+
+    def run(self, seconds: float, watch: AbstractContextManager[Any] | None = None) -> Rate:
+        """Decode for some time.
+
+        Parameters
+        ----------
+        seconds : float
+            How long.
+        watch : context manager, optional
+            Entered when all states are at work, left before they are not.
+
+        Returns
+        -------
+        Rate
+            What it came to.
+        """
+        self.calls(2 * len(self._turns))  # also what was allocated late is there then
+        with watch or ExitStack():
+            return keep_decoding(self.begin, self._pieces, seconds)
+
+    def calls(self, number: int) -> None:
+        """Make some calls and wait for them."""
+        for call in range(number):
+            self.begin(call)
+        for turn in self._turns:
+            turn.stream.synchronize()
+
+    def begin(self, number: int) -> float:
+        """Wait for the state whose turn it is, and begin the next call.
+
+        Parameters
+        ----------
+        number : int
+            Which call this is, from 0.
+
+        Returns
+        -------
+        float
+            Seconds that the call itself took.
+        """
+        turn, which = self._turns[number % len(self._turns)], number % len(self._pieces)
+        piece, targets = self._pieces[which], turn.targets[which]
+        turn.event.synchronize()
+        begin = time.perf_counter()
+        if self._params:
+            wishes = [self._params[which]] * len(piece.address)
+            turn.state.decode_batched_ex(piece.address, piece.size, targets, wishes, turn.stream.handle)
+        else:
+            turn.state.decode_batched(piece.address, piece.size, targets, turn.stream.handle)
+        took = time.perf_counter() - begin
+        turn.event.record(turn.stream)
+        return took
+
+    def _make_turn(self, target: Target, encoded: Encoded, undo: ExitStack) -> _Turn:
+        state = self._handle.make_state()
+        state.preallocate(self._setting.per_call, int(encoded.width.max()), int(encoded.height.max()))
+        state.initialise(self._setting.per_call)
+        memory = target.device.allocate(max(piece.nbytes for piece in self._pieces))
+        undo.callback(memory.free)
+        targets = []
+        for piece in self._pieces:
+            places = np.zeros(len(piece.address), IMAGE)
+            places["channel"][:, 0] = piece.offset + np.uint64(memory.address)
+            places["pitch"][:, 0] = piece.pitch
+            targets.append(places)
+        return _Turn(state, target.device.make_stream(), target.device.make_event(), memory, targets)
+
+
+def keep_decoding(begin: Callable[[int], float], pieces: Sequence[Piece], seconds: float) -> Rate:
+    """Begin calls for some time. As many are under way at the end as at the beginning, so that none need be waited for.
+
+    Parameters
+    ----------
+    begin : callable
+        Takes the number of the call and returns the seconds that it took.
+    pieces : sequence of Piece
+        The images of call number ``n`` are those of ``pieces[n % len(pieces)]``.
+    seconds : float
+        How long.
+
+    Returns
+    -------
+    Rate
+        What it came to.
+    """
+    sums = [
+        (len(own.size), int((own.width.astype(np.int64) * own.height).sum()) / 1e6, int(own.size.sum()) / 1e6)
+        for own in pieces
+    ]
+    images, megapixels, megabytes, call_seconds, number = 0, 0.0, 0.0, 0.0, 0
+    start, cpu = time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < seconds or number == 0:
+        call_seconds += begin(number)
+        more = sums[number % len(sums)]
+        images, megapixels, megabytes = images + more[0], megapixels + more[1], megabytes + more[2]
+        number += 1
+    return Rate(images, time.perf_counter() - start, time.process_time() - cpu, call_seconds, megapixels, megabytes)

@@ -1,0 +1,77 @@
+"""gpubeton's Loader on the GPU, by each of its lanes, and on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, closing
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders.work import MEAN, STD
+from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_stream
+from benchmarks.gpu.contenders.work import GpuWork
+from benchmarks.gpu.simulation import is_simulated, simulated_gpu
+from gpubeton.fields.decoders import IntDecoder
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToDevice, ToTensor, ToTorchImage
+
+# Images of a lap without a new epoch, for which the line would have to be filled anew.
+_EPOCH = 1 << 20
+
+_OPTIONS = {
+    "engines": GpuOptions(lanes=("hardware", "hybrid")),
+    "processors": GpuOptions(lanes=("sm", "hybrid"), images_per_sm_call=128),
+    "both": GpuOptions(deterministic=False, images_per_sm_call=128),
+    "CPU": GpuOptions(),
+}
+
+
+def prepare(work: GpuWork, stack: ExitStack) -> Ready:
+    """Make the loader. Variants: "engines", "processors", "both", "CPU"."""
+    if is_simulated():
+        stack.enter_context(simulated_gpu())
+    arguments: dict[str, Any] = {"device": "cuda:0", "gpu_options": _OPTIONS[work.variant]}
+    moves = []
+    if work.variant == "CPU":
+        arguments = {"device": "cpu"}
+        moves = [ToDevice("cuda:0")]
+    loader = stack.enter_context(closing(Loader(
+        work.beton,
+        work.batch_size,
+        num_workers=work.cores or -1,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=np.arange(_EPOCH) % work.images,
+        pipelines={
+            "image": [
+                RandomResizedCropRGBImageDecoder((work.side, work.side)),
+                RandomHorizontalFlip(),
+                NormalizeImage(MEAN, STD, np.float16),
+                ToTensor(),
+                ToTorchImage(),
+                *moves,
+            ],
+            "label": [IntDecoder(), ToTensor(), Squeeze(), *moves],
+        },
+        drop_last=True,
+        **arguments,
+    )))  # fmt: skip
+
+    def batches() -> Generator[int, None, None]:
+        iterator = iter(loader)
+        try:
+            for images, _ in iterator:
+                yield len(images)
+        finally:
+            iterator.close()
+
+    versions = {name: version(name) for name in ("numba", "numpy", "torch")}
+    return Ready(batches, wait_for_current_stream, loader.batches_ahead + 3, versions)
+
+
+if __name__ == "__main__":
+    serve(prepare)

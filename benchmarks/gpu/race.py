@@ -1,0 +1,202 @@
+"""Time gpubeton on a GPU beside its ceiling and its peers: by turns, on the same bytes.
+
+    python -m benchmarks.gpu.race
+    python -m benchmarks.gpu.race --cores 1,2,4      # some of them, held to so many cores
+
+Contenders that are not installed are left out, and the result says so. FFCV lives in an environment of its own, named
+by GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), DALI may, too: GPUBETON_DALI_PYTHON.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.contenders.process import ContenderError
+from benchmarks.gpu.contenders.process import GpuContender
+from benchmarks.gpu.contenders.work import GpuWork
+from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos
+from benchmarks.gpu.record import Record, leave_when_told
+
+__all__ = ["ENTRIES", "Entry", "Race"]
+
+_DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender of the race.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the results.
+    module : str
+        Its module below ``benchmarks.gpu.contenders``.
+    variant : str
+        Which of its variants.
+    needs : str
+        The package that its interpreter must have.
+    variable : str
+        Environment variable that names its interpreter; without it, this one is tried.
+    on_few_cores : bool
+        Whether it is also held to few cores.
+    """
+
+    name: str
+    module: str
+    variant: str = ""
+    needs: str = "torch"
+    variable: str = ""
+    on_few_cores: bool = False
+
+    @property
+    def python(self) -> str:
+        """The interpreter that it runs with."""
+        return os.environ.get(self.variable) or sys.executable
+
+    def missing(self) -> str:
+        """Why it cannot run; empty if it can."""
+        command = [self.python, "-c", f"import {self.needs}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return (found.stderr.strip().splitlines() or ["no interpreter"])[-1] if found.returncode else ""
+
+
+ENTRIES = (
+    Entry("nvJPEG alone, engines", "bare_nvjpeg", "engines"),
+    Entry("nvJPEG alone, processors", "bare_nvjpeg", "processors"),
+    Entry("nvJPEG alone, both", "bare_nvjpeg", "both"),
+    Entry("gpubeton, engines", "gpubeton_loader", "engines", on_few_cores=True),
+    Entry("gpubeton, processors", "gpubeton_loader", "processors"),
+    Entry("gpubeton, both", "gpubeton_loader", "both", on_few_cores=True),
+    Entry("gpubeton, CPU", "gpubeton_loader", "CPU", on_few_cores=True),
+    Entry("torchvision on the GPU", "torchvision_decode", needs="torchvision", on_few_cores=True),
+    Entry("DALI, mixed, whole images", "dali_mixed", "whole", "nvidia.dali", "GPUBETON_DALI_PYTHON", on_few_cores=True),
+    Entry("DALI, mixed, crops", "dali_mixed", "crop", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
+    Entry("FFCV", "ffcv_loader", needs="ffcv", variable="GPUBETON_FFCV_PYTHON"),
+)
+
+
+def main(
+    images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
+    seconds: Annotated[float, typer.Option(help="Length of a lap.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Laps of each contender.")] = 3,
+    cores: Annotated[str, typer.Option(help="Hold contenders to so many cores, as in 1,2,4; by default to none.")] = "",
+    only: Annotated[str, typer.Option(help="Only contenders with this in their name.")] = "",
+    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    corpus: Annotated[str, typer.Option(help=f"Which files: {', '.join(QUALITIES)}.")] = IMAGENET_LIKE,
+    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
+    out: Annotated[Path | None, typer.Option(help="Where the result goes.")] = None,
+) -> None:
+    """Time gpubeton on a GPU beside its ceiling and its peers."""
+    leave_when_told()
+    console = Console()
+    photos = make_photos(data, images, QUALITIES[corpus])
+    facts = {"corpus": {"name": corpus, **photos.facts}, "batch_size": batch_size, "seconds": seconds}
+    record = Record(out, **facts)
+    numbers = [int(number) for number in cores.split(",") if number]
+    entries = [entry for entry in ENTRIES if only in entry.name and (entry.on_few_cores or not numbers)]
+    for number in numbers or [0]:
+        work = GpuWork(photos.beton, photos.folder, images, number, batch_size, seconds=seconds)
+        Race(console, f"{number} cores" if number else "all cores", work).run(entries, rounds, record)
+    record.complete()
+
+
+class Race:
+    """Contenders that run by turns.
+
+    Parameters
+    ----------
+    console : Console
+        Where to say what is being done.
+    title : str
+        The name of the race.
+    work : GpuWork
+        What each does.
+
+    Attributes
+    ----------
+    found : dict
+        Contenders with versions and laps, and who was left out and why.
+    """
+
+    def __init__(self, console: Console, title: str, work: GpuWork) -> None:
+        self._console = console
+        self._title = title
+        self._work = work
+        self._running: dict[str, GpuContender] = {}
+        self.found: dict[str, Any] = {"cores": work.cores, "contenders": {}, "left_out": {}}
+
+    def run(self, entries: list[Entry], rounds: int, record: Record) -> None:
+        """Run it.
+
+        Parameters
+        ----------
+        entries : list of Entry
+            Who takes part.
+        rounds : int
+            Laps of each.
+        record : Record
+            Gets the race under its title, lap by lap.
+        """
+        with ExitStack() as stack:
+            with ThreadPoolExecutor(max_workers=4) as pool:  # most of the time they import and compile
+                for name, contender in pool.map(self._start, entries):
+                    if contender is not None:
+                        self._running[name] = stack.enter_context(contender)
+            for name, contender in list(self._running.items()):
+                self.found["contenders"][name] = {"versions": contender.versions, "laps": []}
+                self._lap(name, "warm-up", min(self._work.seconds, 1.0))
+            for number in range(rounds):
+                names = list(self._running)
+                first = number % len(names) if names else 0
+                for name in names[first:] + names[:first]:
+                    lap = self._lap(name, f"round {number + 1}", self._work.seconds)
+                    self.found["contenders"][name]["laps"] += [lap] if lap else []
+                    record.add(self._title, self.found)
+        record.add(self._title, self.found)
+
+    def _start(self, entry: Entry) -> tuple[str, GpuContender | None]:
+        try:
+            missing = entry.missing()
+            if missing:
+                advice = f"; name its interpreter in {entry.variable}" if entry.variable else ""
+                raise ContenderError(f"not installed ({missing}){advice}")
+            work = replace(self._work, variant=entry.variant)
+            module = f"benchmarks.gpu.contenders.{entry.module}"
+            return entry.name, GpuContender(entry.name, entry.python, module, work)
+        except ContenderError as error:
+            self._leave_out(entry.name, error)
+            return entry.name, None
+
+    def _lap(self, name: str, when: str, seconds: float) -> dict[str, Any] | None:
+        """Run a lap; a contender that fails does not run again."""
+        try:
+            lap = self._running[name].lap(seconds)
+        except ContenderError as error:
+            self._leave_out(name, error)
+            self._running.pop(name).close()
+            return None
+        rate, cost = lap["images"] / lap["wall_seconds"], 1e6 * lap["cpu_seconds"] / lap["images"]
+        self._say(f"{when}: {name}: {rate:,.0f} images/s, {cost:,.0f} µs of processor time each")
+        return lap
+
+    def _leave_out(self, name: str, error: ContenderError) -> None:
+        self.found["left_out"][name] = str(error)
+        self._say(f"{name}: left out: {error}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"{self._title}: {text}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

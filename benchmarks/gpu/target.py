@@ -1,0 +1,57 @@
+"""The GPU that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.gpu.simulation import is_simulated, simulated_gpu
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.nvjpeg import Library
+
+__all__ = ["Target", "open_target"]
+
+
+class Target(NamedTuple):
+    """The GPU that is measured, and the nvJPEG that decodes on it.
+
+    Parameters
+    ----------
+    device : Device
+        cuda:0.
+    library : Library
+        nvJPEG.
+    faults : Faults or None
+        The simulator's switches, if it is simulated.
+    """
+
+    device: Device
+    library: Library
+    faults: Any
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its figures say nothing."""
+        return self.faults is not None
+
+
+@contextmanager
+def open_target() -> Iterator[Target]:
+    """Open cuda:0, or the simulated GPU if the environment asks for it.
+
+    Yields
+    ------
+    Target
+        It, current in this thread.
+    """
+    from gpubeton.gpu import cuda
+    from gpubeton.gpu.nvjpeg import load
+
+    with ExitStack() as stack:
+        faults = stack.enter_context(simulated_gpu()) if is_simulated() else None
+        device = cuda.open_device("cuda:0")
+        stack.enter_context(device.active())
+        yield Target(device, load(), faults)
