@@ -56,7 +56,8 @@ static __device__ __forceinline__ void write_piece(unsigned char* target, int si
     }
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32) gather(const Gather* __restrict__ gathers, int count) {
+// Eight blocks on a multiprocessor keep more reads in flight than PCIe can answer.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 8) gather(const Gather* __restrict__ gathers, int count) {
     // One chunk more, since a piece begins anywhere in its first.
     __shared__ uint4 pieces[WARPS][CHUNKS + 1];
     if (block_is_done()) return;
