@@ -92,6 +92,6 @@ class Poison(ChosenSamples):
         chosen = torch.from_numpy(rows).to(tensor.device)
         alpha = torch.from_numpy(self.alpha)[:, :, None]
         kept, added = ((1 - alpha).to(tensor.device), (alpha * torch.from_numpy(self.mask)).to(tensor.device))
-        # Each result is rounded to float32, as FFCV does.
-        blended = ((tensor[chosen].double() * kept).float().double() + added).float()
+        # Rounded to float32 first, as FFCV does: what comes out a little less than a level is that level.
+        blended = (tensor[chosen].double() * kept + added).float()
         tensor[chosen] = blended.clamp(*self.clamp).to(tensor.dtype)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from gpubeton.gpu.colours import Colours, change_colours, sum_grays
-from gpubeton.gpu.mixes import mix_levels
+from gpubeton.gpu.mixes import Mixes, mix_images
 from tests.kernels.host_build import ORDERS, HostKernels
 
 SIZES = [(20, 32), (7, 9), (3, 4), (31, 77), (1, 1)]
@@ -47,8 +47,8 @@ def run(kernels):
         mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)
         mixes[:, 2:] = np.sort(generator.integers(0, np.array(size) + 1, (5, 2, 2)), axis=1).reshape(5, 4)
         mixes[0, 2:] = 0, 0, *size
-        addresses = images.ctypes.data, mixes.ctypes.data
-        mix_levels(device, *addresses, 5, size, table.ctypes.data, item_size, out.ctypes.data, None)
+        given = Mixes(5, *size, images.ctypes.data, mixes.ctypes.data)
+        mix_images(device, given, table.ctypes.data, item_size, out.ctypes.data, None)
 
 
 if __name__ == "__main__":

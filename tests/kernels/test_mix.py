@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.gpu.mixes import mix_levels
+from gpubeton.gpu.mixes import Mixes, mix_images
 from gpubeton.transforms import ImageMixup
 from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from tests.kernels.host_build import ORDERS, needs_compiler
@@ -33,10 +33,8 @@ def run(images, mixes, table=IDENTITY, item_size=1, device=None, *, shift=0, out
     levels, rows, table = placed(images, shift), placed(mixes), placed(table)
     dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
     out = placed(np.full(images.shape, 0xAB, dtype), out_shift * item_size)
-    count, *size = images.shape[:3]
-    mix_levels(
-        device, address(levels), address(rows), count, tuple(size), address(table), item_size, address(out), "stream"
-    )
+    mixes = Mixes(*images.shape[:3], address(levels), address(rows))
+    mix_images(device, mixes, address(table), item_size, address(out), "stream")
     assert np.array_equal(levels, images)
     return out
 

@@ -34,6 +34,15 @@ def test_the_mask_is_blended_over_the_chosen_images_and_no_others(layout):
     assert np.array_equal(as_nhwc_array(batch, layout), wanted)
 
 
+@pytest.mark.parametrize("alpha", [0.3, 0.4, 0.8])
+def test_a_blend_that_is_a_level_but_for_float64_is_that_level(alpha):
+    levels = np.arange(256, dtype=np.uint8)
+    image, mask = np.broadcast_arrays(levels[:, None, None], levels[None, :, None], np.zeros(3, np.uint8))[:2]
+    found = Poison(mask, np.full((256, 256), alpha), [0]).apply(image[None].copy(), np.zeros(1, np.uint64))[0]
+    tenths = round(10 * alpha)
+    assert np.array_equal(found, ((10 - tenths) * image.astype(int) + tenths * mask.astype(int)) // 10)
+
+
 def test_values_are_cut_off():
     found = Poison(MASK, ALPHA, [4], clamp=(60, 180)).apply(IMAGES.copy(), SAMPLES)
     assert np.array_equal(found[0], poisoned(IMAGES[0], (60, 180)).astype(np.uint8))
