@@ -36,7 +36,7 @@ def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
             f"an output of shape {job.out.shape} for {count} images of {program.height} x {program.width}, "
             f"{batch_size} at most"
         )
-    item_size = 1 if program.table is None else program.table.itemsize
+    item_size = 1 if program.table is None or program.mixing else program.table.itemsize
     if job.out.itemsize != item_size:
         raise ValueError(f"an output of {job.out.dtype} for a program that writes {program.dtype}")
     if not job.out.flags.c_contiguous:
@@ -55,7 +55,10 @@ def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job:
     rows[:, MODE] = np.where(job.mode == JPEG, JPEG, RAW)
     rows[:, PROGRAM] = number
     rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
-    ring.draws[slot, first : first + count, : job.draws.shape[1]] = job.draws
+    columns = job.draws.shape[1]
+    ring.draws[slot, first : first + count, :columns] = job.draws
+    if job.colours is not None:
+        ring.draws[slot, first : first + count, columns : columns + job.colours.shape[1]] = job.colours
     ring.codes[slot, first:stop] = OK
 
 

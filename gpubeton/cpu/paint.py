@@ -20,7 +20,7 @@ def _store(address: int, size: int, bits: int) -> None:
 
 
 @stage
-def paint(draw: Array, output: Array, fills: Array, table: Array, target: int) -> None:
+def paint(draw: Array, output: Array, fills: Array, table: Array, target: int, first: int, stop: int) -> None:
     """Fill an output image's rectangles, in order.
 
     Parameters
@@ -35,9 +35,11 @@ def paint(draw: Array, output: Array, fills: Array, table: Array, target: int) -
         Bit pattern of each level: what is painted is finished like any pixel.
     target : int
         Address of the output image, shape (height, width, 3).
+    first, stop : int
+        Which of the rectangles; no more than there are.
     """
     height, width, size = output[HEIGHT], output[WIDTH], output[ITEM_SIZE]
-    for i in range(draw[NUM_PAINTS]):
+    for i in range(first, min(stop, draw[NUM_PAINTS])):
         column = DRAW_COLUMNS + i * PAINT_COLUMNS
         top, left = max(draw[column], 0), max(draw[column + 1], 0)
         bottom, right = min(draw[column + 2], height), min(draw[column + 3], width)

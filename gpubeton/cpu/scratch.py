@@ -41,6 +41,8 @@ class Scratch(NamedTuple):
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
+    levels: Array  # uint8: an output image whose colours are still to be changed
+    line: Array  # int32 (3 * pixels,): channels of a row of it
 
 
 def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
@@ -51,7 +53,14 @@ def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
     return memory[offset : offset + size * item].view(dtype)
 
 
-def allocate(source_side: int, source_bytes: int, output_height: int, output_width: int, narrowest: int) -> Scratch:
+def allocate(
+    source_side: int,
+    source_bytes: int,
+    output_height: int,
+    output_width: int,
+    narrowest: int,
+    coloured: tuple[int, int] = (0, 0),
+) -> Scratch:
     """Allocate one worker's memory.
 
     Parameters
@@ -64,6 +73,8 @@ def allocate(source_side: int, source_bytes: int, output_height: int, output_wid
         Largest output.
     narrowest : int
         Shortest output side of any program: it decides how many taps there may be.
+    coloured : tuple of int
+        Largest height and width of an output whose colours are changed.
 
     Returns
     -------
@@ -94,4 +105,6 @@ def allocate(source_side: int, source_bytes: int, output_height: int, output_wid
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
+        levels=np.zeros(3 * coloured[0] * coloured[1] + _SLACK, np.uint8),
+        line=np.zeros(3 * coloured[1], np.int32),
     )

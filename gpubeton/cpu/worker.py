@@ -7,10 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
-from gpubeton.cpu.finish import Finish
+from gpubeton.cpu.finish import BYTES, Finish
 from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
 from gpubeton.cpu.jpeg.codes import REASONS, WRONG_SIZE
-from gpubeton.cpu.output import FIELDS, FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH, Outputs
+from gpubeton.cpu.output import (
+    EARLY_PAINTS,
+    FIELDS,
+    FILLS,
+    HEIGHT,
+    INTERPOLATION,
+    ITEM_SIZE,
+    METHOD,
+    NUM_STEPS,
+    STEPS,
+    WIDTH,
+    Outputs,
+)
 from gpubeton.cpu.ring import Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
@@ -22,8 +34,12 @@ UNDECODABLE = 100
 
 
 def draw_columns(programs: Sequence[ImageProgram]) -> int:
-    """Return how many numbers the longest row of draws has."""
-    return DRAW_COLUMNS + PAINT_COLUMNS * max(program.max_paints for program in programs)
+    """Return how many numbers the longest row of draws has, with the steps on colours behind it."""
+    return max(_steps_at(program) + 2 * program.num_colour_steps for program in programs)
+
+
+def _steps_at(program: ImageProgram) -> int:
+    return DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints
 
 
 def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
@@ -45,17 +61,24 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     first_fill = 0
     for row, program in zip(settings, programs, strict=True):
         mean, std = program.mean_std or (None, None)
-        finish = Finish(program.table, mean, std)
+        # What is mixed is finished when the batch is complete.
+        finish = Finish(None) if program.mixing else Finish(program.table, mean, std)
         finishes.append(finish)
         row[HEIGHT], row[WIDTH] = program.height, program.width
         row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
         row[METHOD], row[ITEM_SIZE] = finish.method, finish.item_size
         row[FILLS] = first_fill
+        row[STEPS], row[NUM_STEPS] = _steps_at(program), program.num_colour_steps
+        row[EARLY_PAINTS] = program.early_paints
         first_fill += len(program.fills)
+    levels = settings.copy()
+    levels[:, METHOD], levels[:, ITEM_SIZE] = BYTES, 1
     return Outputs(
         settings,
+        levels,
         np.stack([finish.factors for finish in finishes]),
         np.stack([finish.table for finish in finishes]),
+        Finish(None).table,
         np.ascontiguousarray(fills),
     )
 
@@ -77,6 +100,7 @@ class Worker:
             max(program.height for program in programs),
             max(program.width for program in programs),
             min(min(program.height, program.width) for program in programs),
+            _largest_coloured(programs),
         )
         self._scratch: Scratch | None = None
         self._largest = (0, 0)
@@ -130,3 +154,10 @@ class Worker:
         publish(own, 0)
         self.run(own, max(pixels.shape[:2]), 0)
         return int(own.codes[0, 0]), ""
+
+
+def _largest_coloured(programs: Sequence[ImageProgram]) -> tuple[int, int]:
+    """Largest height and width of an output whose colours are changed."""
+    coloured = [program for program in programs if program.num_colour_steps]
+    height = max((program.height for program in coloured), default=0)
+    return height, max((program.width for program in coloured), default=0)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.cpu.finish_mixed import finish_mixed
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.engine.arrays import ArrayPool
@@ -164,7 +165,9 @@ class Crews:
             The same, or a copy on the CPU: an ndarray, of bfloat16 its bits as uint16.
         """
         if self._gpu is None or number not in self._on_gpu:
-            return array
+            return (
+                array if mixes is None else finish_mixed(self._outputs[number].program, array, mixes, self._pool.take)
+            )
         if mixes is not None:
             array = self._gpu.mix(self._on_gpu.index(number), array, mixes)
         if not self._outputs[number].program.returns_to_cpu:

@@ -44,9 +44,10 @@ class ImageOutput:
         Returns
         -------
         ndarray, shape (N, height, width, 3)
-            Not initialised, of the program's dtype; numpy has no bfloat16, so that one is uint16.
+            Not initialised, of the type that the pass over single images writes; numpy has no bfloat16, so that one is
+            uint16.
         """
-        dtype = "uint16" if self.program.dtype == "bfloat16" else self.program.dtype
+        dtype = "uint16" if self.program.pass_dtype == "bfloat16" else self.program.pass_dtype
         return pool.take((count, self.program.height, self.program.width, 3), np.dtype(dtype))
 
     @property

@@ -125,6 +125,8 @@ class Augmenter:
         )
         sum_grays(self._device, colours, stream)
         change_colours(self._device, colours, table.address, size, images.out, stream)
+        if own.early_paints < own.max_paints:
+            self._paint(program, images, table.address, size, stream)
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it.
@@ -147,6 +149,25 @@ class Augmenter:
         own = self._programs[program]
         mixes = Mixes(count, own.height, own.width, levels, rows)
         mix_images(self._device, mixes, self._constants[program].table.address, item_size(own), out, stream)
+
+    def _paint(self, program: int, images: Images, table: int, size_of_item: int, stream: Stream) -> None:
+        """Paint what comes behind the changes of colour."""
+        own = self._programs[program]
+        arguments = [
+            np.uint64(images.draws),
+            np.int32(images.columns),
+            np.int32(own.early_paints),
+            np.int32(own.max_paints),
+            np.int32(own.height),
+            np.int32(own.width),
+            np.int32(images.count),
+            np.uint64(self._constants[program].fills.address),
+            np.uint64(table),
+            np.int32(size_of_item),
+            np.uint64(images.out),
+        ]
+        grid = (-(-own.height * own.width // _THREADS), images.count, 1)
+        self._device.launch("paint", grid, (_THREADS, 1, 1), arguments, stream)
 
     def _resample(
         self, program: int, images: Images, taps: int, table: int, size_of_item: int, out: int, stream: Stream

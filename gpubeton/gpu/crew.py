@@ -22,6 +22,7 @@ from gpubeton.gpu.options import GpuOptions
 from gpubeton.gpu.placement import place
 from gpubeton.gpu.slot import Table
 from gpubeton.gpu.work import Work, shared_sources
+from gpubeton.plan.draws import NUM_PAINTS
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
 from gpubeton.plan.program import ImageProgram
@@ -65,7 +66,8 @@ class GpuCrew:
         self._device = equipment.device
         self._programs = list(programs)
         self._levels_programs = [
-            replace(program, table=None, mean_std=None, dtype="uint8", device="cpu") for program in programs
+            replace(program, table=None, mean_std=None, dtype="uint8", device="cpu", colours=(), mixing=None)
+            for program in programs
         ]
         self._host = host
         self._raw = raw_lane(options.raw, host.num_workers)
@@ -100,9 +102,8 @@ class GpuCrew:
             they are to be mixed.
         """
         own = self._programs[program]
-        dtype = "uint8" if own.mixing else own.dtype
         with self._device.active():
-            return self._device.empty((count, own.height, own.width, 3), dtype, self._equipment.streams.tail)
+            return self._device.empty((count, own.height, own.width, 3), own.pass_dtype, self._equipment.streams.tail)
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each program. Never waits.
@@ -121,6 +122,7 @@ class GpuCrew:
         """
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
+        jobs = [_with_early_paints(job, program) for job, program in zip(jobs, self._programs, strict=True)]
         slots = self._equipment.slots
         if len(self._works) == len(slots):
             raise RuntimeError(f"all {len(slots)} batches are in flight")
@@ -173,6 +175,7 @@ class GpuCrew:
             What could not be made.
         """
         bad = []
+        job = _with_early_paints(job, self._programs[program])
         with self._device.active():
             for row in range(len(job.address)):
                 one = job.rows(np.array([row]), job.out[row : row + 1])
@@ -373,3 +376,12 @@ class GpuCrew:
 def _identity(job: ImageJob, row: int) -> tuple[str, int]:
     """Name a stored image: its field, and its sample or where it lies."""
     return job.source, int(job.address[row] if job.samples is None else job.samples[row])
+
+
+def _with_early_paints(job: ImageJob, program: ImageProgram) -> ImageJob:
+    """Leave paints that come behind changes of colour to the kernel that paints them."""
+    if program.early_paints == program.max_paints:
+        return job
+    draws = job.draws.copy()
+    draws[:, NUM_PAINTS] = program.early_paints
+    return replace(job, draws=draws)

@@ -99,7 +99,6 @@ class _Fusion:
         self.decoder = decoder
         self.size = size
         self.device = torch.device(device)
-        self.on_gpu = device != "cpu"
         # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
         self.state = image_state(*size, torch.device("cpu"))
         self.steps: list[Transform] = []
@@ -110,10 +109,11 @@ class _Fusion:
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
         # Where the batch is in the tail so far, and whether a user's operation has found it on the GPU.
-        self.is_there = self.on_gpu
+        self.is_there = device != "cpu"
         self.stays = False
         self.returns_to_cpu = False
         self.colours: list[tuple[ColourTransform, int]] = []
+        self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.numbers = Streams(field_number)
         stream = self.numbers.next(decoder)
@@ -146,7 +146,7 @@ class _Fusion:
             width=width,
             interpolation=self.decoder.interpolation,
             steps=tuple(self.steps),
-            max_paints=sum(map(paints_of, self.steps)),
+            max_paints=self._num_paints(),
             fills=np.array(list(numbered_fills(self.steps)) or [(0, 0, 0)], np.uint8),
             table=None if self.normalize is None else self.normalize.table(),
             dtype="uint8" if self.normalize is None else self.normalize.type,
@@ -158,6 +158,7 @@ class _Fusion:
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
             colours=tuple(self.colours),
+            early_paints=self.early_paints if self.colours else self._num_paints(),
             mixing=self.mixing,
         )
 
@@ -170,13 +171,19 @@ class _Fusion:
             return False
         if isinstance(operation, NormalizeImage):
             return operation.type in FUSED_DTYPES
+        if self.mixing is not None:
+            return False
         if isinstance(operation, ColourTransform):
             steps = sum(colour.num_steps for colour, _ in self.colours) + operation.num_steps
-            return self.on_gpu and self.mixing is None and steps <= MAX_COLOUR_STEPS
-        if isinstance(operation, ImageMixing):
-            return self.on_gpu and self.mixing is None
-        # What is painted afterwards keeps its colour.
-        return isinstance(operation, Cutout | RandomTranslate) and not self.colours and self.mixing is None
+            # What was painted over changed colours would change with them now.
+            return steps <= MAX_COLOUR_STEPS and (not self.colours or self._num_paints() == self.early_paints)
+        if isinstance(operation, RandomTranslate):
+            # A contrast's mean is that of the image before it is moved.
+            return not any(colour.num_contrasts for colour, _ in self.colours)
+        return isinstance(operation, Cutout | ImageMixing)
+
+    def _num_paints(self) -> int:
+        return sum(map(paints_of, self.steps))
 
     def _fuse(self, operation: Operation, stream: int | None) -> None:
         if isinstance(operation, NormalizeImage):
@@ -185,6 +192,7 @@ class _Fusion:
         elif stream is None:
             raise PipelineError(f"{operation!r} has no random numbers")
         elif isinstance(operation, ColourTransform):
+            self.early_paints = self._num_paints()
             self.colours.append((operation, stream))
         elif isinstance(operation, ImageMixing):
             self.mixing = operation, stream

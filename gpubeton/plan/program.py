@@ -72,7 +72,9 @@ class ImageProgram:
     returns_to_cpu : bool
         Whether what a GPU wrote is copied to the CPU before the tail.
     colours : tuple of (ColourTransform, int)
-        What is done to the colours after paints, and operation numbers of its random numbers.
+        What is done to the colours, and operation numbers of its random numbers.
+    early_paints : int
+        How many of the paints come before that.
     mixing : tuple of (ImageMixing, int), or None
         Mixup or cutmix of the batch's levels, before the table, and operation number of its random numbers.
     """
@@ -96,7 +98,18 @@ class ImageProgram:
     device: str = "cpu"
     returns_to_cpu: bool = False
     colours: tuple[tuple[ColourTransform, int], ...] = ()
+    early_paints: int = 0
     mixing: tuple[ImageMixing, int] | None = None
+
+    @property
+    def num_colour_steps(self) -> int:
+        """Steps on the colours of each image."""
+        return sum(colour.num_steps for colour, _ in self.colours)
+
+    @property
+    def pass_dtype(self) -> str:
+        """Element type that the pass over single images writes: levels, if they are to be mixed."""
+        return "uint8" if self.mixing else self.dtype
 
     @property
     def state(self) -> State:

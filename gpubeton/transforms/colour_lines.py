@@ -52,7 +52,7 @@ def apply_steps(images: NDArray[np.uint8], steps: NDArray[np.int32]) -> None:
 
 def _compiled() -> Callable[..., Any]:
     """The loop over the images, with its parts as machine code; the compiler remembers all of them."""
-    is_idle, load, store = Compiler.compile(_is_idle), Compiler.compile(_load), Compiler.compile(_store)
+    is_idle, load, store = Compiler.compile(_is_idle), Compiler.compile(load_line), Compiler.compile(store_line)
     image_mean, line_steps = _compiled_mean(), _compiled_line_steps()
 
     def images_steps(images: Any, steps: Any) -> None:
@@ -76,30 +76,30 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _compiled_mean() -> Callable[..., Any]:
-    load, gray_sum = Compiler.compile(_load), Compiler.compile(_gray_sum)
+    load, summed = Compiler.compile(load_line), Compiler.compile(gray_sum)
 
     def mean(image: Any, line: Any, times: Any) -> Any:
         total = np.int64(0)
         for y in range(len(image)):
             load(image[y], line)
-            total += gray_sum(line)
+            total += summed(line)
         return times * total // (image.shape[0] * image.shape[1])
 
     return Compiler.compile(mean)
 
 
 def _compiled_line_steps() -> Callable[..., Any]:
-    blend, saturate, turn = Compiler.compile(_blend), Compiler.compile(_saturate), Compiler.compile(_turn)
+    blended, saturated, turned = Compiler.compile(blend), Compiler.compile(saturate), Compiler.compile(turn)
 
     def line_steps(line: Any, steps: Any, added: Any) -> None:
         for step in range(0, len(steps), 2):
             kind, factor = steps[step], steps[step + 1]
             if kind == SATURATION:
-                saturate(line, factor)
+                saturated(line, factor)
             elif kind == HUE:
-                turn(line, factor)
+                turned(line, factor)
             else:
-                blend(line, factor, added if kind == CONTRAST else 0)
+                blended(line, factor, added if kind == CONTRAST else 0)
 
     return Compiler.compile(line_steps)
 
@@ -112,20 +112,48 @@ def _is_idle(steps: Any) -> Any:
     return changes == 0
 
 
-def _load(row: Any, line: Any) -> None:
+def load_line(row: Any, line: Any) -> None:
+    """Copy a row of pixels apart into its channels.
+
+    Parameters
+    ----------
+    row : ndarray of uint8, shape (W, 3)
+        The pixels.
+    line : ndarray of int32, shape (3, W)
+        Written.
+    """
     for x in range(len(row)):
         for channel in range(3):
             line[channel, x] = row[x, channel]
 
 
-def _store(line: Any, row: Any) -> None:
+def store_line(line: Any, row: Any) -> None:
+    """Copy channels back into a row of pixels.
+
+    Parameters
+    ----------
+    line : ndarray of int32, shape (3, W)
+        Levels from 0 to 255.
+    row : ndarray of uint8, shape (W, 3)
+        Written.
+    """
     for x in range(len(row)):
         for channel in range(3):
             row[x, channel] = line[channel, x]
 
 
-def _blend(line: Any, factor: Any, added: Any) -> None:
-    """Multiply all levels and add the same to each."""
+def blend(line: Any, factor: Any, added: Any) -> None:
+    """Multiply all levels and add the same to each.
+
+    Parameters
+    ----------
+    line : ndarray of int32, shape (3, W)
+        Levels, changed.
+    factor : int
+        In units of 2**-15.
+    added : int
+        In units of 2**-15.
+    """
     factor, added = np.int32(factor), np.int32(added)
     for channel in range(3):
         levels = line[channel]
@@ -134,8 +162,16 @@ def _blend(line: Any, factor: Any, added: Any) -> None:
             levels[x] = min(max(np.int32(level), np.int32(0)), np.int32(255))
 
 
-def _saturate(line: Any, factor: Any) -> None:
-    """Move each pixel away from its gray value, or towards it."""
+def saturate(line: Any, factor: Any) -> None:
+    """Move each pixel away from its gray value, or towards it.
+
+    Parameters
+    ----------
+    line : ndarray of int32, shape (3, W)
+        Levels, changed.
+    factor : int
+        In units of 2**-15.
+    """
     factor = np.int32(factor)
     red, green, blue = line[0], line[1], line[2]
     for x in range(len(red)):
@@ -150,8 +186,16 @@ def _saturate(line: Any, factor: Any) -> None:
         blue[x] = min(max(b, np.int32(0)), np.int32(255))
 
 
-def _turn(line: Any, factor: Any) -> None:
-    """Turn the hue of each pixel; see `colour_tensors.turn` for how."""
+def turn(line: Any, factor: Any) -> None:
+    """Turn the hue of each pixel; see `colour_tensors.turn` for how.
+
+    Parameters
+    ----------
+    line : ndarray of int32, shape (3, W)
+        Levels, changed.
+    factor : int
+        In units of 2**-15.
+    """
     per_chroma = np.int32(6 * factor)
     none = np.int32(0)
     red, green, blue = line[0], line[1], line[2]
@@ -175,8 +219,19 @@ def _turn(line: Any, factor: Any) -> None:
         blue[x] = np.int32(b + (np.int32(np.int32(b >> 7) * 32864) >> 16)) >> _SHIFT
 
 
-def _gray_sum(line: Any) -> Any:
-    """Sum of the gray values; a line of 65,535 pixels stays far below 2**32."""
+def gray_sum(line: Any) -> Any:
+    """Sum the gray values; a line of 65,535 pixels stays far below 2**32.
+
+    Parameters
+    ----------
+    line : ndarray of int32, shape (3, W)
+        Levels.
+
+    Returns
+    -------
+    int
+        The sum, int64.
+    """
     red, green, blue = line[0], line[1], line[2]
     total = np.uint32(0)
     for x in range(len(red)):
