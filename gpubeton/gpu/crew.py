@@ -298,9 +298,8 @@ class GpuCrew:
         lanes = choose_lanes(
             job.mode, job.size, job.height, job.width, survey, available=self._equipment.lanes.keys(), raw=self._raw
         )
-        if self._equipment.left_to_the_cpu:
-            refused = [_identity(job, row) in self._equipment.left_to_the_cpu for row in range(len(lanes))]
-            lanes[refused] = Lane.CPU
+        if self._equipment.left_to:
+            lanes[:] = [self._equipment.left_to.get(_identity(job, row), lane) for row, lane in enumerate(lanes)]
         return lanes, survey[:, SAMPLING]
 
     def _make_levels(self, work: Work) -> None:
@@ -360,8 +359,10 @@ class GpuCrew:
                 if decoder is not None and not single.decode(
                     decoder, own, jobs, self._augmenter, equipment.next_nonce()
                 ):
+                    if lane is not chosen:
+                        equipment.left_to[_identity(job, 0)] = lane
                     return []
-            equipment.left_to_the_cpu.add(_identity(job, 0))
+            equipment.left_to[_identity(job, 0)] = Lane.CPU
         bad: list[BadImage] = []
         for number, one in zip(programs, jobs, strict=True):
             program = self._programs[number]

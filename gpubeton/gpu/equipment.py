@@ -70,8 +70,9 @@ class Equipment:
     ----------
     nonce : int
         Number of the sentinels that were made.
-    left_to_the_cpu : set of (str, int)
-        Stored images that no lane could decode, by field and sample: they are not tried again.
+    left_to : dict of (str, int) to Lane
+        Stored images that their own lane could not decode, by field and sample, and who could: the others are not
+        tried again.
     """
 
     device: Device
@@ -81,7 +82,7 @@ class Equipment:
     single: Single
     is_deterministic: bool
     nonce: int = 0
-    left_to_the_cpu: set[tuple[str, int]] = field(default_factory=set)
+    left_to: dict[tuple[str, int], Lane] = field(default_factory=dict)
 
     def next_nonce(self) -> int:
         """Give a number that no batch has had for a long time."""

@@ -7,7 +7,6 @@ the system, then copies that other packages carry.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import re
 import sys
@@ -258,12 +257,12 @@ def _bundled(name: str, package: str) -> Iterator[Place]:
 
 
 def _package_folders(package: str) -> list[str]:
-    """Where a package lies, without importing it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except ValueError:  # something without a place stands under its name
-        return []
-    return list(spec.submodule_search_locations or ()) if spec else []
+    """Where a package lies, without importing it.
+
+    All of them: parts of `nvidia` may lie in several places, though some of its wheels make it a package of one place.
+    """
+    found = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
+    return [str(folder) for folder in found if folder.is_dir()]
 
 
 def _version(file: Path) -> list[int]:

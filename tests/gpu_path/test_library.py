@@ -141,11 +141,12 @@ def test_a_package_that_is_not_installed_carries_nothing():
     assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
 
 
-def test_a_module_without_a_place_carries_nothing(monkeypatch):
-    module = types.ModuleType("carrier")
-    assert module.__spec__ is None
-    monkeypatch.setitem(sys.modules, "carrier", module)
-    assert find(NAME, bundled_in=("carrier",))[-1].reason == "no libnvthing.so (carrier is not installed)"
+def test_wheels_that_make_nvidia_a_package_of_one_place_hide_no_others(monkeypatch, tmp_path):
+    files = [put_text(tmp_path / place / "nvidia/cu13/lib/libnvthing.so.13") for place in ("first", "second")]
+    for place in ("second", "first"):
+        (tmp_path / place / "nvidia/__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path / place)
+    assert [place.path for place in find(NAME) if place.origin == "NVIDIA's wheels"] == files
 
 
 # --- what is taken

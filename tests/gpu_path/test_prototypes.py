@@ -106,7 +106,8 @@ def test_the_enumeration_is_what_the_header_says(name):
         short = member.removeprefix(prefix)
         expected[other_names.get(short, short)] = int(value, 0)
     expected.pop(None, None)
-    assert {member.name: member.value for member in ours} == expected
+    younger = {"NV12", "YUY2", "UNCHANGEDI"} - set(expected)  # than the oldest nvJPEG that is supported
+    assert {member.name: member.value for member in ours if member.name not in younger} == expected
 
 
 def test_the_flags_are_what_the_header_says():

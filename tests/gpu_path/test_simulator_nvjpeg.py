@@ -48,7 +48,7 @@ def test_a_batch_has_the_pixels_of_libjpeg(bench, backend):
         assert (rows[:, 3 * WIDTH :] == GARBAGE).all()
 
 
-@pytest.mark.parametrize("image", [*TAKEN.values(), LEFT["4:1:1"], LEFT["progressive"]])
+@pytest.mark.parametrize("image", [*TAKEN.values(), LEFT["4:1:1"], LEFT["progressive"], LEFT["separate scans"]])
 def test_an_image_alone_has_the_pixels_of_libjpeg(bench, image):
     made = bench(Backend.HYBRID, [image])
     made.decode_alone()

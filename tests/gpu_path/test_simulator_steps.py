@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -144,6 +146,7 @@ def test_memory_comes_from_the_allocator_that_is_given(device):
 
 def test_nothing_is_left_when_a_handle_is_closed(bench, faults):
     kinds = ("handle", "state", "jpeg stream", "parameters", "decoder", "buffer")
+    gc.collect()  # what other tests left
     before = [faults.live(kind) for kind in kinds]
     made = bench()
     made.handle.make_stream()

@@ -72,7 +72,6 @@ Header read_header(const unsigned char* data, size_t size) {
     Header header;
     if (size < 2 || data[0] != 0xFF || data[1] != 0xD8) return header;
     int scans = 0;
-    bool is_whole_scan = false;
     size_t at = 2;
     header.status = 10;
     for (;;) {
@@ -118,9 +117,8 @@ Header read_header(const unsigned char* data, size_t size) {
                 return header;
             }
             ++scans;
-            is_whole_scan = is_whole_scan || body[0] == header.components;
             header.status = 0;
-            header.is_single_scan = scans == 1 && is_whole_scan;
+            header.is_single_scan = scans == 1;
             at = skip_scan(data, size, at);
         }
     }

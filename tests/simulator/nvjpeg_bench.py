@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gpubeton.gpu.nvjpeg import IMAGE, Backend, OutputFormat, load
-from tests.cpu.pictures import jpeg, noise, pillow_jpeg
+from tests.cpu.pictures import jpeg, noise, pillow_jpeg, planes
+from tests.cpu.plain_jpeg import components_of, write
 from tests.simulator.active_device import GARBAGE
 
 HEIGHT, WIDTH = 40, 52
@@ -21,6 +22,7 @@ LEFT = {
     "4:1:1": jpeg(PHOTO, sampling="4:1:1"),
     "progressive": pillow_jpeg(PHOTO, progressive=True),
     "CMYK": pillow_jpeg(PHOTO, mode="CMYK"),
+    "separate scans": write(components_of(planes(TAKEN["4:4:4"]), ((1, 1),) * 3), HEIGHT, WIDTH, separate=True),
 }
 
 

@@ -81,6 +81,17 @@ def _kind(marker: int, frame: int, jfif: bool, adobe: int, sampling: int, scan: 
 
 
 @stage
+def _has_end(start: int, stop: int) -> bool:
+    """Whether an end marker follows the first scan's header; in most files it is the last thing there."""
+    position = stop - 2
+    while position >= start:
+        if load_u8(position) == 0xFF and load_u8(position + 1) == _EOI:
+            return True
+        position -= 1
+    return False
+
+
+@stage
 def _survey_one(address: int, size: int, row: Array) -> None:
     row[:] = 0
     stop = address + size
@@ -104,7 +115,8 @@ def _survey_one(address: int, size: int, row: Array) -> None:
         if marker < _SOF0 or _RST0 <= marker <= _EOI or end < body or end > stop:
             return
         if marker == _SOS:
-            if frame != 0 and end > body:
+            # A file that was cut short: nvJPEG refuses the whole batch, or shows what is there and says nothing.
+            if frame != 0 and end > body and _has_end(end, stop):
                 row[KIND] = _kind(frame_marker, frame, jfif, adobe, sampling, body)
             return
         if marker < _RST0 and marker != _DHT and marker != _JPG and marker != _DAC:
@@ -128,14 +140,15 @@ def _survey_one(address: int, size: int, row: Array) -> None:
 
 @compiled
 def survey_jpegs(address: Array, size: Array, out: Array) -> None:
-    """Read the markers of JPEGs up to their first scan.
+    """Read the markers of JPEGs up to their first scan, and look for their end.
 
     Parameters
     ----------
     address, size : ndarray of uint64, shape (N,)
         Where each is in memory, and its bytes.
     out : ndarray of int32, shape (N, SURVEY_COLUMNS)
-        Written: kind, height, width and sampling, see `gpubeton.plan.lanes`. Whatever is no JPEG is DAMAGED.
+        Written: kind, height, width and sampling, see `gpubeton.plan.lanes`. Whatever is no JPEG, or has no end, is
+        DAMAGED.
     """
     for i in range(out.shape[0]):
         _survey_one(int(address[i]), int(size[i]), out[i])

@@ -52,7 +52,9 @@ class OutputFormat(IntEnum):
     BGRI = 6
     UNCHANGEDI_U16 = 7
     NV12 = 8
+    """Since nvJPEG 12.4."""
     YUY2 = 9
+    """Since nvJPEG 12.4."""
     UNCHANGEDI = 10
     """Since nvJPEG 13."""
 

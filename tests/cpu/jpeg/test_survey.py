@@ -199,12 +199,22 @@ def test_what_is_no_jpeg_up_to_its_first_scan_is_called_damaged(data):
     assert kind(data) == JpegKind.DAMAGED
 
 
-def test_every_beginning_of_a_file_is_surveyed_without_reading_past_it():
-    starts = [FILE[:stop] for stop in range(FILE.index(b"\xff\xda") + 20)]
-    found = survey(*starts)
-    whole = FILE.index(b"\xff\xda") + 14
-    assert (found[:whole, KIND] == JpegKind.DAMAGED).all()
-    assert (found[whole:, KIND] == JpegKind.BASELINE).all()
+def test_every_beginning_of_a_file_is_damaged_and_not_read_past():
+    """NvJPEG refuses the whole batch for a file without its end, or shows what is there and says nothing."""
+    found = survey(*(FILE[:stop] for stop in range(len(FILE))))
+    assert (found[:, KIND] == JpegKind.DAMAGED).all()
+    scan = FILE.index(b"\xff\xda") + 14
+    assert kind(FILE[:scan] + b"\xff\xd9") == JpegKind.BASELINE
+    assert kind(FILE[:scan] + b"\xff") == JpegKind.DAMAGED
+
+
+@pytest.mark.parametrize("behind", [b"\0", b"\xff", b"\xff\xff\xd9\xff", b"\xd9" * 9, bytes(5000)])
+def test_bytes_behind_the_end_do_no_harm(behind):
+    assert kind(FILE + behind) == JpegKind.BASELINE
+
+
+def test_the_end_of_a_thumbnail_is_not_the_files():
+    assert kind(with_segments((0xE1, b"Exif\0\0" + FILE))[:-2]) == JpegKind.DAMAGED
 
 
 def test_images_of_one_batch_do_not_touch_each_others_rows():

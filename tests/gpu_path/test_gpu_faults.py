@@ -1,0 +1,334 @@
+"""Images that nvJPEG refuses, leaves out or cannot decode: every other image arrives, and the right one is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import BadImageError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+from tests.cpu.making import joined, segments
+from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, stored, twin, write_images
+
+pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
+
+CROP = RandomResizedCropRGBImageDecoder((12, 10))
+PIPELINE = [CROP, RandomHorizontalFlip(), Cutout(2), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
+PIPELINE += [ToTensor(), ToTorchImage()]
+PHOTOS = [stored(jpeg(photo(40 + number, 60 - number, number))) for number in range(24)]
+BAD = 13
+BATCH = 8
+
+#: Statuses of nvjpegStatus_t: invalid parameter, bad JPEG, not supported, allocation, execution, internal, incomplete.
+STATUSES = (2, 3, 4, 5, 6, 8, 10)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("photos") / "photos.beton", PHOTOS)
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory):
+    """What nvJPEG finds in them."""
+    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(PHOTOS))
+
+
+def on_cpu(path, count=1, **arguments):
+    return epochs(gpu_loader(path, PIPELINE, device="cpu", **arguments), count)
+
+
+def calls(faults, name=None):
+    """Calls that decode."""
+    notes = faults.notes("call", name)
+    return [note for note in notes if note.name in {"nvjpegDecodeBatched", "nvjpegDecode"}]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_status_for_one_image_of_a_batch_costs_no_image(gpus, faults, path, decoded, status, is_early):
+    faults.early_write = is_early
+    faults.slow_down(500)
+    faults.fail_image(status, PHOTOS[BAD].data, batched=True)
+    assert_same(epochs(gpu_loader(path, PIPELINE), 2), on_cpu(decoded, 2))
+    assert [call.status for call in calls(faults) if call.images == BATCH].count(status) >= 1
+
+
+@pytest.mark.parametrize("lanes", [("hardware", "hybrid"), ("sm", "hybrid"), ("hybrid",), ("hardware",)])
+@pytest.mark.parametrize("is_skipped", [True, False])
+def test_an_image_that_fails_once_is_decoded_alone(gpus, faults, path, decoded, lanes, is_skipped):
+    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(8, *data, **which))
+    plant(PHOTOS[BAD].data, times=1)
+    assert_same(epochs(gpu_loader(path, PIPELINE, lanes=lanes)), on_cpu(decoded))
+
+
+@pytest.mark.parametrize("backend", [Backend.HARDWARE, Backend.GPU_HYBRID])
+@pytest.mark.parametrize("is_skipped", [True, False])
+def test_an_image_that_its_lane_never_decodes_is_decoded_by_the_other(gpus, faults, path, decoded, backend, is_skipped):
+    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
+    plant(PHOTOS[BAD].data, backend=backend)
+    lanes = ("hardware", "hybrid") if backend == Backend.HARDWARE else ("sm", "hybrid")
+    assert_same(epochs(gpu_loader(path, PIPELINE, lanes=lanes), 2), on_cpu(decoded, 2))
+
+
+@pytest.mark.parametrize("is_skipped", [True, False])
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_an_image_that_nvjpeg_never_decodes_is_made_by_the_cpu(gpus, faults, path, decoded, is_skipped, os_cache):
+    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
+    plant(PHOTOS[BAD].data)
+    found = epochs(gpu_loader(path, PIPELINE, os_cache=os_cache), 2)
+    expected, of_the_cpu = on_cpu(decoded, 2), on_cpu(path, 2)
+    for batch, ours, theirs in zip(found, expected, of_the_cpu, strict=True):
+        for row in np.flatnonzero(batch[1][:, 0].numpy() == BAD):
+            ours[0][row] = theirs[0][row]
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("which", [[0], [7], [0, 1], [3, 5, 7], list(range(8)), list(range(24))], ids=str)
+def test_any_number_of_images_may_be_left_out(gpus, faults, path, decoded, which):
+    for number in which:
+        faults.skip_image(PHOTOS[number].data, times=1)
+    assert_same(epochs(gpu_loader(path, PIPELINE, images_per_call=3)), on_cpu(decoded))
+
+
+def test_every_third_image_that_is_decoded_is_missing_all_the_time(gpus, faults, path, decoded):
+    faults.skip_image(every=3)
+    found = epochs(gpu_loader(path, PIPELINE, lanes=("hardware", "hybrid")), 2)
+    expected = [on_cpu(decoded, 2), on_cpu(path, 2)]
+    for batch, *both in zip(found, *expected, strict=True):
+        for row in range(BATCH):
+            assert any(torch.equal(batch[0][row], other[0][row]) for other in both), "of nvJPEG or of the CPU"
+
+
+def test_both_outputs_of_an_image_that_was_left_out_are_repaired(gpus, faults, path, decoded):
+    more = {"again": PipelineSpec("image", transforms=[CROP, ToTensor()])}
+    expected = on_cpu(decoded, more=more)
+    faults.skip_image(PHOTOS[BAD].data, backend=Backend.HARDWARE)
+    faults.fail_image(8, PHOTOS[2].data, backend=Backend.HARDWARE)
+    assert_same(epochs(gpu_loader(path, PIPELINE, more=more)), expected)
+
+
+def test_images_of_the_cpu_and_raw_ones_in_a_batch_with_missing_ones_are_untouched(gpus, faults, tmp_path):
+    path = write_images(tmp_path / "zoo.beton", ZOO[:16])
+    decoded = write_images(tmp_path / "decoded.beton", twin(ZOO[:16]))
+    for one in ZOO[:16]:
+        faults.skip_image(one.data, times=1)
+    assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
+
+
+# --- what is remembered
+
+
+def failed_calls(faults):
+    return [call for call in calls(faults) if call.status != 0]
+
+
+@pytest.mark.parametrize("is_skipped", [True, False])
+def test_what_only_the_cpu_can_decode_is_not_tried_again(gpus, faults, path, is_skipped):
+    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
+    plant(PHOTOS[BAD].data)
+    loader = gpu_loader(path, PIPELINE, order="random")
+    list(loader)
+    faults.forget_notes()
+    list(loader)
+    loader.close()
+    assert failed_calls(faults) == []
+    assert len(faults.notes("image")) == len(PHOTOS) - 1
+    assert all(call.images > 1 for call in calls(faults)), "nothing was decoded alone"
+
+
+@pytest.mark.parametrize("is_skipped", [True, False])
+def test_what_only_another_lane_can_decode_goes_there_at_once(gpus, faults, path, decoded, is_skipped):
+    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
+    plant(PHOTOS[BAD].data, backend=Backend.HARDWARE)
+    loader = gpu_loader(path, PIPELINE)
+    list(loader)
+    faults.forget_notes()
+    found = list(loader)
+    loader.close()
+    assert failed_calls(faults) == []
+    assert len(faults.notes("image")) == len(PHOTOS), "each once"
+    assert len(calls(faults, "nvjpegDecode")) == 1
+    assert_same(found, on_cpu(decoded, 2)[3:])
+
+
+def test_an_image_that_failed_with_others_or_once_keeps_its_lane(gpus, faults, path):
+    faults.fail_image(4, PHOTOS[BAD].data, times=1)
+    loader = gpu_loader(path, PIPELINE)
+    list(loader)
+    faults.forget_notes()
+    list(loader)
+    loader.close()
+    assert {note.backend for note in faults.notes("image")} == {Backend.HARDWARE}
+    assert len(calls(faults)) == 3
+
+
+# --- bad images
+
+
+def truncated_markers(data):
+    return data[:200]
+
+
+def without_a_table(data):
+    return joined([part for part in segments(data) if part[0] != 0xDB])
+
+
+def with_a_broken_scan(data):
+    """Its end is missing, and nobody would notice before it is decoded."""
+    return data[: data.index(b"\xff\xda") + 60] + b"\xff\xd9"
+
+
+def truncated(data):
+    return data[:-200]
+
+
+def garbage(data):
+    return bytes(len(data))
+
+
+def taller(data):
+    return replaced_size(data, 1)
+
+
+def lower(data):
+    return replaced_size(data, -1)
+
+
+def replaced_size(data, more):
+    place = data.index(b"\xff\xc0") + 5
+    height = int.from_bytes(data[place : place + 2], "big") + more
+    return data[:place] + height.to_bytes(2, "big") + data[place + 2 :]
+
+
+def progressive_and_cut(data):
+    whole = pillow_jpeg(photo(40 + BAD, 60 - BAD, BAD), progressive=True)
+    return whole[: len(whole) // 3]
+
+
+#: Ways in which nvJPEG gets no image at all, because the markers tell.
+DAMAGE = [truncated_markers, truncated, garbage, taller, lower, progressive_and_cut]
+#: Ways that nobody sees without decoding.
+HIDDEN = [with_a_broken_scan, without_a_table]
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    """Files in which samples 3, 13 and 23 are damaged in one way; made when they are asked for."""
+    made = {}
+
+    def damaged(way):
+        if way not in made:
+            images = [
+                one._replace(data=way(one.data)) if number % 10 == 3 else one for number, one in enumerate(PHOTOS)
+            ]
+            folder = tmp_path_factory.mktemp("damaged")
+            made[way] = write_images(folder / f"{way.__name__}.beton", images)
+        return made[way]
+
+    return damaged
+
+
+@pytest.mark.parametrize("way", DAMAGE)
+def test_a_bad_image_is_named_as_the_cpu_names_it(gpus, damaged, way):
+    found = []
+    for device in ("cuda:0", "cpu"):
+        loader = gpu_loader(damaged(way), PIPELINE, device=device)
+        with pytest.raises(BadImageError) as caught:
+            list(loader)
+        loader.close()
+        found.append((caught.value.samples, caught.value.reasons, str(caught.value)))
+    assert found[0] == found[1]
+    assert found[0][0] == (3,)
+
+
+@pytest.mark.parametrize("way", DAMAGE)
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_the_rest_of_a_batch_with_bad_images_is_right(gpus, faults, damaged, decoded, way, on_error):
+    loader = gpu_loader(damaged(way), PIPELINE, on_error=on_error)
+    found = epochs(loader, 2)
+    reference = gpu_loader(damaged(way), PIPELINE, on_error=on_error, device="cpu")
+    samples = [batch[1].tolist() for batch in epochs(reference, 2)]
+    assert [batch[1].tolist() for batch in found] == samples
+    assert loader.bad_samples == reference.bad_samples
+    assert [bad[:2] for bad in loader.bad_samples] == [(epoch, bad) for epoch in (0, 1) for bad in (3, 13, 23)]
+    whole = gpu_loader(decoded, PIPELINE, device="cpu", batch_size=1)
+    by_number = [{int(number): image for (image,), number in list(whole)} for _ in range(2)]
+    whole.close()
+    for place, (images, numbers) in enumerate(found):
+        for image, number in zip(images, numbers[:, 0].tolist(), strict=True):
+            assert torch.equal(image, by_number[place // 3][number])
+
+
+@pytest.mark.parametrize("way", DAMAGE)
+def test_an_image_that_lies_about_its_size_or_has_no_end_never_reaches_nvjpeg(gpus, faults, damaged, way):
+    """It would be written by its own size, into its neighbour; or all images of its call would be refused."""
+    epochs(gpu_loader(damaged(way), PIPELINE, on_error="skip"))
+    assert len(faults.notes("image")) == len(PHOTOS) - 3
+
+
+def test_metadata_that_lie_are_no_better(gpus, faults, tmp_path, decoded):
+    images = [one._replace(width=one.width + 8) if number == BAD else one for number, one in enumerate(PHOTOS)]
+    path = write_images(tmp_path / "lying.beton", images)
+    loader = gpu_loader(path, PIPELINE, on_error="skip")
+    found = epochs(loader)
+    assert [bad[1] for bad in loader.bad_samples] == [BAD]
+    expected = on_cpu(decoded)
+    rows = [row for row in range(BATCH) if row != BAD - BATCH]
+    expected[1] = tuple(output[rows] for output in expected[1])
+    assert_same(found, expected)
+
+
+def test_a_raw_image_of_a_wrong_size_is_named(gpus, tmp_path):
+    images = [raw(photo(9, 9, number)) for number in range(4)]
+    images[2] = images[2]._replace(data=images[2].data[:-3])
+    path = write_images(tmp_path / "raw.beton", images)
+    for choice in ("cpu", "bytes"):
+        loader = gpu_loader(path, PIPELINE, raw=choice)
+        with pytest.raises(BadImageError, match="it has 240 bytes, but the file's metadata say 9 x 9 pixels"):
+            list(loader)
+        loader.close()
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+@pytest.mark.parametrize("status", [3, 8])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_damage_that_nvjpeg_reports_is_named(gpus, faults, damaged, way, status, on_error):
+    faults.damaged_status = status
+    loader = gpu_loader(damaged(way), PIPELINE, on_error=on_error)
+    if on_error == "raise":
+        with pytest.raises(BadImageError) as caught:
+            list(loader)
+        assert caught.value.samples == (3,)
+    else:
+        list(loader)
+        assert [bad[:2] for bad in loader.bad_samples] == [(0, 3), (0, 13), (0, 23)]
+    loader.close()
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_damage_inside_a_scan_is_seen_only_if_nvjpeg_says_so(gpus, faults, damaged, decoded, way):
+    """The CPU finds it; nvJPEG decodes what is there. Nothing else of the batch suffers."""
+    assert faults.damaged_status == 0
+    loader = gpu_loader(damaged(way), PIPELINE)
+    found = epochs(loader)
+    assert loader.bad_samples == []
+    expected = on_cpu(decoded)
+    for ours, theirs in zip(found, expected, strict=True):
+        good = ours[1][:, 0] % 10 != 3
+        assert torch.equal(ours[0][good], theirs[0][good])
+
+
+def test_a_whole_file_of_bad_images_ends_with_an_error_and_not_otherwise(gpus, tmp_path):
+    path = write_images(tmp_path / "bad.beton", [one._replace(data=garbage(one.data)) for one in PHOTOS])
+    for on_error in ("raise", "replace"):
+        loader = gpu_loader(path, PIPELINE, on_error=on_error)
+        with pytest.raises(BadImageError):
+            list(loader)
+        loader.close()
+    assert epochs(gpu_loader(path, PIPELINE, on_error="skip")) == []
