@@ -269,7 +269,8 @@ class CudaDevice:
         with self._explained("handing tensors over"):
             self._cuda.runtime.streamWaitEvent(current.cuda_stream, cast("CudaEvent", ready).own.ptr)
         for tensor in tensors:
-            tensor.record_stream(current)
+            if tensor.is_cuda:  # of the CPU's, torch has none to tell, and raises
+                tensor.record_stream(current)
 
     def _explained(self, doing: str) -> AbstractContextManager[None]:
         return explained(self._cuda, self._place, doing)

@@ -145,6 +145,14 @@ def test_hand_over_lets_the_callers_stream_wait_and_torch_know(cuda_device, reco
     ]
 
 
+def test_hand_over_leaves_the_cpus_tensors_of_a_batch_alone(cuda_device, record):
+    """Labels without ToDevice, say: torch has no record_stream for them."""
+    ready = cuda_device.make_event()
+    record.calls.clear()
+    cuda_device.hand_over([torch.zeros(2)], ready)
+    assert [call[0] for call in record.calls] == ["streamWaitEvent"]
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16", "float32", "int64"])
 def test_a_view_is_described_in_bytes(cuda_device, monkeypatch, dtype):
     described = []

@@ -207,6 +207,8 @@ class RecordedCuda:
 class RecordedTensor:
     """A tensor that writes down what is done to it."""
 
+    is_cuda = True
+
     def __init__(self, record, name):
         self.record = record
         self.name = name
