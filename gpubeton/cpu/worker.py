@@ -100,8 +100,8 @@ class Worker:
             max(program.height for program in programs),
             max(program.width for program in programs),
             min(min(program.height, program.width) for program in programs),
-            _largest_coloured(programs),
         )
+        self._coloured = _largest_coloured(programs)
         self._scratch: Scratch | None = None
         self._largest = (0, 0)
         # What libjpeg-turbo decoded goes through the same code as a raw-stored image, on a ring of one.
@@ -111,7 +111,7 @@ class Worker:
         """Return memory for images of up to `side` pixels and `size` bytes; it grows, and never shrinks."""
         if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
             self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
-            self._scratch = allocate(*self._largest, *self._sides)
+            self._scratch = allocate(*self._largest, *self._sides, self._coloured)
         return self._scratch
 
     def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
