@@ -5,9 +5,8 @@ The loops over pixels are those of `gpubeton.transforms.colour_lines`: what is f
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.memory import signed
 from gpubeton.cpu.types import Array
 from gpubeton.transforms import colour_lines
 from gpubeton.transforms.colour_kinds import CONTRAST, HUE, ONE, SATURATION
@@ -66,7 +65,7 @@ def change_colours(image: Array, steps: Array, line: Array) -> None:
             continue
         added = 0
         if steps[start] == _CONTRAST and not _is_idle(_CONTRAST, steps[start + 1]):
-            added = _added(image, line, np.int64(steps[start + 1]))
+            added = _added(image, line, signed(steps[start + 1]))
         for y in range(image.shape[0]):
             _load(image[y], line)
             for step in range(start, stop, 2):
