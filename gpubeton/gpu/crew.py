@@ -188,15 +188,16 @@ class GpuCrew:
             return
         self._is_closed = True
         with ExitStack() as last:
-            if self._levels_crew is not None:
-                last.callback(self._levels_crew.close)
             last.enter_context(self._device.active())
             last.callback(self._augmenter.free)
             last.callback(self._mixes.free)
             self._feeder.close()
-            self._works.clear()
+            if self._levels_crew is not None:
+                # Workers write to the slots' memory, also for batches that nobody waits for any more.
+                self._levels_crew.close()
             # Equipment with an error in one of its streams is given up: this raises then.
             self._equipment.settle()
+            self._works.clear()
             self._give_back(self._equipment)
 
     # --- tails --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from gpubeton.errors import DeviceError
 from gpubeton.gpu.crew import GpuCrew
 from gpubeton.gpu.device import Device
 from gpubeton.gpu.equipment import Equipment, Streams
@@ -69,7 +71,11 @@ class Gpu:
             equipment = self._free.pop() if self._free else None
         if equipment is None:
             equipment, _ = self._make()
-        return GpuCrew(equipment, programs, host, self.options, self._take_back)
+        try:
+            return GpuCrew(equipment, programs, host, self.options, self._take_back)
+        except BaseException:
+            self._take_back(equipment)
+            raise
 
     def close(self) -> None:
         """Free what no epoch uses; the rest is freed when its epoch ends. May be called twice."""
@@ -77,7 +83,10 @@ class Gpu:
             self._is_closed = True
             free, self._free = self._free, []
         for equipment in free:
-            equipment.close()
+            # An error that is stuck in the GPU was raised where it appeared. Nothing can be freed any more then, and
+            # whoever closes has other things to close.
+            with suppress(DeviceError):
+                equipment.close()
 
     def _make(self) -> tuple[Equipment, dict[Lane, str]]:
         with self.device.active():

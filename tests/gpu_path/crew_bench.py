@@ -1,0 +1,75 @@
+"""A crew on the simulated GPU with images to make, without a file or a loader."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gpubeton.cpu.crew import Crew
+from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.pack import pack_crops, pack_regions
+from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.gpu import Gpu
+from gpubeton.gpu.host import Host
+from gpubeton.gpu.lanes import open_nvjpeg_lanes
+from gpubeton.gpu.nvjpeg import load
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.image_job import ImageJob
+
+SLOTS = 3
+BATCH = 8
+
+
+def make_levels_crew(programs):
+    """The CPU's workers."""
+    return Crew(programs, BATCH, num_workers=1, ring=SLOTS)
+
+
+def host_of(make_crew=make_levels_crew, num_workers=1):
+    """What the CPU does."""
+    return Host(survey_jpegs, pack_regions, pack_crops, make_crew, num_workers)
+
+
+def open_gpu(device, largest=(100, 100), **options):
+    """The GPU as a loader has it."""
+    chosen = GpuOptions(**options)
+    opener = partial(open_nvjpeg_lanes, library=load(), options=chosen, largest=largest)
+    return Gpu(device, chosen, opener, num_slots=SLOTS)
+
+
+def program_of(*operations, size=(12, 10), device="cuda:0"):
+    sides = np.array([40])
+    return compile_image_program(
+        "image", 0, [RandomResizedCropRGBImageDecoder(size), *operations], sides, sides, device
+    )
+
+
+def job_of(program, images, out, *, epoch=0, first=0, source="image"):
+    """A job of `Stored` images, numbered from `first`."""
+    data = [np.frombuffer(image.data, np.uint8) for image in images]
+    samples = np.arange(first, first + len(images)).astype(np.uint64)
+    height, width = (np.array([getattr(image, side) for image in images], np.int32) for side in ("height", "width"))
+    return ImageJob(
+        address=np.array([own.ctypes.data for own in data], np.uint64),
+        size=np.array([own.size for own in data], np.uint64),
+        height=height,
+        width=width,
+        mode=np.array([image.mode for image in images], np.uint8),
+        draws=program.draw(5, epoch, samples, height, width),
+        colours=program.draw_colours(5, epoch, samples),
+        out=out,
+        keep=data,
+        samples=samples,
+        source=source,
+    )
+
+
+def made_by_the_cpu(program, images, **which):
+    """What the CPU makes of images, and which of them are bad."""
+    out = np.zeros((len(images), program.height, program.width, 3), np.uint8)
+    crew = Crew([program], max(1, len(images)), num_workers=0, ring=1)
+    bad = crew.decode(0, job_of(program, images, out, **which))
+    crew.close()
+    return out, bad
