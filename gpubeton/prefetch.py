@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -187,17 +187,24 @@ class _Channel(Generic[T]):
 
 def _run(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:
     """Body of the thread. The end is announced when everything is closed."""
-    error: BaseException | None = None
+    error = _error_of(partial(_move, channel, line, num_ahead))
+    # What failed can often not be closed well either: the first error says why.
+    error_at_the_end = _error_of(line.close)
+    channel.results.put(_End(channel.is_stopped, error or error_at_the_end))
+
+
+def _error_of(action: Callable[[], None]) -> BaseException | None:
+    """Carry something out, and return what it raises."""
     try:
-        with closing(line):
-            _move(channel, line, num_ahead)
+        action()
     except StopIteration as stop:
         # It would end the loop as if nothing had happened.
         error = RuntimeError(f"an operation of the pipeline raised StopIteration({stop.value!r})")
         error.__cause__ = stop
+        return error
     except BaseException as raised:  # noqa: BLE001  every error belongs to the loop, KeyboardInterrupt included
-        error = raised
-    channel.results.put(_End(channel.is_stopped, error))
+        return raised
+    return None
 
 
 def _move(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:

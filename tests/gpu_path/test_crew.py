@@ -330,15 +330,19 @@ def test_equipment_with_an_error_is_given_up(gpu, faults):
     submit(crew, PHOTOS)
     faults.fail_stream(gpu_stream(crew, "augment"))
     with pytest.raises(DeviceError):
-        while True:
-            crew.collect()
-            submit(crew, PHOTOS)
+        make_batches(crew)
     with pytest.raises(DeviceError):
         crew.close()
     assert equipment not in gpu._free
     assert not [thread for thread in threading.enumerate() if thread.name == "gpubeton-feeder"]
     crew.close()
     faults.fail_device(status=0)
+
+
+def make_batches(crew):
+    while True:
+        crew.collect()
+        submit(crew, PHOTOS)
 
 
 def test_closing_a_gpu_that_is_stuck_with_an_error_closes_what_can_be_closed(device, faults):

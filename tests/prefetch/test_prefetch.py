@@ -160,6 +160,21 @@ def test_an_error_while_starting_collecting_or_closing_reaches_the_loop():
             list(Prefetcher(line, 2))
 
 
+def test_an_error_while_closing_does_not_hide_the_one_before_it():
+    class Line(CountingLine):
+        def collect(self):
+            raise ArithmeticError("first")
+
+        def close(self):
+            super().close()
+            raise MemoryError("planted")
+
+    line = Line(5)
+    with pytest.raises(ArithmeticError, match="first"):
+        next(Prefetcher(line, 2))
+    assert line.was_closed.is_set()
+
+
 def test_leaving_the_loop_early_closes_the_line_at_once():
     line = CountingLine(1000)
     for batch in Prefetcher(line, 3):

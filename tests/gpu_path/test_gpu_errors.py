@@ -1,0 +1,231 @@
+"""Errors of the GPU itself: they reach the loop, nothing hangs, and what can go on afterwards does."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+import numpy as np
+import pytest
+
+from gpubeton.engine import crews
+from gpubeton.errors import DeviceError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.batched_lane import BatchedLane
+from gpubeton.gpu.single import Single
+from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
+from tests.cpu.pictures import jpeg, photo
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
+from tests.simulator.device import SimulatedDevice
+
+pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
+
+CROP = RandomResizedCropRGBImageDecoder((12, 10))
+PIPELINE = [CROP, NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor()]
+IMAGES = [*ZOO[:24], *ZOO[:24]]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("images") / "images.beton", IMAGES)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    path = write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGES))
+    return epochs(gpu_loader(path, PIPELINE, device="cpu"), 2)
+
+
+def feeders():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("gpubeton")]
+
+
+def told(caught):
+    return "".join(traceback.format_exception(caught.value))
+
+
+# --- memory
+
+
+def test_too_little_memory_is_an_error_that_says_so_and_passes(gpus, faults, path, expected):
+    loader = gpu_loader(path, PIPELINE)
+    faults.leave_memory(100_000)
+    with pytest.raises(DeviceError, match=r"bytes were asked for, \d{5,6} are free"):
+        list(loader)
+    assert feeders() == []
+    faults.leave_memory(1 << 30)
+    loader.set_epoch(0)
+    assert_same(list(loader), expected[:6])
+    loader.close()
+
+
+@pytest.mark.parametrize("batches_ahead", [1, 3])
+def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(gpus, faults, tmp_path, batches_ahead):
+    images = [stored(jpeg(photo(20, 20, number))) for number in range(32)]
+    images += [stored(jpeg(photo(700, 700, number))) for number in range(8)]
+    path = write_images(tmp_path / "growing.beton", images)
+    loader = gpu_loader(path, [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()], batches_ahead=batches_ahead)
+    received = []
+    faults.leave_memory(14 << 20)
+    with pytest.raises(DeviceError, match="bytes were asked for") as caught:
+        received.extend(loader)
+    assert "batch 4 of epoch 0" in told(caught)
+    assert feeders() == []
+    faults.leave_memory(1 << 30)
+    loader.set_epoch(0)
+    assert len(list(loader)) == 5
+    loader.close()
+
+
+# --- an error that stays
+
+
+def use(loader, faults, stream):
+    """Receive a batch, then have the GPU fail in one of its streams."""
+    batches = iter(loader)
+    next(batches)
+    faults.fail_stream(stream)
+    return list(batches)
+
+
+@pytest.mark.parametrize("place", range(13))
+def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, place):
+    faults.slow_down(300)
+    loader = gpu_loader(path, PIPELINE, deterministic=False, batches_ahead=1)
+    with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
+        use(loader, faults, gpus[0].streams[place])
+    assert feeders() == []
+    with pytest.raises(DeviceError):
+        list(loader)
+    loader.close()
+    assert feeders() == []
+    faults.fail_device(status=0)
+
+
+def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
+    loader = gpu_loader(path, PIPELINE, batches_ahead=1)
+    with pytest.raises(DeviceError) as caught:
+        use(loader, faults, gpus[0].streams[2])
+    assert "of epoch 0, samples" in told(caught)
+    loader.close()
+    faults.fail_device(status=0)
+
+
+def test_closing_after_a_break_on_a_stuck_gpu_neither_hangs_nor_raises(gpus, faults, path):
+    loader = gpu_loader(path, PIPELINE)
+    for _ in loader:
+        faults.fail_device()
+        break
+    loader.close()
+    assert feeders() == []
+    faults.fail_device(status=0)
+
+
+def test_an_error_between_two_epochs_is_raised_when_the_next_begins(gpus, faults, path):
+    loader = gpu_loader(path, PIPELINE)
+    list(loader)
+    faults.fail_device()
+    with pytest.raises(DeviceError):
+        list(loader)
+    loader.close()
+    faults.fail_device(status=0)
+
+
+# --- an error that passes
+
+
+class PlantedError(Exception):
+    pass
+
+
+def failing_at(monkeypatch, owner, name, number, applies=lambda *_arguments: True):
+    """Have a function raise when it is called for the so-manieth time with such arguments."""
+    original, calls = getattr(owner, name), []
+
+    def planted(*arguments, **keywords):
+        if applies(*arguments):
+            calls.append(name)
+            if len(calls) == number:
+                raise PlantedError(f"planted in {name}")
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(owner, name, planted)
+    return calls
+
+
+@pytest.mark.parametrize("number", [1, 4, 6])
+@pytest.mark.parametrize("kernel", ["plant", "taps", "augment"])
+def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
+    gpus, path, expected, monkeypatch, kernel, number
+):
+    failing_at(monkeypatch, SimulatedDevice, "launch", number, lambda _device, name, *_rest: name == kernel)
+    loader = gpu_loader(path, PIPELINE)
+    received = []
+    with pytest.raises(PlantedError, match="planted in launch") as caught:
+        received.extend(loader)
+    assert "of epoch 0, samples" in told(caught)
+    assert feeders() == []
+    assert_same(received, expected[: len(received)])
+    assert len(received) < number
+    loader.set_epoch(0)
+    assert_same([*loader, *loader], expected)
+    loader.close()
+
+
+@pytest.mark.parametrize("number", [1, 5])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (BatchedLane, "begin"),
+        (SimulatedDevice, "copy"),
+        (SimulatedDevice, "empty"),
+        (SimulatedDevice, "hand_over"),
+    ],
+)
+def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_whole(
+    gpus, path, expected, monkeypatch, owner, name, number
+):
+    loader = gpu_loader(path, PIPELINE)
+    failing_at(monkeypatch, owner, name, number)
+    with pytest.raises(PlantedError, match=f"planted in {name}"):
+        list(loader)
+    if name == "hand_over":  # in the loop's own thread; the line goes on
+        loader.close()
+        return
+    assert feeders() == []
+    loader.set_epoch(0)
+    assert_same([*loader, *loader], expected)
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["survey_jpegs", "pack_regions", "pack_crops"])
+def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name):
+    failing_at(monkeypatch, crews, name, 3)
+    loader = gpu_loader(path, PIPELINE)
+    with pytest.raises(PlantedError, match=f"planted in {name}"):
+        list(loader)
+    assert feeders() == []
+    loader.set_epoch(0)
+    assert_same([*loader, *loader], expected)
+    loader.close()
+
+
+def test_an_error_in_the_tail_leaves_the_gpu_usable(gpus, path, expected, monkeypatch):
+    loader = gpu_loader(path, PIPELINE)
+    failing_at(monkeypatch, ToDevice, "apply", 3)
+    with pytest.raises(PlantedError):
+        list(loader)
+    loader.set_epoch(0)
+    assert_same([*loader, *loader], expected)
+    loader.close()
+
+
+def test_a_repair_that_raises_reaches_the_loop(gpus, faults, path, expected, monkeypatch):
+    faults.skip_image(IMAGES[0].data, times=1)
+    failing_at(monkeypatch, Single, "decode", 1)
+    loader = gpu_loader(path, PIPELINE)
+    with pytest.raises(PlantedError):
+        list(loader)
+    loader.set_epoch(0)
+    assert_same([*loader, *loader], expected)
+    loader.close()
