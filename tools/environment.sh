@@ -37,6 +37,14 @@ if [ -z "${TORCH_INDEX+set}" ] && [ "$(uname -s)" = Linux ] && [ ! -e /proc/driv
     fi
 fi
 
+# A GPU decodes if CuPy and nvJPEG are there; those of today are made for drivers from 580 on.
+driver=$(sed -n '1s/.* \([0-9]\{3,\}\)\.[0-9].*/\1/p' /proc/driver/nvidia/version 2>/dev/null || true)
+if [ -n "$driver" ] && [ "$driver" -ge 580 ]; then
+    extra=$extra,cuda13
+elif [ -n "$driver" ]; then
+    say "The NVIDIA driver is $driver; decoding on the GPU takes 580 or later, or gpubeton[cuda12] with a torch of CUDA 12"
+fi
+
 say "Installing gpubeton[$extra] and what it needs (several minutes the first time: torch is large)"
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-warn-script-location --constraint constraints.txt \
     ${index:+--extra-index-url "$index"} --editable ".[$extra]" |

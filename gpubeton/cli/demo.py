@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gpubeton.cli.cpu_time import count_cores
+from gpubeton.cli.gpu import find_gpu
 from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
 
@@ -55,13 +57,17 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
     with console.status("Importing torch and numba"):
         import_module("gpubeton.loader")
     classes = _write_beton(console, photos, beton)
-    with console.status("Compiling the decoder for this CPU: up to a minute, once"):
-        for _ in _loader(beton, range(_BATCH)):
-            pass
-    loader = _loader(beton)
+    device, remark = find_gpu()
+    console.print(f"Loading {remark}" if device != "cpu" else remark[0].upper() + remark[1:])
+    devices = list(dict.fromkeys([device, "cpu"]))
+    with console.status("Compiling the decoder for this machine: up to a minute, once"):
+        for one in devices:
+            for _ in _loader(beton, one, range(_BATCH)):
+                pass
+    loader = _loader(beton, device)
     first = _two_epochs(console, loader, images)
     write_contact_sheet_of(sheet, *first, classes)
-    laps = _race(console, photos, beton, classes, rounds)
+    laps = _race(console, photos, beton, classes, rounds, devices)
     console.print(_table(laps, images))
     console.print(f"[bold]{sheet}[/bold] shows an augmented batch, [bold]{beton}[/bold] is the file.")
 
@@ -83,7 +89,7 @@ def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tenso
     from gpubeton.cli.contact_sheet import write_contact_sheet
     from gpubeton.cli.pillow_loader import MEAN, STD
 
-    pixels = 255 * (images.float().permute(0, 2, 3, 1).numpy() * np.array(STD, "f4") + np.array(MEAN, "f4"))
+    pixels = 255 * (images.float().permute(0, 2, 3, 1).cpu().numpy() * np.array(STD, "f4") + np.array(MEAN, "f4"))
     write_contact_sheet(path, pixels, [classes[label] for label in labels.tolist()])
 
 
@@ -96,7 +102,7 @@ def _write_beton(console: Console, photos: Path, beton: Path) -> tuple[str, ...]
     return DatasetWriter(beton, fields).from_image_folder(photos)
 
 
-def _loader(beton: Path, indices: range | np.ndarray | None = None) -> Loader:
+def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None) -> Loader:
     from gpubeton.cli.pillow_loader import MEAN, STD
     from gpubeton.fields.basics import IntDecoder
     from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
@@ -120,6 +126,7 @@ def _loader(beton: Path, indices: range | np.ndarray | None = None) -> Loader:
         indices=None if indices is None else np.asarray(indices),
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         drop_last=False,
+        device=device,
     )
 
 
@@ -138,11 +145,13 @@ def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Te
     return kept
 
 
-def _race(console: Console, photos: Path, beton: Path, classes: tuple[str, ...], rounds: int) -> dict[str, list[Lap]]:
+def _race(
+    console: Console, photos: Path, beton: Path, classes: tuple[str, ...], rounds: int, devices: list[str]
+) -> dict[str, list[Lap]]:
     from gpubeton.cli.pillow_loader import PillowDataset, pillow_loader
 
     files = [(path, classes.index(name)) for path, name in list_photos(photos)]
-    ours = _loader(beton, np.tile(np.arange(len(files)), _PASSES))
+    ours = {device: _loader(beton, device, np.tile(np.arange(len(files)), _PASSES)) for device in devices}
     # Not "fork": threads are running by now.
     usual = pillow_loader(
         PillowDataset(files, _SIDE, _HOLE), _BATCH, count_cores(), drop_last=False, start_method="spawn"
@@ -152,12 +161,14 @@ def _race(console: Console, photos: Path, beton: Path, classes: tuple[str, ...],
         return time_lap(lambda: sum(len(batch) for batch, _ in loader))
 
     with _progress(console) as progress:
-        task = progress.add_task("Starting the DataLoader's processes", total=2 * rounds + 2)
-        contenders = {"gpubeton": lambda: lap_of(ours), _USUAL: lambda: lap_of(usual)}
+        names = {device: "gpubeton" if len(devices) == 1 else f"gpubeton, {device}" for device in devices}
+        contenders = {names[device]: partial(lap_of, loader) for device, loader in ours.items()}
+        contenders[_USUAL] = partial(lap_of, usual)
+        task = progress.add_task("Starting the DataLoader's processes", total=len(contenders) * (rounds + 1))
         race(contenders, 1, lambda _: progress.advance(task))
-        progress.update(task, description="Timing both by turns")
+        progress.update(task, description="Timing all by turns")
         laps = race(contenders, rounds, lambda _: progress.advance(task))
-        progress.update(task, completed=2 * rounds + 2)
+        progress.update(task, completed=len(contenders) * (rounds + 1))
     return laps
 
 
