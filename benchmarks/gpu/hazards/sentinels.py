@@ -1,0 +1,113 @@
+"""Whether the engines ever report success for an image that they have not written, or not written whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.contenders.work import MEAN, STD
+from benchmarks.gpu.hazards.finding import Finding
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
+from gpubeton.format.index import Index
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.single import Single
+from gpubeton.loader import Loader
+from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
+
+__all__ = ["is_every_image_written"]
+
+
+def is_every_image_written(
+    beton: str, *, images: int = 1_000_000, seconds: float = 60, batch_size: int = 256, lane: str = "hardware"
+) -> Finding:
+    """Decode with one lane alone, again and again, and count images whose sentinel still stood, or that came otherwise.
+
+    The same epoch is loaded each time: every batch has to be, to the bit, what it was the first time.
+
+    Parameters
+    ----------
+    beton : str
+        A file with the field ``image``; the GPU is opened by the loader.
+    images : int
+        When to end.
+    seconds : float
+        When to end at the latest.
+    batch_size : int
+        Images of a batch.
+    lane : {"hardware", "sm"}
+        Who decodes.
+
+    Returns
+    -------
+    Finding
+        How many images were decoded, how many again, and how many batches were not the same.
+    """
+    counts: dict[str, Any] = {"lane": lane, "images": 0, "repaired": 0, "batches": 0, "batches_not_the_same": 0}
+    image = [
+        CenterCropRGBImageDecoder((64, 64), 0.9),
+        NormalizeImage(MEAN, STD, np.float16),
+        ToTensor(),
+        ToTorchImage(),
+    ]
+    repair = Single.decode
+
+    def counting(own: Single, *arguments: Any) -> Any:
+        counts["repaired"] += 1
+        return repair(own, *arguments)
+
+    start = time.perf_counter()
+    batch_size = min(batch_size, Index.open(beton).num_samples)
+    with mock.patch.object(Single, "decode", counting):
+        loader = Loader(
+            beton,
+            batch_size,
+            num_workers=1,
+            seed=0,
+            pipelines={"image": image, "label": None},
+            device="cuda:0",
+            gpu_options=GpuOptions(lanes=(lane,)),
+        )
+        with closing(loader):
+            first: list[int] = []
+            while counts["images"] < images and not _is_over(start + seconds, loader, counts):
+                loader.set_epoch(0)
+                sums = _sums(loader, counts, partial(_is_over, start + seconds, loader, counts))
+                first = first or sums
+                counts["batches_not_the_same"] += sum(a != b for a, b in zip(first, sums, strict=False))
+    counts["seconds"] = time.perf_counter() - start
+    repeated = counts["images"] - len(first) * batch_size
+    verdict = (
+        f"{counts['images']:,} images decoded: {counts['repaired']} were not written although nvJPEG reported success, "
+        f"{counts['batches_not_the_same']} of {counts['batches']:,} batches differ from the first time"
+    )
+    question = "Does success mean that an image was written, each time the same?"
+    # A sentinel that stood is what the design expects and repairs; pixels that differ unnoticed are not.
+    return Finding(f"sentinels, {lane}", question, verdict, counts, repeated > 0 and not counts["batches_not_the_same"])
+
+
+def _is_over(end: float, loader: Loader, counts: dict[str, Any]) -> bool:
+    """Whether the time is up, and there is something to compare."""
+    return counts["batches"] > len(loader) and time.perf_counter() > end
+
+
+def _sums(loader: Loader, counts: dict[str, Any], is_over: Callable[[], bool]) -> list[int]:
+    """Add up the bits of each batch of an epoch, on the GPU; ends early when the time is up."""
+    import torch
+
+    sums = []
+    iterator = iter(loader)
+    with closing(iterator):
+        for (batch,) in iterator:
+            bits = batch.permute(0, 2, 3, 1).reshape(-1).view(torch.int16)
+            sums.append((bits.long() * torch.arange(1, len(bits) + 1, device=bits.device)).sum())
+            counts["images"] += len(batch)
+            counts["batches"] += 1
+            if is_over():
+                break
+    return torch.stack(sums).cpu().tolist() if sums else []

@@ -1,0 +1,238 @@
+"""The ways in which nvJPEG can be asked to decode, behind one interface."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu.encoded import Piece
+from benchmarks.gpu.target import Target
+from gpubeton.gpu.device import Event, Stream
+from gpubeton.gpu.nvjpeg import (
+    IMAGE,
+    Backend,
+    DecodeParams,
+    DecoderState,
+    Flags,
+    JpegStream,
+    OutputFormat,
+)
+
+__all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way", "targets_of"]
+
+
+def targets_of(piece: Piece, arena: int) -> NDArray[np.void]:
+    """Say where the images of a piece go.
+
+    Parameters
+    ----------
+    piece : Piece
+        The images.
+    arena : int
+        Address of the memory for them.
+
+    Returns
+    -------
+    ndarray of IMAGE, shape (M,)
+        As nvJPEG wants it.
+    """
+    targets = np.zeros(len(piece.address), IMAGE)
+    targets["channel"][:, 0] = piece.offset + np.uint64(arena)
+    targets["pitch"][:, 0] = piece.pitch
+    return targets
+
+
+class Way(ABC):
+    """One way to ask nvJPEG to decode.
+
+    Parameters
+    ----------
+    target : Target
+        Where, and with which nvJPEG.
+    backend : Backend
+        What decodes.
+    flags : Flags
+        Of the handle.
+    """
+
+    def __init__(self, target: Target, backend: Backend, flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION) -> None:
+        self.target = target
+        self.handle = target.library.create(backend, flags)
+
+    def __enter__(self) -> Way:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free everything; nothing may be under way."""
+        self.handle.close()
+
+    @abstractmethod
+    def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
+        """Begin to decode a piece; the one before has to be done."""
+
+
+class Batched(Way):
+    """``nvjpegDecodeBatched``, or ``nvjpegDecodeBatchedEx`` with wishes.
+
+    Parameters
+    ----------
+    target, backend, flags
+        As for `Way`.
+    wish : callable, optional
+        Sets what is wanted of the images.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        backend: Backend,
+        flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION,
+        wish: Callable[[DecodeParams], object] | None = None,
+    ) -> None:
+        super().__init__(target, backend, flags)
+        self._state = self.handle.make_state()
+        self._params: DecodeParams | None = None
+        if wish is not None:
+            self._params = self.handle.make_params()
+            wish(self._params)
+
+    def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
+        """Begin to decode a piece."""
+        if self._state.batch != len(piece.address):
+            self._state.initialise(len(piece.address))
+        if self._params is None:
+            self._state.decode_batched(piece.address, piece.size, targets, stream.handle)
+        else:
+            params = [self._params] * len(piece.address)
+            self._state.decode_batched_ex(piece.address, piece.size, targets, params, stream.handle)
+
+
+class Single(Way):
+    """``nvjpegDecode``, image by image, with states used in turn.
+
+    Parameters
+    ----------
+    target, backend, flags
+        As for `Way`.
+    states : int
+        Images of a piece, at most: one for each, since a state is of one image until that is done.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        backend: Backend,
+        flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION,
+        states: int = 4,
+    ) -> None:
+        super().__init__(target, backend, flags)
+        self._states = [self.handle.make_state() for _ in range(states)]
+
+    def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
+        """Begin to decode a piece."""
+        for number, state in enumerate(self._states[: len(piece.address)]):
+            address, size = int(piece.address[number]), int(piece.size[number])
+            state.decode(address, size, targets[number : number + 1], stream.handle)
+
+
+class _Entry(NamedTuple):
+    state: DecoderState
+    jpeg: JpegStream
+    stream: Stream
+    event: Event
+
+
+class StepByStep(Way):
+    """``nvjpegDecodeJpeg`` on one backend, image by image, with states used in turn, as NVIDIA's sample has it.
+
+    Parameters
+    ----------
+    target, backend, flags
+        As for `Way`.
+    states : int
+        Images that may be under way at once; 0 for two for each engine.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        backend: Backend,
+        flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION,
+        states: int = 0,
+    ) -> None:
+        super().__init__(target, backend, flags)
+        engines, cores = self.handle.hardware_engines() if not states else (0, 0)
+        decoder = self.handle.make_decoder(backend)
+        self._params = self.handle.make_params()
+        self._params.set_output_format(OutputFormat.RGBI)
+        self._entries = []
+        for _ in range(states or max(2 * engines * cores, 2)):
+            state = decoder.make_state()
+            state.attach_pinned(self.handle.make_pinned_buffer())
+            state.attach_device(self.handle.make_device_buffer())
+            entry = _Entry(state, self.handle.make_stream(), target.device.make_stream(), target.device.make_event())
+            self._entries.append(entry)
+        self._number = 0
+
+    @property
+    def states(self) -> int:
+        """Images that may be under way at once."""
+        return len(self._entries)
+
+    def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
+        """Begin to decode a piece, all of it in one stream."""
+        for number in range(len(piece.address)):
+            self.decode_one(piece, targets, number, stream)
+
+    def decode_one(self, piece: Piece, targets: NDArray[np.void], number: int, stream: Stream | None = None) -> Event:
+        """Begin to decode one image of a piece, by default in its state's own stream; gives the event behind it."""
+        entry = self._entries[self._number % len(self._entries)]
+        self._number += 1
+        used = stream or entry.stream
+        entry.event.synchronize()
+        entry.jpeg.parse(int(piece.address[number]), int(piece.size[number]))
+        entry.state.decode(entry.jpeg, targets[number : number + 1], self._params, used.handle)
+        entry.event.record(used)
+        return entry.event
+
+    def settle(self) -> None:
+        """Wait until nothing is under way."""
+        for entry in self._entries:
+            entry.event.synchronize()
+
+
+def _nothing(_: DecodeParams) -> None:
+    """Wish for nothing: `nvjpegDecodeBatchedEx` is another function all the same."""
+
+
+class _Kind(NamedTuple):
+    make: Callable[[Target, ExitStack], Way]
+    is_hardware: bool
+    images: int
+
+
+def _kind(make: Callable[[Target], Way], *, is_hardware: bool, images: int) -> _Kind:
+    return _Kind(lambda target, stack: stack.enter_context(make(target)), is_hardware, images)
+
+
+#: By name: how it is made, whether it uses the engines, and how many images it is to be given.
+WAYS: dict[str, _Kind] = {
+    "batch, engines": _kind(lambda target: Batched(target, Backend.HARDWARE), is_hardware=True, images=14),
+    "batch with wishes, engines": _kind(
+        lambda target: Batched(target, Backend.HARDWARE, wish=_nothing), is_hardware=True, images=14
+    ),
+    "step by step, engines": _kind(
+        lambda target: StepByStep(target, Backend.HARDWARE, states=14), is_hardware=True, images=14
+    ),
+    # nvJPEG leaves smaller batches to the CPU.
+    "batch, processors": _kind(lambda target: Batched(target, Backend.GPU_HYBRID), is_hardware=False, images=64),
+    "one by one": _kind(lambda target: Single(target, Backend.DEFAULT), is_hardware=False, images=4),
+}

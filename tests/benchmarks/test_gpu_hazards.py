@@ -1,0 +1,172 @@
+"""The questions that are asked of a GPU, asked of one whose answers are known."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import simplejpeg
+
+from benchmarks.gpu.encoded import load_encoded
+from benchmarks.gpu.hazards import order, pixels, presence, rates, sentinels
+from benchmarks.gpu.hazards.ways import WAYS, Batched
+from benchmarks.gpu.photos import make_photos
+from benchmarks.gpu.simulation import VARIABLE
+from benchmarks.gpu.target import open_target
+from gpubeton.gpu.augment import Augmenter
+from gpubeton.gpu.nvjpeg import Backend
+
+SOFTWARE = {"batch, processors", "one by one"}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return make_photos(tmp_path_factory.mktemp("photos"), 12, 90)
+
+
+@pytest.fixture
+def target(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "1")
+    with open_target() as target:
+        target.faults.take_misuses()
+        target.faults.decoder = simplejpeg.decode_jpeg
+        yield target
+        assert target.faults.misuses() == []
+
+
+@pytest.fixture
+def encoded(target, photos):
+    return load_encoded(target.device, photos.beton)
+
+
+@contextmanager
+def another_way(monkeypatch, decode):
+    """A way to decode that stands alone, and is wrong."""
+
+    class Wrong(Batched):
+        def decode(self, piece, targets, stream):
+            decode(super().decode, piece, targets, stream)
+
+    kind = type(WAYS["batch, engines"])(
+        lambda target, stack: stack.enter_context(Wrong(target, Backend.GPU_HYBRID)), False, 4
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(order, "WAYS", {"wrong": kind})
+        yield
+
+
+def test_engines_are_counted_and_missed(target):
+    found = presence.are_the_engines_there(target)
+    assert (found.holds, found.verdict) == (True, "7 engines of 1 cores")
+    target.faults.engines = 0
+    found = presence.are_the_engines_there(target)
+    assert found.holds is False
+    assert found.figures["HARDWARE"].startswith("nvjpegCreateEx: status 7")
+    assert found.figures["GPU_HYBRID"] == {"engines": 0, "cores_of_each": 0}
+
+
+def test_early_writing_is_seen_where_it_happens_and_host_waits_prevent_it(target, encoded):
+    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=60)
+    for name, measured in found.figures.items():
+        early = 0 if name in SOFTWARE else 2
+        assert measured["the stream waits"] == {"trials": 2, "valid": 2, "early": early}
+        assert measured["the host waits"] == {"trials": 2, "valid": 2, "early": 0}
+    assert set(found.figures) == set(WAYS)
+    assert found.holds
+    target.faults.early_write = False
+    found = order.does_it_write_early(target, encoded, trials=2, milliseconds=60)
+    assert "turn: nothing" in found.verdict
+
+
+def test_a_write_that_comes_after_all_is_a_fault(target, encoded, monkeypatch):
+    other = target.device.make_stream()
+    target.faults.slow_down(30_000, least=30_000, stream=other)
+    with another_way(monkeypatch, lambda decode, piece, targets, _: decode(piece, targets, other)):
+        found = order.does_it_write_early(target, encoded, trials=3, milliseconds=60)
+        assert found.holds is False
+        assert "EVEN IF THE HOST WAITS: wrong" in found.verdict
+        found = order.is_it_done_when_the_stream_is(target, encoded, trials=2)
+        assert found.holds is False
+        assert found.figures["wrong"]["a stream waits"]["whole"] < 8
+    other.synchronize()
+    assert target.faults.take_misuses(), "it was closed while it was at work"
+
+
+def test_what_is_behind_the_call_sees_all_pixels(target, encoded):
+    target.faults.slow_down(2000)
+    found = order.is_it_done_when_the_stream_is(target, encoded, trials=2)
+    assert found.holds
+    for name, kind in WAYS.items():
+        for own in found.figures[name].values():
+            assert own == {"trials": 2, "images": 2 * kind.images, "whole": 2 * kind.images}
+
+
+def test_a_backend_that_is_missing_is_no_answer(target, encoded):
+    target.faults.engines = 0
+    found = order.is_it_done_when_the_stream_is(target, encoded, trials=1)
+    assert "status 7" in found.figures["batch, engines"]["error"]
+    assert found.holds
+    target.faults.fail_call("nvjpegCreateEx", 6)
+    assert order.is_it_done_when_the_stream_is(target, encoded, trials=1).holds is False
+
+
+def test_images_that_were_not_written_are_counted(target, photos):
+    target.faults.skip_image(every=5, batched=True, backend=Backend.HARDWARE, times=6)
+    found = sentinels.is_every_image_written(photos.beton, images=60, batch_size=6)
+    assert (found.figures["images"], found.figures["repaired"]) == (60, 6)
+    assert found.holds, "each was decoded again, and is as it was the other times"
+
+
+def test_pixels_that_change_unnoticed_are_a_fault(target, photos, monkeypatch):
+    monkeypatch.setattr(Augmenter, "plant", lambda *_: None)  # without sentinels a skipped image shows what was there
+    target.faults.skip_image(every=7, batched=True, backend=Backend.HARDWARE)
+    found = sentinels.is_every_image_written(photos.beton, images=60, batch_size=6)
+    assert found.figures["repaired"] == 0
+    assert found.figures["batches_not_the_same"] > 0
+    assert found.holds is False
+
+
+def test_at_least_one_batch_is_seen_twice(target, photos):
+    found = sentinels.is_every_image_written(photos.beton, seconds=0, batch_size=6, lane="sm")
+    assert found.figures["batches"] == 3
+    assert found.holds
+
+
+def test_every_backend_is_compared_with_the_cpu(target, encoded):
+    contents = [encoded.content(number) for number in range(2)]
+    found = pixels.do_pixels_agree(target, contents, images=2)
+    assert found.holds
+    assert "interpolated by: engines, processors, one by one" in found.verdict
+    assert found.figures["420, engines, interpolated"]["interpolated"]["most"] == 0
+    assert found.figures["420, engines, interpolated"]["repeated"]["most"] > 0
+
+
+def test_swapped_colours_are_far_from_the_cpu(target, encoded):
+    target.faults.decoder = lambda data: simplejpeg.decode_jpeg(data, colorspace="BGR")
+    found = pixels.do_pixels_agree(target, [encoded.content(0)], images=1)
+    assert found.holds is False
+    assert "420, engines, interpolated" in found.verdict
+
+
+def test_rates_are_measured_for_every_way_to_ask(target, encoded, photos):
+    found = rates.how_many_at_once(target, encoded, seconds=0.01, images=(1, 4))
+    assert set(found.figures) == {f"{images} images, {states} calls" for images in (7, 28) for states in (1, 2, 3, 4)}
+    for own in found.figures.values():
+        assert own["images_per_second"] > 0
+        assert 0 < own["call_seconds"] <= own["wall_seconds"]
+    found = rates.is_step_by_step_faster(target, encoded, seconds=0.01)
+    assert min(own["images_per_second"] for own in found.figures.values()) > 0
+    found = rates.do_processors_help(target, encoded, seconds=0.05, images=(64,))
+    assert found.figures["matrix products"]["beside the engines"]["products_per_second"] > 0
+    found = rates.does_pinned_memory_help(target, encoded, photos.beton, seconds=0.01)
+    assert len(found.figures) == 4
+    found = rates.do_scale_and_region_help(target, encoded, seconds=0.01)
+    assert all(own["images_per_second"] > 0 for own in found.figures.values())
+
+
+def test_without_engines_the_rates_of_the_rest_are_measured(target, encoded):
+    target.faults.engines = 0
+    found = rates.do_processors_help(target, encoded, seconds=0.05, images=(64,))
+    assert "status 7" in found.figures["matrix products"]["beside the engines"]["error"]
+    assert found.figures["64 images, 2 calls"]["images_per_second"] > 0
+    assert "error" in rates.is_step_by_step_faster(target, encoded, seconds=0.01).figures["step by step"]
