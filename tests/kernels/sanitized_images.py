@@ -56,7 +56,7 @@ def draws_of(generator, count, source, size, fills):
 
 
 def make_images(kernels, order, shape, rule, item_size):
-    """Plant, taps and augment, once each; returns all that they wrote."""
+    """Plant, taps, augment and paint, once each; returns all that they wrote."""
     generator = np.random.default_rng(rule)
     source, size, pitch = shape
     count, side, most = 4, max(size), 2 * -(-max(source) // min(size)) + 4
@@ -86,6 +86,10 @@ def make_images(kernels, order, shape, rule, item_size):
     ]  # fmt: skip
     kernels.launch("augment", (-(-size[0] // 8), count, 1), THREADS, arguments, order)
     assert status.tolist() == [0, 1, 0, 1]
+
+    late = [address(fills), address(table), *ints(item_size), address(out)]
+    arguments = [address(draws), *ints(draws.shape[1], 0, PAINTS, *size, count), *late]
+    kernels.launch("paint", (-(-size[0] * size[1] // 128), count, 1), THREADS, arguments, order)
     # The others begin with sentinels, which are made of addresses.
     return [first, weights, numbers, largest, out[::2]]
 

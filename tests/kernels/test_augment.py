@@ -111,9 +111,11 @@ def test_hundreds_of_taps_are_the_cpus_to_the_bit(interpolation, source, size):
 @pytest.mark.parametrize("width", [31, 32, 33, 255, 256, 257, 600])
 @pytest.mark.parametrize("finish", FINISHES)
 def test_rows_of_several_strips_are_seamless(finish, width):
-    program = program_of(5, width, "area", *FINISHES[finish])
+    program = program_of(5, width, "area", Cutout(1, (1, 2, 3)), *FINISHES[finish])
     images = [noise(11, 2 * width + 7), noise(6, width // 2 + 1)]
-    draws = [draw_of(program, (0, 0, *image.shape[:2]), flip=1) for image in images]
+    # A paint of the second of two rows that are made together, which begins and ends within strips.
+    paint = (1, width // 6, 2, width - 3, 0)
+    draws = [draw_of(program, (0, 0, *image.shape[:2]), flip=1, paints=[paint]) for image in images]
     for shift in (0, 1, 3):
         assert_as_on_the_cpu(program, images, draws, shift=shift)
 

@@ -11,7 +11,7 @@ from tests.kernels.test_sanitized_colours import sanitizer
 
 pytestmark = needs_compiler
 
-IMAGES = ["augment", "gather", "plant", "taps"]
+IMAGES = ["augment", "gather", "paint", "plant", "taps"]
 COLOURS = ["colour", "colour_sum", "mix"]
 
 
