@@ -147,7 +147,9 @@ def choose_lanes(
 
 
 def cut(count: int, most: int) -> list[slice]:
-    """Cut images into few pieces of nearly the same number: states are made anew for another number of images.
+    """Cut images into pieces of the same number, or, if that would be less than half of `most`, of nearly the same.
+
+    States of nvJPEG are made anew for another number of images: with pieces of one size that never happens.
 
     Parameters
     ----------
@@ -163,10 +165,13 @@ def cut(count: int, most: int) -> list[slice]:
 
     Examples
     --------
-    >>> [piece.stop - piece.start for piece in cut(10, 4)]
-    [4, 3, 3]
+    >>> [piece.stop - piece.start for piece in cut(256, 28)]
+    [16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16]
+    >>> [piece.stop - piece.start for piece in cut(11, 4)]
+    [4, 4, 3]
     """
-    pieces = -(-count // most)
+    fewest = -(-count // most)
+    pieces = next((number for number in range(fewest, 2 * fewest + 1) if number and count % number == 0), fewest)
     short, longer = divmod(count, pieces) if pieces else (0, 0)
     stops = [number * short + min(number, longer) for number in range(pieces + 1)]
     return [slice(start, stop) for start, stop in pairwise(stops)]
