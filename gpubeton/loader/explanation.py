@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.image_output import ImageOutput
+from gpubeton.gpu.arena import lay_out
 from gpubeton.loader.line import num_in_flight
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.storage.reads import MAX_GAP
@@ -61,6 +64,9 @@ def explanation(loader: Loader) -> str:
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
+    if loader.gpu is not None:
+        arenas = max_arena_bytes(plan, num_in_flight(loader.batches_ahead))
+        lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
     if not loader.os_cache:
         staging = max_staging_bytes(plan, num_in_flight(loader.batches_ahead))
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
@@ -98,6 +104,30 @@ def max_batch_bytes(plan: Plan) -> int:
     """
     images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
     return plan.batches.batch_size * sum(output.nbytes_per_sample for output in images)
+
+
+def max_arena_bytes(plan: Plan, in_flight: int) -> int:
+    """Most bytes of decoded images that are on the GPU at once.
+
+    Parameters
+    ----------
+    plan : Plan
+        An epoch.
+    in_flight : int
+        Batches that are under way at once.
+
+    Returns
+    -------
+    int
+        Bytes, if all images of a batch were the largest of the file.
+    """
+    on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
+    per_sample = 0
+    for source in {output.source.name: output.source for output in on_gpu}.values():
+        sides = np.array([source.column["height"].max()]), np.array([source.column["width"].max()])
+        per_sample += lay_out(*sides).nbytes
+    # An eighth more is allocated than a batch needs.
+    return in_flight * plan.batches.batch_size * (per_sample + per_sample // 8)
 
 
 def max_staging_bytes(plan: Plan, in_flight: int) -> int:

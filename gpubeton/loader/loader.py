@@ -30,7 +30,7 @@ from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
 from gpubeton.loader.selection import scanning_arguments, select_samples
-from gpubeton.loader.state import LoaderState, file_fingerprint, indices_fingerprint, state_of
+from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
@@ -388,8 +388,8 @@ class Loader:
         return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)
 
     @cached_property
-    def _fingerprints(self) -> tuple[str, str]:
-        return file_fingerprint(self.reader.index), indices_fingerprint(self.indices)
+    def _fingerprints(self) -> tuple[str, str, str]:
+        return fingerprints_of(self)
 
     def _state(self) -> LoaderState:
         return state_of(self, self._epochs, *self._fingerprints)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gpubeton.loader.loader import Loader
 
 _VERSION = 1
+
+# Of an order's arguments, longer lists are told apart by a fingerprint.
+_LONGEST_LIST = 16
 
 # What to call the entries that have to be equal, and where they come from.
 _MEANINGS = {
@@ -146,7 +149,7 @@ class LoaderState:
             )
 
 
-def state_of(loader: Loader, epochs: Epochs, file: str, indices: str) -> LoaderState:
+def state_of(loader: Loader, epochs: Epochs, file: str, indices: str, arguments: str) -> LoaderState:
     """Tell where a loader stands.
 
     Parameters
@@ -155,8 +158,8 @@ def state_of(loader: Loader, epochs: Epochs, file: str, indices: str) -> LoaderS
         The loader.
     epochs : Epochs
         Its epochs.
-    file, indices : str
-        Fingerprints of its file and its indices.
+    file, indices, arguments : str
+        Fingerprints of its file, its indices and its order's arguments.
 
     Returns
     -------
@@ -171,10 +174,30 @@ def state_of(loader: Loader, epochs: Epochs, file: str, indices: str) -> LoaderS
         file=file,
         num_samples=loader.reader.num_samples,
         indices=indices,
-        order=f"{order.__module__}.{order.__qualname__}{loader.order_kwargs or ''}",
+        order=f"{order.__module__}.{order.__qualname__}{arguments}",
         batch_size=loader.batch_size,
         drop_last=loader.drop_last,
         world_size=epochs.world_size,
+    )
+
+
+def fingerprints_of(loader: Loader) -> tuple[str, str, str]:
+    """Tell from others what a loader was made of, and will keep.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader.
+
+    Returns
+    -------
+    tuple of str
+        Fingerprints of its file, its indices and its order's arguments.
+    """
+    return (
+        file_fingerprint(loader.reader.index),
+        indices_fingerprint(loader.indices),
+        arguments_fingerprint(loader.order_kwargs),
     )
 
 
@@ -213,3 +236,36 @@ def indices_fingerprint(indices: NDArray[np.uint64]) -> str:
     """
     digest = hashlib.blake2b(np.ascontiguousarray(indices).view(np.uint8).data, digest_size=8)
     return f"{len(indices)} samples, {digest.hexdigest()}"
+
+
+def arguments_fingerprint(arguments: Mapping[str, Any]) -> str:
+    """Write the arguments of an order down so that they can be told from others.
+
+    Parameters
+    ----------
+    arguments : mapping of str to object
+        The arguments. Arrays and long lists of numbers are given by fingerprints: written down, numpy would leave most
+        of an array out.
+
+    Returns
+    -------
+    str
+        The arguments as Python writes a dict; nothing if there are none.
+
+    Examples
+    --------
+    >>> arguments_fingerprint({"step": 2, "weights": np.ones(3)})
+    "{'step': 2, 'weights': 'float64 (3,), 15e0d9b6717f8ff8'}"
+    """
+    return str({name: _fingerprint(value) for name, value in arguments.items()} or "")
+
+
+def _fingerprint(value: Any) -> Any:
+    is_long = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > _LONGEST_LIST
+    if not is_long and not hasattr(value, "__array__"):
+        return value
+    array = np.ascontiguousarray(value)
+    if array.dtype.kind not in "biuf" or array.nbytes <= array.itemsize:
+        return value
+    digest = hashlib.blake2b(array.reshape(-1).view(np.uint8).data, digest_size=8)
+    return f"{array.dtype} {np.shape(value)}, {digest.hexdigest()}"
