@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gpubeton.traversal_order.balanced import Balanced
 from gpubeton.traversal_order.base import TraversalOrder
 from gpubeton.traversal_order.quasi_random import QuasiRandom
 from gpubeton.traversal_order.random import Random
 from gpubeton.traversal_order.sequential import Sequential
+from gpubeton.traversal_order.weighted import Weighted
 
-__all__ = ["QuasiRandom", "Random", "Sequential", "TraversalOrder"]
+__all__ = ["Balanced", "QuasiRandom", "Random", "Sequential", "TraversalOrder", "Weighted"]

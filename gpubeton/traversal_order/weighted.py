@@ -1,0 +1,111 @@
+"""Weighted: samples drawn with chances of their own, as torch's WeightedRandomSampler draws them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.plan.order import sequential
+from gpubeton.plan.weighted_order import draw_weighted
+from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
+
+
+class _Counted(Protocol):
+    @property
+    def num_samples(self) -> int: ...
+
+
+class LoaderOfFile(OrderedLoader, Protocol):
+    """What a weighted order may ask of its loader besides."""
+
+    @property
+    def reader(self) -> _Counted:
+        """Knows the number of samples of the file."""
+        ...
+
+
+class Weighted(TraversalOrder):
+    """Samples drawn anew for each epoch, with chances in proportion to weights, as torch's ``WeightedRandomSampler``.
+
+    Pass the class as ``order`` and its arguments as ``order_kwargs``. With indices, also those of ``Loader.filter``,
+    only these samples are drawn, with the weights that they have.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks.
+    weights : array_like of float, shape (samples of the file,)
+        Weight of each sample of the file, by its id, whatever the loader's indices are. At least 0; they need not sum
+        to 1.
+    num_samples : int, optional
+        Samples of an epoch, of all ranks together; by default as many as the loader's indices.
+    replacement : bool
+        Whether a sample may be drawn more than once in an epoch.
+
+    Raises
+    ------
+    OptionError
+        If the weights are not one for each sample, finite and not below 0, or too few are above 0.
+
+    Notes
+    -----
+    Several ranks draw the same samples and share them, every rank every world-th. Augmentations are a function of the
+    seed, the epoch and the sample: drawn twice in one epoch, a sample is augmented the same way twice, and differently
+    in the next epoch.
+
+    Examples
+    --------
+    >>> kwargs = {"weights": weights, "num_samples": 50_000, "replacement": True}     # doctest: +SKIP
+    >>> loader = Loader("train.beton", 256, order=Weighted, order_kwargs=kwargs)      # doctest: +SKIP
+    """
+
+    def __init__(
+        self, loader: LoaderOfFile, weights: ArrayLike, num_samples: int | None = None, replacement: bool = True
+    ) -> None:
+        super().__init__(loader)
+        self.weights = _checked_weights(weights, loader.reader.num_samples)
+        self.num_samples = len(self.indices) if num_samples is None else _checked_count(num_samples)
+        self.replacement = bool(replacement)
+        if not len(self.indices):  # a loader without samples has empty epochs, in whatever order
+            self.num_samples = 0
+        self.sample_order(0)  # what cannot be drawn is told here
+
+    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+        ids = np.asarray(self.indices, np.uint64)
+        drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
+        return sequential(ids[drawn], self.rank)
+
+
+def _checked_count(num_samples: int) -> int:
+    try:
+        count = operator.index(num_samples)
+    except TypeError as error:
+        raise OptionError(f"num_samples is {num_samples!r}; expected a whole number or None") from error
+    if count < 1:
+        raise OptionError(f"num_samples is {count}; expected at least 1")
+    return count
+
+
+def _checked_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(weights).astype(np.float64)  # a copy: the user's may change
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"weights are no array of numbers: {error}. Pass a list, an ndarray or a CPU tensor."
+        ) from error
+    if found.shape != (num_samples,):
+        raise OptionError(
+            f"weights have shape {found.shape}, but the file has {num_samples} samples; expected a weight for each "
+            f"sample of the file, shape ({num_samples},), also when the loader has indices"
+        )
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(wrong):
+        raise OptionError(
+            f"the weight of sample {wrong[0]} is {found[wrong[0]]} ({len(wrong)} such weights); expected finite "
+            "numbers of at least 0"
+        )
+    return found
