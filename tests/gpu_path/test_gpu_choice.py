@@ -1,0 +1,189 @@
+"""Which GPU decodes, and what happens where it cannot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.engine.outputs import GpuTarget
+from gpubeton.errors import DeviceError, LibraryError, OptionError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.plan.lanes import Lane
+from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+
+pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
+
+CROP = RandomResizedCropRGBImageDecoder((12, 10))
+THERE = [CROP, ToTensor(), ToDevice("cuda:0"), NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)]
+IMAGES = ZOO[:16]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("images") / "images.beton", IMAGES)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    decoded = write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGES))
+    # This torch may know no GPU, and nothing stands in its place here.
+    return epochs(gpu_loader(decoded, [one for one in THERE if not isinstance(one, ToDevice)], device="cpu"))
+
+
+# --- the choice itself
+
+
+@pytest.mark.parametrize(
+    ("device", "decoder", "target", "is_forced"),
+    [
+        ("cpu", "auto", None, False),
+        ("cpu", "nvjpeg", None, False),
+        ("auto", "cpu", None, False),
+        ("auto", "auto", GpuTarget("cuda:1", takes_everything=False), False),
+        ("auto", "nvjpeg", GpuTarget("cuda:1", takes_everything=False), True),
+        ("cuda:0", "auto", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda:0", "torchvision", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda", "auto", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda:0", "cpu", GpuTarget("cuda:0", takes_everything=True, decodes=False), False),
+    ],
+)
+def test_a_gpu_is_chosen_by_name_or_by_todevice(device, decoder, target, is_forced):
+    pipelines = {"label": [ToTensor(), ToDevice("cpu")], "image": [ToTensor(), ToDevice("cuda:1")]}
+    choice = choose_gpu(device, decoder, pipelines)
+    assert (choice.target, choice.is_forced) == (target, is_forced)
+    assert choice.reason
+
+
+@pytest.mark.parametrize(
+    "pipelines",
+    [{}, {"image": None}, {"image": []}, {"image": [ToTensor()]}, {"image": [ToTensor(), ToDevice("cpu")]}],
+)
+def test_nobody_wishes_for_a_gpu(pipelines):
+    assert choose_gpu("auto", "auto", pipelines).target is None
+
+
+def test_a_wish_may_stand_in_a_further_output():
+    pipelines = {"again": PipelineSpec("image", transforms=[ToTensor(), ToDevice("cuda:2")])}
+    assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:2"
+
+
+def test_the_first_of_several_gpus_is_taken():
+    pipelines = {"a": [ToTensor(), ToDevice("cuda:3")], "b": [ToTensor(), ToDevice("cuda:1")]}
+    assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:3"
+
+
+def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert choose_gpu("cuda", "auto", {}).target.device == "cuda:2"
+    assert choose_gpu("auto", "auto", {"image": [ToTensor(), ToDevice("cuda")]}).target.device == "cuda:2"
+
+
+@pytest.mark.parametrize("decoder", ["auto", "nvjpeg", "dali", "torchvision", "nvimgcodec", "pynvjpeg", "cpu"])
+def test_decoders_are_checked(decoder):
+    assert checked_decoder(decoder) == decoder
+    with pytest.raises(OptionError, match=f"'{decoder} '"):
+        checked_decoder(decoder + " ")
+
+
+# --- GPUs that cannot
+
+
+def test_without_engines_the_processors_decode_and_explain_says_why(gpus, faults, path, expected, capsys):
+    faults.engines = 0
+    loader = gpu_loader(path, THERE)
+    loader.explain()
+    told = capsys.readouterr().out
+    assert "hardware  nvjpegCreateEx" in told
+    assert "ARCH_MISMATCH" in told
+    assert "the GPU's processors, 64 images a call" in told
+    assert list(loader.gpu.notes) == [Lane.HARDWARE, Lane.SM, Lane.HYBRID]
+    assert_same(epochs(loader), expected)
+    assert {note.backend for note in faults.notes("image")} == {Backend.GPU_HYBRID, Backend.DEFAULT}
+
+
+def missing(monkeypatch):
+    """A machine without nvJPEG."""
+    monkeypatch.delenv("GPUBETON_NVJPEG")
+
+    def load(path=None):
+        raise LibraryError("nvJPEG was not found. the wheels of NVIDIA: none; /usr/local/cuda: no such file")
+
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.load", load)
+
+
+def test_without_nvjpeg_a_wish_for_the_gpu_is_met_by_the_cpu_with_a_warning(gpus, path, monkeypatch, capsys):
+    missing(monkeypatch)
+    with pytest.warns(
+        UserWarning, match=r"decoded on the CPU. cuda:0 cannot decode: nvJPEG was not found.*no such file"
+    ):
+        loader = gpu_loader(path, THERE, device="auto")
+    assert loader.gpu is None
+    loader.explain()
+    assert "images are decoded on the CPU: cuda:0 cannot decode: nvJPEG was not found" in capsys.readouterr().out
+    assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
+
+
+@pytest.mark.parametrize("choice", [{"device": "cuda:0"}, {"device": "auto", "decoder": "nvjpeg"}])
+def test_without_nvjpeg_who_asks_for_it_gets_an_error_with_every_place(gpus, path, monkeypatch, choice):
+    missing(monkeypatch)
+    with pytest.raises(DeviceError, match="the wheels of NVIDIA: none; /usr/local/cuda: no such file"):
+        gpu_loader(path, THERE, **choice)
+
+
+def test_a_file_that_is_no_nvjpeg_is_named(gpus, path, monkeypatch, tmp_path):
+    wrong = tmp_path / "libnvjpeg.so"
+    wrong.write_bytes(b"not a library")
+    monkeypatch.setenv("GPUBETON_NVJPEG", str(wrong))
+    with pytest.raises(LibraryError, match=str(wrong)):
+        gpu_loader(path, THERE)
+    with pytest.warns(UserWarning, match=str(wrong)):
+        gpu_loader(path, THERE, device="auto").close()
+
+
+def test_a_gpu_that_cannot_be_opened_is_an_error_or_a_warning(path, monkeypatch):
+    def open_device(device):
+        raise DeviceError(f"{device}: no driver")
+
+    monkeypatch.setattr("gpubeton.gpu.cuda.open_device", open_device)
+    with pytest.raises(DeviceError, match="cuda:0: no driver"):
+        gpu_loader(path, THERE)
+    with pytest.warns(UserWarning, match="images are decoded on the CPU. cuda:0 cannot decode: cuda:0: no driver"):
+        gpu_loader(path, THERE, device="auto").close()
+
+
+def test_a_gpu_on_which_nvjpeg_has_no_lane_is_an_error_with_the_reasons(gpus, faults, path):
+    faults.fail_call("nvjpegCreateEx", 6)
+    with pytest.raises(DeviceError, match="hardware: nvjpegCreateEx.*sm: nvjpegCreateEx.*hybrid: nvjpegCreateEx"):
+        gpu_loader(path, THERE)
+    with pytest.warns(UserWarning, match="nvJPEG cannot decode there"):
+        gpu_loader(path, THERE, device="auto").close()
+
+
+# --- GPUs that need not
+
+
+def test_without_images_no_gpu_is_opened(gpus, path):
+    loader = gpu_loader(path, None, more={"number": [ToTensor(), ToDevice("cuda:0")]})
+    assert (loader.gpu, gpus) == (None, {})
+    assert len(list(loader)) == 2
+    loader.close()
+
+
+def test_the_cpu_may_decode_for_a_gpu(gpus, faults, path):
+    loader = gpu_loader(path, [CROP, ToTensor()], decoder="cpu")
+    assert loader.gpu is None
+    found = epochs(loader)
+    assert_same(found, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
+    assert faults.notes("image") == []
+
+
+def test_memory_for_the_largest_image_that_may_come_is_there_from_the_beginning(gpus, faults, path):
+    epochs(gpu_loader(path, THERE))
+    assert faults.count("nvjpegDecodeBatchedPreAllocate") == 3
+    assert faults.notes("grow") == []

@@ -1,0 +1,136 @@
+"""The steady state: what is made once is used again, and nothing is allocated while batches follow each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.arena import ALIGNMENT
+from gpubeton.transforms import NormalizeImage, ToTensor
+from tests.cpu.pictures import jpeg, photo
+from tests.gpu_path.zoo import ZOO, gpu_loader, stored, write_images
+from tests.simulator.device import SimulatedDevice
+
+pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
+
+PIPELINE = [
+    RandomResizedCropRGBImageDecoder((12, 10)),
+    NormalizeImage((120, 110, 100), (60, 50, 40), np.float16),
+    ToTensor(),
+]
+SIDE = 64
+INITIALISE, CREATE, OPEN = "nvjpegDecodeBatchedInitialize", "nvjpegJpegStateCreate", "nvjpegCreateEx"
+STEP = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """96 JPEGs of one size."""
+    images = [stored(jpeg(photo(SIDE, SIDE, number))) for number in range(96)]
+    return write_images(tmp_path_factory.mktemp("photos") / "photos.beton", images)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO * 2)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What was made: names, and bytes of memory."""
+    calls = []
+    for name in ("allocate", "allocate_pinned", "make_stream"):
+        original = getattr(SimulatedDevice, name)
+
+        def noting(device, *arguments, _name=name, _original=original, **keywords):
+            calls.append((_name, *arguments))
+            return _original(device, *arguments, **keywords)
+
+        monkeypatch.setattr(SimulatedDevice, name, noting)
+    return calls
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+@pytest.mark.parametrize("file", ["photos", "zoo"])
+def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, request, file, os_cache):
+    faults.slow_down(500)
+    loader = gpu_loader(request.getfixturevalue(file), PIPELINE, os_cache=os_cache, order="random")
+    list(loader)
+    for _ in range(3):
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        states = faults.count(CREATE)
+        made.clear()
+        list(batches)
+        assert made == []
+        assert faults.count(CREATE) == states
+        assert faults.notes("grow") == []
+    loader.close()
+
+
+def test_an_epoch_begins_with_constants_alone(gpus, faults, made, photos):
+    """A table and colours for each output, and a place for rows of mixes where images are mixed."""
+    loader = gpu_loader(photos, PIPELINE)
+    list(loader)
+    made.clear()
+    handles = faults.count(OPEN)
+    list(loader)
+    assert all(nbytes <= 256 * 3 * 4 for _, nbytes in made)
+    assert len(made) <= 6
+    assert faults.count(OPEN) == handles
+    loader.close()
+
+
+@pytest.mark.parametrize(("batch_size", "images_per_call"), [(8, 4), (24, 0), (96, 12), (16, 8)])
+def test_states_are_initialised_once_while_all_calls_have_as_many_images(
+    gpus, faults, photos, batch_size, images_per_call
+):
+    faults.slow_down(1000)
+    loader = gpu_loader(photos, PIPELINE, batch_size=batch_size, images_per_call=images_per_call)
+    for _ in range(3):
+        list(loader)
+    loader.close()
+    assert len({call.images for call in faults.notes("call", "nvjpegDecodeBatched")}) == 1
+    assert faults.count(INITIALISE) <= 3
+
+
+def test_a_batch_makes_few_calls_and_none_for_a_single_image(gpus, faults, photos):
+    loader = gpu_loader(photos, PIPELINE, batch_size=96)
+    list(loader)
+    faults.forget_notes()
+    list(loader)
+    calls = [note.name for note in faults.notes("call")]
+    loader.close()
+    assert calls.count("nvjpegDecodeBatched") == 4  # of 28 images at most
+    assert set(calls) <= {"nvjpegDecodeBatched", INITIALISE}
+
+
+def test_memory_of_a_slot_is_that_of_the_largest_batch_and_an_eighth(gpus, photos):
+    loader = gpu_loader(photos, PIPELINE, batch_size=32)
+    list(loader)
+    (equipment,) = loader.gpu._free
+    pixels = 32 * SIDE * 3 * SIDE
+    compressed = max(sum(len(jpeg(photo(SIDE, SIDE, n))) + 16 for n in range(i, i + 32)) for i in (0, 32, 64))
+    for slot in equipment.slots:
+        assert pixels <= slot.arena.nbytes <= (pixels + 2 * ALIGNMENT) * 9 / 8 + STEP
+        assert compressed <= slot.staging.nbytes <= (compressed + ALIGNMENT) * 9 / 8 + STEP
+        assert slot.levels.nbytes <= STEP
+    loader.close()
+
+
+@pytest.mark.parametrize(("batches_ahead", "slots"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+def test_no_more_slots_than_batches_in_work(gpus, photos, batches_ahead, slots):
+    loader = gpu_loader(photos, PIPELINE, batches_ahead=batches_ahead)
+    list(loader)
+    assert len(loader.gpu._free[0].slots) == slots
+    loader.close()
+
+
+def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, photos):
+    """They were read right to where the decoders and the kernel that gathers crops find them."""
+    loader = gpu_loader(photos, PIPELINE, os_cache=False)
+    list(loader)
+    assert all(slot.staging.nbytes <= STEP for slot in loader.gpu._free[0].slots)
+    loader.close()
