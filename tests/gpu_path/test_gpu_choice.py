@@ -159,7 +159,7 @@ def test_a_gpu_that_cannot_be_opened_is_an_error_or_a_warning(path, monkeypatch)
 
 def test_a_gpu_on_which_nvjpeg_has_no_lane_is_an_error_with_the_reasons(gpus, faults, path):
     faults.fail_call("nvjpegCreateEx", 6)
-    with pytest.raises(DeviceError, match="hardware: nvjpegCreateEx.*sm: nvjpegCreateEx.*hybrid: nvjpegCreateEx"):
+    with pytest.raises(DeviceError, match=r"hardware: nvjpegCreateEx.*sm: nvjpegCreateEx.*hybrid: nvjpegCreateEx"):
         gpu_loader(path, THERE)
     with pytest.warns(UserWarning, match="nvJPEG cannot decode there"):
         gpu_loader(path, THERE, device="auto").close()
