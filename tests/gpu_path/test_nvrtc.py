@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 
@@ -88,8 +89,38 @@ def test_a_failing_call_is_named_with_its_status(compiler, monkeypatch):
         compiler.compile(SIMPLE, "simple", "sm_90")
 
 
-def test_a_fresh_process_finds_what_nvrtc_needs_beside_it(compiler):
-    """Its built-in functions are in another library, which it does not find by itself in a wheel's folder."""
+def test_every_program_is_given_back_also_one_that_does_not_compile(compiler, monkeypatch):
+    library, calls = compiler._library, []
+
+    class Recording:
+        """The library, and which of its functions were asked for."""
+
+        def __getattr__(self, name):
+            calls.append(name)
+            return getattr(library, name)
+
+    monkeypatch.setattr(compiler, "_library", Recording())
+    compiler.compile(SIMPLE, "simple", "sm_90")
+    with pytest.raises(KernelError):
+        compiler.compile("nothing", "simple", "sm_90")
+    assert calls.count("nvrtcCreateProgram") == calls.count("nvrtcDestroyProgram") == 2
+
+
+def test_what_nvrtc_looks_for_by_name_is_loaded_from_beside_it(compiler, monkeypatch, tmp_path):
+    """Some versions cannot find it in a wheel's folder; and a damaged one is theirs to complain of."""
+    (tmp_path / "libnvrtc-builtins.so.13.0").write_bytes(b"damaged")
+    loaded = []
+
+    def load(path, mode=ctypes.DEFAULT_MODE):
+        loaded.append((path, mode))
+        raise OSError(f"{path}: file too short")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert Nvrtc(compiler._library, str(tmp_path / "libnvrtc.so.13")).version == compiler.version
+    assert loaded == [(str(tmp_path / "libnvrtc-builtins.so.13.0"), ctypes.RTLD_GLOBAL)]
+
+
+def test_a_fresh_process_can_compile(compiler):
     program = (
         "from gpubeton.gpu import nvrtc; import sys;"
         "print(len(nvrtc.load(sys.argv[1]).compile(sys.argv[2], 'simple', 'sm_90').code) > 0)"

@@ -72,6 +72,15 @@ def test_taps_are_the_cpus_to_the_bit(rule, order):
         assert_as_on_the_cpu(taps, draws, rule, size, most)
 
 
+def test_slivers_of_a_source_pixel_are_left_out_as_on_the_cpu():
+    """3001 pixels become 1500: cells begin and end up to a thousandth of a pixel beside a border, or a little more."""
+    draws, most = [draw(3001, 3001)], most_taps(3001, 1500)
+    taps = make_taps(np.stack(draws), RULES["area"], (1500, 1500), most)
+    assert_as_on_the_cpu(taps, draws, RULES["area"], (1500, 1500), most)
+    # Without that rule each would have three.
+    assert set(taps.numbers[0, 0].tolist()) == {2, 3}
+
+
 sides = st.integers(1, 600)
 
 
