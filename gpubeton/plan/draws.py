@@ -9,7 +9,7 @@ A row is int32. Its first columns say which part of the source is resized to the
 Then come K paints of five columns (top, left, bottom, right, fill), of which the first NUM_PAINTS count. They are
 painted in order: ``out[top:bottom, left:right] = fills[fill]``. They lie inside the image and may be empty.
 
-Flips, cutouts and translates in any order and number fold into that one row: see `compose`.
+Flips, cutouts, erased rectangles and translates in any order and number fold into that one row: see `compose`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.fill import Fill
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.transform import Transform
@@ -39,12 +40,12 @@ def paints_of(step: Transform) -> int:
     Parameters
     ----------
     step : Transform
-        A flip, cutout or translate.
+        A flip, cutout, erasing or translate.
 
     Returns
     -------
     int
-        1 for a cutout, 2 for a translate (a band along each axis), 0 for a flip.
+        1 for a cutout or an erasing, 2 for a translate (a band along each axis), 0 for a flip.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def paints_of(step: Transform) -> int:
     """
     if isinstance(step, RandomTranslate):
         return 2
-    return 1 if isinstance(step, Cutout) else 0
+    return 1 if isinstance(step, Cutout | RandomErasing) else 0
 
 
 def compose(
@@ -68,7 +69,7 @@ def compose(
 
     Parameters
     ----------
-    steps : sequence of RandomHorizontalFlip, Cutout and RandomTranslate
+    steps : sequence of RandomHorizontalFlip, Cutout, RandomErasing and RandomTranslate
         In the order in which they are applied.
     draws : sequence of ndarray, each of shape (N, ...)
         What each step drew.
@@ -100,11 +101,13 @@ def compose(
         if isinstance(step, RandomHorizontalFlip):
             placement.flip(draw[:, 0])
         elif isinstance(step, Cutout):
-            placement.cut_out(draw, step.crop_size, fills[step.fill])
+            placement.paint(np.hstack([draw, draw + step.crop_size]), fills[step.fill])
+        elif isinstance(step, RandomErasing):
+            placement.paint(draw, fills[step.value])
         elif isinstance(step, RandomTranslate):
             placement.translate(draw - step.padding, fills[step.fill])
         else:
-            raise TypeError(f"{step!r} does not fold into a draw; expected a flip, a cutout or a translate")
+            raise TypeError(f"{step!r} does not fold into a draw; expected a flip, a cutout, an erasing or a translate")
     return placement.rows
 
 
@@ -131,11 +134,10 @@ class _Placement:
         paints[..., [1, 3]] = self.size[1] - paints[..., [3, 1]]
         self.slots[chosen, : self.used] = paints
 
-    def cut_out(self, corner: NDArray[Any], side: int, fill: int) -> None:
-        """Add a square whose first row and column are `corner`, shape (N, 2)."""
+    def paint(self, box: NDArray[Any], fill: int) -> None:
+        """Add a rectangle: top, left, bottom and right, shape (N, 4)."""
         paint = self.slots[:, self.used]
-        paint[:, 0:2] = corner
-        np.add(corner, side, out=paint[:, 2:4])
+        paint[:, 0:4] = box
         paint[:, 4] = fill
         self.used += 1
 

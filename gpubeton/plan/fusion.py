@@ -18,6 +18,7 @@ from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
 from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.module import ModuleWrapper
@@ -180,7 +181,7 @@ class _Fusion:
         if isinstance(operation, RandomTranslate):
             # A contrast's mean is that of the image before it is moved.
             return not any(colour.num_contrasts for colour, _ in self.colours)
-        return isinstance(operation, Cutout | ImageMixing)
+        return isinstance(operation, Cutout | RandomErasing | ImageMixing)
 
     def _num_paints(self) -> int:
         return sum(map(paints_of, self.steps))

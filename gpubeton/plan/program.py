@@ -18,6 +18,7 @@ from gpubeton.plan.philox import uniform, uniforms
 from gpubeton.plan.tail import Tail, uniform_of_rows
 from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.fill import Fill
 from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.transform import Transform
@@ -265,6 +266,8 @@ def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
     for step in steps:
         if isinstance(step, Cutout | RandomTranslate):
             numbers.setdefault(step.fill, len(numbers))
+        elif isinstance(step, RandomErasing):
+            numbers.setdefault(step.value, len(numbers))
     return numbers
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from gpubeton.transforms.autocontrast import RandomAutocontrast
 from gpubeton.transforms.brightness import RandomBrightness
 from gpubeton.transforms.colour_jitter import ColorJitter
 from gpubeton.transforms.common import Squeeze
 from gpubeton.transforms.contrast import RandomContrast
 from gpubeton.transforms.cutmix import ImageCutMix, LabelCutMix
 from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.equalize import RandomEqualize
+from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.grayscale import RandomGrayscale
+from gpubeton.transforms.invert import RandomInvert
 from gpubeton.transforms.mixup import ImageMixup, LabelMixup, MixupToOneHot
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.poisoning import Poison
+from gpubeton.transforms.posterize import RandomPosterize
 from gpubeton.transforms.replace_label import ReplaceLabel
 from gpubeton.transforms.saturation import RandomSaturation
+from gpubeton.transforms.solarization import RandomSolarization
 from gpubeton.transforms.translate import RandomTranslate
 
 __all__ = [
@@ -31,11 +37,17 @@ __all__ = [
     "ModuleWrapper",
     "NormalizeImage",
     "Poison",
+    "RandomAutocontrast",
     "RandomBrightness",
     "RandomContrast",
+    "RandomEqualize",
+    "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomPosterize",
     "RandomSaturation",
+    "RandomSolarization",
     "RandomTranslate",
     "ReplaceLabel",
     "Squeeze",

@@ -22,7 +22,7 @@ from gpubeton.plan.draws import (
 )
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.tail import compile_tail
-from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, RandomTranslate
+from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
 from tests.reference.image import reference_image
 
 FILLS = st.sampled_from([(0, 0, 0), (255, 0, 7), (1, 2, 3)])
@@ -30,6 +30,7 @@ STEPS = st.lists(
     st.one_of(
         st.builds(RandomHorizontalFlip, st.sampled_from([0.5, 1.0])),
         st.builds(Cutout, st.integers(0, 5), FILLS),
+        st.builds(RandomErasing, st.sampled_from([0.5, 1.0]), value=FILLS),
         st.builds(RandomTranslate, st.integers(0, 9), FILLS),
     ),
     max_size=6,
@@ -84,7 +85,12 @@ def test_a_step_that_does_not_fold_is_refused():
 
 
 def test_flips_cutouts_and_translates_need_no_one_and_two_paints():
-    assert [paints_of(step) for step in (RandomHorizontalFlip(), Cutout(1), RandomTranslate(1))] == [0, 1, 2]
+    assert [paints_of(step) for step in (RandomHorizontalFlip(), Cutout(1), RandomErasing(), RandomTranslate(1))] == [
+        0,
+        1,
+        1,
+        2,
+    ]
 
 
 def augmented(sizes):

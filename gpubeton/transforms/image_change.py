@@ -1,0 +1,102 @@
+"""ImageChange: one way to change the levels of images, on arrays and on tensors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.transform import Transform
+
+
+@dataclass(frozen=True)
+class ImageChange:
+    """A change of images, written twice with the same whole-number arithmetic.
+
+    Parameters
+    ----------
+    on_arrays : callable
+        ``on_arrays(images, rows)`` changes uint8 arrays of shape (N, H, W, 3), any strides, in place, by compiled code.
+    on_tensors : callable
+        The same for tensors of any device.
+
+    Examples
+    --------
+    >>> def invert(images, rows):
+    ...     images[rows[:, 0] == 1] ^= 255
+    >>> images = np.full((2, 1, 1, 3), 5, "uint8")
+    >>> ImageChange(invert, invert)(images, np.array([[0], [1]]))
+    >>> images[:, 0, 0, 0].tolist()
+    [5, 250]
+    """
+
+    on_arrays: Callable[[NDArray[np.uint8], NDArray[Any]], None]
+    on_tensors: Callable[[Any, NDArray[Any]], None]
+
+    def __call__(self, images: Any, rows: NDArray[Any]) -> None:
+        """Change the images in place.
+
+        Parameters
+        ----------
+        images : ndarray or torch.Tensor of uint8, shape (N, H, W, 3)
+            Levels; any strides.
+        rows : ndarray of integers, shape (N, K)
+            What is done to each.
+        """
+        is_array = isinstance(images, np.ndarray)
+        if Compiler.is_enabled and (is_array or images.device.type == "cpu"):
+            self.on_arrays(images if is_array else images.numpy(), rows)
+            return
+        if is_array:
+            import torch
+
+            images = torch.from_numpy(images)
+        self.on_tensors(images, rows)
+
+
+class ChangeTransform(Transform):
+    """An operation on levels, uint8, that is one `ImageChange`; `draw` gives its rows.
+
+    What all of them compute is whole-number arithmetic: arrays and tensors of every device agree to the bit.
+    """
+
+    is_random: ClassVar[bool] = True
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
+
+    @abstractmethod
+    def image_change(self) -> ImageChange:
+        """Return what is done.
+
+        Returns
+        -------
+        ImageChange
+            The change that takes what `draw` returned.
+        """
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state)
+        if dtype_name(previous_state.dtype) != "uint8":
+            raise PipelineError(
+                f"{type(self).__name__} works on levels, uint8 from 0 to 255, but here the images are "
+                f"{dtype_name(previous_state.dtype)}. Put it before NormalizeImage and whatever else converts them."
+            )
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs what is done to each image: pass what draw() returned")
+        self.image_change()(as_nhwc(batch), draw)
+        return batch

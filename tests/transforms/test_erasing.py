@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import State
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)
+NHWC = State(True, "cpu", (60, 80, 3), np.dtype("uint8"))
+
+
+def numbers(count, rows=None):
+    made = np.random.default_rng(1).random((20_000, 32))[:, :count]
+    return made if rows is None else made[rows]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_rectangle_is_painted_and_nothing_else(layout):
+    boxes = np.array([[0, 0, 2, 3], [4, 6, 6, 8], [0, 0, 0, 0], [3, 0, 4, 8]])
+    wanted = IMAGES.copy()
+    for image, (top, left, bottom, right) in zip(wanted, boxes, strict=True):
+        image[top:bottom, left:right] = [7, 8, 9]
+    erased = RandomErasing(value=(7, 8, 9)).apply(in_layout(IMAGES, layout), boxes)
+    assert np.array_equal(as_nhwc_array(erased, layout), wanted)
+
+
+def test_rectangles_happen_as_often_and_are_as_large_as_asked():
+    boxes = RandomErasing(0.25, (0.1, 0.2), (0.5, 2)).draw(numbers, 20_000, NHWC)
+    assert (boxes >= 0).all()
+    assert (boxes[:, 2:] <= [60, 80]).all()
+    painted = boxes[:, 2] > 0
+    assert abs(painted.mean() - 0.25) < 0.01
+    assert (boxes[~painted] == 0).all()
+    height, width = (boxes[painted, 2:] - boxes[painted, :2]).T
+    share = height * width / (60 * 80)
+    # Sides are rounded to pixels: the shortest is of 15, half a pixel of which is a thirtieth.
+    assert 0.1 * 29 / 31 < share.min() < 0.105
+    assert 0.195 < share.max() < 0.2 * 32 / 30
+    assert np.histogram(share, 4, (0.1, 0.2))[0].min() > 0.22 * painted.sum()
+    ratio = np.log2(height / width)
+    assert np.histogram(ratio, 4, (-1, 1))[0].min() > 0.22 * painted.sum()
+
+
+def test_every_place_is_equally_likely():
+    state = State(True, "cpu", (4, 5, 3), np.dtype("uint8"))
+    corners = RandomErasing(1, (0.2, 0.2), (1, 1)).draw(numbers, 20_000, state)  # squares of 2 pixels
+    assert (corners[:, 2:] - corners[:, :2] == 2).all()
+    places, times = np.unique(corners[:, :2], axis=0, return_counts=True)
+    assert len(places) == 3 * 4
+    assert abs(times * 12 / 20_000 - 1).max() < 0.15
+
+
+def test_a_rectangle_that_does_not_fit_is_drawn_again_and_at_last_given_up():
+    boxes = RandomErasing(1, (0.3, 0.5), (0.5, 30)).draw(numbers, 20_000, NHWC)
+    area, ratio = numbers(5)[:, 3:].T
+    area, ratio = 60 * 80 * (0.3 + 0.2 * area), np.exp(np.log(0.5) + np.log(60) * ratio)
+    sides = np.stack([np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))], axis=1)
+    at_once = (sides < [60, 80]).all(axis=1)
+    assert np.array_equal((boxes[:, 2:] - boxes[:, :2])[at_once], sides[at_once])
+    assert ((boxes[:, 2:] - boxes[:, :2]) < [60, 80]).all()
+    given_up = (boxes == 0).all(axis=1)
+    assert abs(given_up.mean() - (1 - at_once.mean()) ** 10) < 0.004
+    # Nothing of the whole image's size is smaller than it.
+    assert not RandomErasing(1, (1, 1), (0.75, 0.75)).draw(numbers, 20_000, NHWC).any()
+
+
+def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalisation():
+    size = np.array([60, 60])
+    program = compile_image_program("image", 0, [RandomErasing(value=(9, 8, 7)), RandomErasing()], size, size)
+    assert (len(program.steps), len(program.tail.steps), program.max_paints) == (2, 0, 2)
+    assert program.fills.tolist() == [[9, 8, 7], [0, 0, 0]]
+    rows = program.draw(0, 0, np.arange(50, dtype=np.uint64), np.full(50, 60), np.full(50, 60))
+    assert (rows[:, 11] > rows[:, 9]).any()
+    gray = compile_image_program("image", 0, [RandomGrayscale(), RandomErasing()], size, size)
+    assert (gray.early_paints, gray.max_paints, len(gray.tail.steps)) == (0, 1, 0)
+    normalize = NormalizeImage(np.zeros(3), np.ones(3), np.float32)
+    late = compile_image_program("image", 0, [normalize, RandomErasing(value=-0.5)], size, size)
+    assert (len(late.steps), len(late.tail.steps)) == (0, 1)
+
+
+def test_what_does_not_fit_is_refused():
+    erasing = RandomErasing(value=0.5)
+    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
+        erasing.declare_state_and_memory(NHWC)
+    erasing.declare_state_and_memory(State(False, "cpu", (3, 60, 80), torch.float32))
+    with pytest.raises(PipelineError, match="RandomErasing works on images"):
+        erasing.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
+    with pytest.raises(TypeError, match=r"needs the rectangles: pass what draw\(\) returned"):
+        erasing.apply(IMAGES.copy())
+    assert RandomErasing(1).generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"p": 1.5},
+        {"scale": (0.3, 0.1)},
+        {"scale": (0, 1.1)},
+        {"scale": 0.5},
+        {"ratio": (0, 1)},
+        {"ratio": (2, 1)},
+        {"ratio": (1, float("inf"))},
+        {"value": "random"},
+        {"value": (1, 2)},
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(arguments):
+    with pytest.raises(OptionError, match=r"RandomErasing: .* expected"):
+        RandomErasing(**arguments)
+
+
+def test_a_repr_can_be_read_back():
+    assert repr(eval(repr(RandomErasing(0.1, value=3)))) == repr(RandomErasing(0.1, value=3))
