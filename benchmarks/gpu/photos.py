@@ -17,7 +17,7 @@ from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.writer import DatasetWriter
 
-__all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos"]
+__all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos", "make_raw"]
 
 #: JPEG quality of each corpus, and its mean bytes. ImageNet's images have about 0.18 megapixels and 110 kB.
 QUALITIES = {"q90": 90, "q97": 97}  # 53 kB, 107 kB
@@ -25,6 +25,8 @@ QUALITIES = {"q90": 90, "q97": 97}  # 53 kB, 107 kB
 IMAGENET_LIKE = "q97"
 
 _MADE = "made.json"
+_MOST_RAW = 512
+_RAW_SIDE = 256
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,29 @@ def make_photos(data: Path, count: int, quality: int) -> Photos:
     if len(list_photos(folder)) != count:
         raise RuntimeError(f"{folder}: not {count} images. Remove the folder and start again.")
     return Photos(str(folder), str(beton), {"source": source, **_facts(beton)})
+
+
+def make_raw(data: Path, photos: Photos) -> str:
+    """Store images as raw pixels, at most 256 a side.
+
+    Parameters
+    ----------
+    data : Path
+        Where the file goes.
+    photos : Photos
+        The images.
+
+    Returns
+    -------
+    str
+        The ``.beton`` file, of the first 512 images.
+    """
+    path = data / f"{Path(photos.beton).stem}-raw.beton"
+    if not path.exists():
+        samples = [Image.open(file) for file, _ in list_photos(Path(photos.folder))[:_MOST_RAW]]
+        columns = {"image": RGBImageField(write_mode="raw", max_resolution=_RAW_SIDE)}
+        DatasetWriter(path, columns, num_workers=1, progress=False).from_indexed_dataset([(own,) for own in samples])
+    return str(path)
 
 
 def _facts(path: Path) -> dict[str, Any]:

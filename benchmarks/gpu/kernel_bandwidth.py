@@ -1,0 +1,296 @@
+"""Time the kernels that a batch is made with, beside the memory traffic that cannot be avoided.
+
+    python -m benchmarks.gpu.kernel_bandwidth
+
+A loader makes a few batches, and what it launches is noted; then each kernel is launched again and again with the same
+arguments, of all these batches by turns, so that the GPU's cache does not hold them. The bound is the bytes of the
+crops and of the result, each moved once, at the rate at which the GPU copies memory.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from unittest import mock
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos, make_raw
+from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
+from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.gpu.target import Target, open_target
+from gpubeton.format.index import Index
+from gpubeton.gpu.device import Stream
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.loader import Loader
+from gpubeton.plan.draws import HEIGHT, WIDTH
+
+__all__ = ["Launch", "copy_rate", "measure_pipeline", "noted_launches"]
+
+_DATA = Path(__file__).resolve().parent.parent / "data"
+
+# Batches that are launched by turns; together they are several times larger than the cache of any GPU.
+_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel as it was launched.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name.
+    grid, block : tuple of int
+        Blocks, and threads of a block.
+    arguments : list of numpy scalars
+        Its arguments.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: list[Any]
+
+
+def main(
+    images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    side: Annotated[int, typer.Option(help="Height and width of the result.")] = 224,
+    repeats: Annotated[int, typer.Option(help="Times that each measurement is made.")] = 15,
+    only: Annotated[str, typer.Option(help="Only pipelines with this in their name.")] = "",
+    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
+    out: Annotated[Path | None, typer.Option(help="Where the result goes.")] = None,
+) -> None:
+    """Time the kernels that a batch is made with, beside the memory traffic that cannot be avoided."""
+    leave_when_told()
+    console = Console()
+    photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
+    record = Record(out, corpus=photos.facts, batch_size=batch_size, side=side)
+    with open_target() as target:
+        rate = copy_rate(target)
+        record.add("copy_bytes_per_second", rate)
+        for name, pipeline in image_pipelines(side).items():
+            if only not in name:
+                continue
+            found = measure_pipeline(target, photos.beton, pipeline, batch_size, rate, repeats)
+            record.add(name, found)
+            kernels = ", ".join(
+                f"{kernel} {own['median_microseconds']:.1f}" for kernel, own in found["kernels"].items()
+            )
+            share = f"{100 * found['share_of_bound']:.0f} % of the bound {found['bound_microseconds']:.1f}"
+            console.print(f"{name}: µs for a batch: {kernels}; {share}", soft_wrap=True)
+        if only in "raw":
+            raw = usual_pipeline(side)
+            from_pinned_memory = {"gpu_options": GpuOptions(raw="bytes"), "os_cache": False}
+            found = measure_pipeline(
+                target, make_raw(data, photos), raw, batch_size, rate, repeats, **from_pinned_memory
+            )
+            found["gather_bytes_per_second"] = (
+                1e6 * found["bytes_of_crops"] / found["kernels"]["gather"]["median_microseconds"]
+            )
+            record.add("raw", found)
+            console.print(f"raw: gather moves {found['gather_bytes_per_second'] / 1e9:.1f} GB/s over the bus")
+    record.complete()
+
+
+def copy_rate(target: Target) -> float:
+    """Measure how fast the GPU copies its memory.
+
+    Parameters
+    ----------
+    target : Target
+        The GPU.
+
+    Returns
+    -------
+    float
+        Bytes read and written each second.
+    """
+    device = target.device
+    nbytes = (4 << 20) if target.is_simulated else (2 << 30)
+    first, second = device.allocate(nbytes), device.allocate(nbytes)
+    stream = device.make_stream()
+
+    def copies(number: int) -> None:
+        for _ in range(number):
+            device.copy(second.address, first.address, nbytes, stream)
+
+    copies(3)
+    stream.synchronize()
+    seconds = min(_time(target, stream, lambda: copies(10)) for _ in range(3))
+    for memory in (first, second):
+        memory.free()
+    return 10 * 2 * nbytes / seconds
+
+
+def measure_pipeline(
+    target: Target,
+    beton: str,
+    pipeline: Sequence[Any],
+    batch_size: int,
+    rate: float,
+    repeats: int,
+    **more: Any,
+) -> dict[str, Any]:
+    """Time the kernels of one pipeline.
+
+    Parameters
+    ----------
+    target : Target
+        The GPU.
+    beton : str
+        A file with the field ``image``.
+    pipeline : sequence of Operation
+        What is done to it.
+    batch_size : int
+        Images of a batch.
+    rate : float
+        Bytes that the GPU moves each second at most, see `copy_rate`.
+    repeats : int
+        Times that each measurement is made.
+    **more
+        Further arguments of the loader.
+
+    Returns
+    -------
+    dict
+        Microseconds of each kernel for a batch, bytes that have to be moved, and the share of the bound that the
+        kernels reach which make the pixels.
+    """
+    # The loader makes so many ahead and then waits: its memory stays as the last of them have it.
+    wanted = (2 * _BATCHES + 2) * batch_size
+    loader = Loader(
+        beton,
+        batch_size,
+        num_workers=1,
+        seed=0,
+        indices=np.arange(wanted) % Index.open(beton).num_samples,
+        pipelines={**dict.fromkeys(Index.open(beton).names), "image": pipeline},
+        batches_ahead=_BATCHES,
+        device="cuda:0",
+        **more,
+    )
+    with closing(loader), noted_launches(target) as launches:
+        iterator = iter(loader)
+        with closing(iterator):
+            (batch,) = next(iterator)
+            written = batch.nbytes
+            _wait_until_quiet(launches)
+            made = sum(launch.kernel == "augment" for launch in launches)
+            draws = [loader.plan(0)[number].images["image"].draws for number in range(made - _BATCHES, made)]
+            crops = float(np.mean([_bytes_of_crops(own) for own in draws]))
+            kernels = {}
+            for name in dict.fromkeys(launch.kernel for launch in launches):
+                own = [launch for launch in launches if launch.kernel == name]
+                last = own[-(len(own) // made) * _BATCHES :]
+                kernels[name] = _time_kernel(target, last, _BATCHES, repeats)
+    bound = (crops + written) / rate
+    making = sum(own["median_microseconds"] for name, own in kernels.items() if name != "plant") / 1e6
+    return {
+        "images": batch_size,
+        "bytes_of_crops": crops,
+        "bytes_written": written,
+        "bound_microseconds": 1e6 * bound,
+        "kernels": kernels,
+        "share_of_bound": bound / making,
+        "share_of_bound_augment_alone": bound / (kernels["augment"]["median_microseconds"] / 1e6),
+    }
+
+
+@contextmanager
+def noted_launches(target: Target) -> Iterator[list[Launch]]:
+    """Note what is launched on the device meanwhile, and keep the tensors that are made for it.
+
+    Parameters
+    ----------
+    target : Target
+        The GPU.
+
+    Yields
+    ------
+    list of Launch
+        Grows.
+    """
+    launches: list[Launch] = []
+    tensors: list[Any] = []
+    kind = type(target.device)
+    launch: Any = kind.launch
+    empty: Any = kind.empty
+
+    def noting(device: Any, kernel: str, grid: Any, block: Any, arguments: Sequence[Any], stream: Stream) -> None:
+        launches.append(Launch(kernel, tuple(grid), tuple(block), list(arguments)))
+        launch(device, kernel, grid, block, arguments, stream)
+
+    def keeping(*arguments: Any) -> Any:
+        tensors.append(empty(*arguments))
+        return tensors[-1]
+
+    with mock.patch.object(kind, "launch", noting), mock.patch.object(kind, "empty", keeping):
+        yield launches
+
+
+def _wait_until_quiet(launches: list[Launch]) -> None:
+    """Wait until nothing was launched for a second."""
+    before = -1
+    while len(launches) != before:
+        before = len(launches)
+        time.sleep(1)
+
+
+def _bytes_of_crops(draws: NDArray[np.int32]) -> int:
+    return int((3 * draws[:, HEIGHT].astype(np.int64) * draws[:, WIDTH]).sum())
+
+
+def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: int) -> dict[str, Any]:
+    """Time all launches of one kernel, by turns; for one batch."""
+    device = target.device
+    stream = device.make_stream()
+    rounds = 1 if target.is_simulated else max(60 // len(launches), 1)
+
+    def run() -> None:
+        for _ in range(rounds):
+            for own in launches:
+                device.launch(own.kernel, own.grid, own.block, own.arguments, stream)
+
+    run()
+    stream.synchronize()
+    times = [1e6 * _time(target, stream, run) / rounds / batches for _ in range(repeats)]
+    return {
+        "launches_of_a_batch": len(launches) / batches,
+        "median_microseconds": statistics.median(times),
+        "microseconds": [round(own, 3) for own in times],
+    }
+
+
+def _time(target: Target, stream: Stream, work: Any) -> float:
+    """Seconds that the GPU needs for what `work` puts into the stream."""
+    if target.is_simulated:
+        start = time.perf_counter()
+        work()
+        stream.synchronize()
+        return time.perf_counter() - start
+    import torch
+
+    cuda: Any = torch.cuda
+    with target.device.using(stream):
+        # What is put into the stream meanwhile waits, and then runs without a gap.
+        cuda._sleep(20_000_000)  # noqa: SLF001 - some 10 ms; there is no other way to keep a GPU busy
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+if __name__ == "__main__":
+    typer.run(main)
