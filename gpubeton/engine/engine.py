@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
 from gpubeton.engine.batch import Batch
+from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.crews import Crews, MakeGpuCrew
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
@@ -21,6 +22,7 @@ from gpubeton.engine.notes import listed, noting
 from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.staged import Staged
 from gpubeton.plan.image_job import BadImage, ImageJob
+from gpubeton.plan.shared import Shared
 from gpubeton.storage.fetch import Storage
 
 READS_AHEAD = 2
@@ -91,6 +93,7 @@ class Engine:
         self._options = options
         self._successors = Successors(indices)
         self._sources = plan.sources
+        self._parents_first = plan.parents_first
         self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
         self._pool = pool
         self._crews = Crews(
@@ -214,16 +217,19 @@ class Engine:
 
     def _make_outputs(self, job: _Job) -> tuple[Any, ...]:
         seed, epoch = self._plan.seed, self._plan.epoch
-        outputs = []
-        for output in self._plan.outputs:
+        outputs: dict[str, Any] = {}
+        shared = Shared()
+        for output in self._parents_first:
             with noting(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):
                     mixes = output.program.draw_mixes(seed, epoch, job.samples)
                     array = self._crews.finished(self._images.index(output), job.arrays[output.name], mixes)
-                    outputs.append(output.program.finish(array, seed, epoch, job.samples))
+                    outputs[output.name] = output.program.finish(array, seed, epoch, job.samples, shared)
+                elif isinstance(output, BranchOutput):
+                    outputs[output.name] = output.make(job.samples, seed, epoch, shared)
                 else:
-                    outputs.append(output.make(job.samples, job.staged, seed, epoch, self._pool))
-        return tuple(outputs)
+                    outputs[output.name] = output.make(job.samples, job.staged, seed, epoch, self._pool, shared)
+        return tuple(outputs[output.name] for output in self._plan.outputs)
 
     def _see_to_bad_images(self, job: _Job) -> tuple[BadSample, ...]:
         """Raise, leave samples out, or replace them; return those that are not in the batch any more."""

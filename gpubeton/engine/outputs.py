@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.engine.branch_output import BranchOutput
+from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
@@ -24,7 +26,7 @@ from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice
 
-Output = ImageOutput | RowOutput
+Output = ImageOutput | RowOutput | BranchOutput
 
 
 class GpuTarget(NamedTuple):
@@ -105,26 +107,41 @@ def compile_outputs(
         If a pipeline cannot be planned.
     """
     _check_names(index, pipelines)
-    names = [*fields, *(name for name in pipelines if name not in fields)]
-    sources: dict[str, Source] = {}
-    outputs: list[Output] = []
+    specs = _specs(fields, pipelines)
+    parents = find_parents(specs)
+    making_order = parents_first(list(specs), parents)
     # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
-    for number, name in enumerate(names):
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *pipelines]))}
+    sources: dict[str, Source] = {}
+    outputs: dict[str, Output] = {}
+    for place, name in enumerate(making_order):
+        spec, number = specs[name], numbers[name]
+        if isinstance(spec.source, str):
+            source = sources.get(spec.source) or Source.of(index, spec.source, fields[spec.source])
+            sources[spec.source] = source
+            operations = _with_branches(_operations(name, spec, source), specs)
+            outputs[name] = _compile_output(name, number, source, operations, indices, gpu)
+        else:
+            is_last = all(specs[later].source is not spec.source for later in making_order[place + 1 :])
+            outputs[name] = _compile_branch(name, number, spec, outputs[parents[name]], specs, gpu, is_last=is_last)
+    return tuple(outputs[name] for name in specs)
+
+
+def _specs(fields: Mapping[str, Field], pipelines: Mapping[str, Pipeline]) -> dict[str, PipelineSpec]:
+    """The pipelines of all outputs, in the order in which a batch has them."""
+    specs = {}
+    for name in dict.fromkeys([*fields, *pipelines]):
         pipeline = pipelines.get(name, ())
-        if pipeline is None:
-            continue
-        spec = pipeline if isinstance(pipeline, PipelineSpec) else PipelineSpec(name, transforms=pipeline)
-        source = sources.get(spec.source) or Source.of(index, spec.source, fields[spec.source])
-        sources[spec.source] = source
-        outputs.append(_compile_output(name, number, source, _operations(name, spec, source), indices, gpu))
-    return tuple(outputs)
+        if pipeline is not None:
+            specs[name] = pipeline if isinstance(pipeline, PipelineSpec) else PipelineSpec(name, transforms=pipeline)
+    return specs
 
 
 def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
     fields = ", ".join(map(repr, index.names))
     for name, pipeline in pipelines.items():
         if isinstance(pipeline, PipelineSpec):
-            if pipeline.source not in index.names:
+            if isinstance(pipeline.source, str) and pipeline.source not in index.names:
                 raise NoSuchFieldError(
                     f"{index.path}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
                 )
@@ -149,10 +166,45 @@ def _operations(name: str, spec: PipelineSpec, source: Source) -> list[Operation
             operations = snapshot([spec.decoder, *(spec.transforms or ())])
     except TypeError as error:  # a PipelineError, or of a decoder that cannot be made without arguments
         raise PipelineError(f"field {name!r}: {error}") from error
+    return _introduced(operations, source)
+
+
+def _introduced(operations: list[Operation], source: Source) -> list[Operation]:
+    """The same operations, which now know the field."""
     for operation in operations:
         operation.accept_field(source.field)
         operation.accept_globals(source.column, Compiler.compile(read_region))
     return operations
+
+
+def _with_branches(operations: Sequence[Operation], specs: Mapping[str, PipelineSpec]) -> list[Operation]:
+    return with_branch_points(operations, [spec.source for spec in specs.values() if not isinstance(spec.source, str)])
+
+
+def _compile_branch(
+    name: str,
+    number: int,
+    spec: PipelineSpec,
+    parent: Output,
+    specs: Mapping[str, PipelineSpec],
+    gpu: GpuTarget | None,
+    *,
+    is_last: bool,
+) -> BranchOutput:
+    try:
+        operations = snapshot(spec.transforms or ())
+    except PipelineError as error:
+        raise PipelineError(f"output {name!r}: {error}") from error
+    return BranchOutput.compile(
+        name,
+        number,
+        parent.name,
+        (parent.source, parent.program.tail if isinstance(parent, ImageOutput) else parent.tail),
+        spec.source,
+        _with_branches(_introduced(operations, parent.source), specs),
+        is_last=is_last,
+        left_on=gpu.device if gpu is not None and gpu.takes_everything else None,
+    )
 
 
 def _compile_output(

@@ -9,6 +9,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.engine.branch_output import BranchOutput
+from gpubeton.engine.branches import parents_first
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.outputs import Output
 from gpubeton.engine.sources import Source
@@ -108,6 +110,13 @@ class Plan(Sequence[BatchPlan]):
     def sources(self) -> tuple[Source, ...]:
         """The fields that the outputs are made of, each once."""
         return tuple({output.source.name: output.source for output in self.outputs}.values())
+
+    @property
+    def parents_first(self) -> tuple[Output, ...]:
+        """The outputs in an order in which they can be made."""
+        by_name = {output.name: output for output in self.outputs}
+        parents = {output.name: output.parent for output in self.outputs if isinstance(output, BranchOutput)}
+        return tuple(by_name[name] for name in parents_first(list(by_name), parents))
 
     def __len__(self) -> int:
         return len(self.batches)

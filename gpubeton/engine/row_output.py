@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.sources import Source
 from gpubeton.engine.staged import Staged
+from gpubeton.engine.tail_lines import tail_lines
 from gpubeton.engine.user_decoder import UserDecoder
 from gpubeton.errors import PipelineError
 from gpubeton.fields.row_decoder import Gather
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype
+from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.state import State
+from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, compile_tail, declare
 from gpubeton.transforms.ops import ToDevice
 
@@ -105,7 +107,9 @@ class RowOutput:
             raise PipelineError(f"field {name!r}: {error}") from error
         return cls(name, source, operation, decoder, tail)
 
-    def make(self, samples: NDArray[np.uint64], staged: Staged, seed: int, epoch: int, pool: ArrayPool) -> Any:
+    def make(
+        self, samples: NDArray[np.uint64], staged: Staged, seed: int, epoch: int, pool: ArrayPool, shared: Shared
+    ) -> Any:
         """Decode the samples of a batch and run the tail.
 
         Parameters
@@ -118,6 +122,8 @@ class RowOutput:
             What random parameters depend on, together with the samples.
         pool : ArrayPool
             Memory for the result.
+        shared : Shared
+            What the outputs of this batch have in common.
 
         Returns
         -------
@@ -137,18 +143,11 @@ class RowOutput:
             batch = self.decoder.decode(samples, self.source, staged, pool)
         else:
             batch = self.decoder.decode(self.source.column[samples], gather)
-        return self.tail.run(batch, seed, epoch, samples)
+        return self.tail.run(batch, seed, epoch, samples, shared)
 
     def explain(self) -> str:
         """Describe, a line for each operation, what runs where."""
         how = "numpy"
         if isinstance(self.decoder, UserDecoder):
             how = "compiled" if self.decoder.is_compiled else "plain Python"
-        lines = [
-            (operation_name(self.operation), how),
-            *((operation_name(step.operation), str(step)) for step in self.tail.steps),
-        ]
-        width = min(max(len(operation) for operation, _ in lines), 72)
-        shape = ", ".join(map(str, ("N", *self.tail.state.shape)))
-        head = f"{self.name}: shape ({shape}), {dtype_name(self.tail.state.dtype)}"
-        return "\n".join([head, *(f"  {operation:<{width}}  {where}" for operation, where in lines)])
+        return tail_lines(self.name, [(operation_name(self.operation), how)], self.tail)

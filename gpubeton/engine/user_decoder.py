@@ -16,7 +16,8 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.state import State
-from gpubeton.plan.tail import call_code, declare
+from gpubeton.plan.tail import declare
+from gpubeton.plan.user_code import call_code
 
 
 def read_region(pointer: Any, storage_state: Any) -> Any:

@@ -100,7 +100,9 @@ class SimpleRGBImageDecoder(Operation):
         )
 
     def __repr__(self) -> str:
-        arguments = (f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items() if name not in _INHERITED)
+        arguments = (
+            f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items() if not hasattr(Operation, name)
+        )
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
@@ -290,7 +292,6 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
 _TRIES = 10
 _NUMBERS_PER_TRY = 4
-_INHERITED = frozenset({"field", "metadata", "memory_read"})
 
 
 def _fits(crop: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:

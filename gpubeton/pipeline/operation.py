@@ -45,6 +45,9 @@ class Operation(ABC):
     memory_read: Any = None
     """A function (offset -> bytes of that region as uint8 ndarray), set by `accept_globals`."""
 
+    copy_of: Any = None
+    """The object in the user's pipeline of which a loader made this copy, set by the loader."""
+
     def accept_field(self, field: Any) -> None:
         """Learn the field whose pipeline this operation stands in.
 
@@ -86,6 +89,35 @@ class Operation(ABC):
         tuple of State and (AllocationQuery, sequence of AllocationQuery, or None)
             The new state and the memory wanted.
         """
+
+    def declare_shared_memory(self, previous_state: State) -> Memory:
+        """Say which memory this object needs once for a batch, in however many pipelines it stands.
+
+        Parameters
+        ----------
+        previous_state : State
+            What the operation before leaves behind, in the first of the pipelines.
+
+        Returns
+        -------
+        AllocationQuery, sequence of AllocationQuery, or None
+            The memory wanted.
+        """
+        return None
+
+    def generate_code_for_shared_state(self) -> Callable[..., Any] | None:
+        """Return the function that fills the shared memory, once for each batch.
+
+        It is called as ``fill(shared)``. The function of `generate_code` then gets `shared` as a further argument, the
+        last: ``code(batch, memory, shared)`` or ``code(batch, memory, indices, shared)``. So one object in the
+        pipelines of images and of labels can use the same random numbers in both.
+
+        Returns
+        -------
+        callable or None
+            Compiled if the operation is; None, as by default, if nothing is shared.
+        """
+        return None
 
 
 def operation_name(operation: Operation) -> str:

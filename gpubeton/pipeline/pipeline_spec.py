@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpubeton.pipeline.operation import Operation
+
 
 @dataclass
 class PipelineSpec:
@@ -13,8 +15,10 @@ class PipelineSpec:
 
     Parameters
     ----------
-    source : str
-        Name of the field in the file.
+    source : str or Operation
+        Name of the field in the file; or an operation, the very object, that stands in the pipeline of another output:
+        this one goes on from what it leaves behind there, without a decoder of its own. Both outputs see the same
+        random choices up to there, and decode once.
     decoder : Operation, optional
         The decoder; by default the first of `transforms` if it is one, else the field's own.
     transforms : sequence of Operation or torch.nn.Module, optional
@@ -26,6 +30,6 @@ class PipelineSpec:
     'image'
     """
 
-    source: str
+    source: str | Operation
     decoder: Any = None
     transforms: Sequence[Any] | None = None

@@ -12,6 +12,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.draws import paints_of
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
@@ -206,7 +207,8 @@ class _Fusion:
         return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
-        is_of_the_user = not isinstance(operation, Transform) or isinstance(operation, ModuleWrapper)
+        # Who goes on from a branch point finds the batch where the user believes it to be, as operations of theirs do.
+        is_of_the_user = not isinstance(operation, Transform) or isinstance(operation, ModuleWrapper | BranchPoint)
         if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and self.state.device.type == "cpu")):
             if not self.stays:
                 self._return_to_cpu()

@@ -15,6 +15,7 @@ from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
 from gpubeton.plan.philox import uniform, uniforms
+from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, uniform_of_rows
 from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
@@ -193,7 +194,9 @@ class ImageProgram:
         numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
         return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu"))
 
-    def finish(self, array: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
+    def finish(
+        self, array: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared | None = None
+    ) -> Any:
         """Run the tail on what an executor wrote.
 
         Parameters
@@ -204,6 +207,8 @@ class ImageProgram:
             The loader's seed and the number of the epoch.
         samples : ndarray of uint64, shape (N,)
             Sample ids.
+        shared : Shared, optional
+            What the pipelines of this batch have in common; by default there is no other.
 
         Returns
         -------
@@ -217,7 +222,7 @@ class ImageProgram:
             batch = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         elif self.halves_as_int16:
             batch = array.view(np.int16 if isinstance(array, np.ndarray) else torch_dtype("int16"))
-        return self.tail.run(batch, seed, epoch, samples)
+        return self.tail.run(batch, seed, epoch, samples, shared)
 
     def explain(self) -> str:
         """Describe what was fused and what runs afterwards.

@@ -57,10 +57,14 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
-        return copy.copy(operation)
+        copied = copy.copy(operation)
+        copied.copy_of = operation if operation.copy_of is None else operation.copy_of
+        return copied
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(operation, torch.nn.Module):
-        return ModuleWrapper(operation)
+        wrapper = ModuleWrapper(operation)
+        wrapper.copy_of = operation
+        return wrapper
     hint = f" Write {operation.__name__}(...), with brackets." if isinstance(operation, type) else ""
     raise PipelineError(
         f"operation {position} of the pipeline is {operation!r}; expected an Operation or a torch.nn.Module.{hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,17 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.state import State
+from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.philox import uniform
+from gpubeton.plan.shared import Shared, SharedMemory
 from gpubeton.plan.snapshot import snapshot
+from gpubeton.plan.user_code import allocate, call_code, plain_code
 from gpubeton.transforms.transform import Transform
-
-_ONE_PARALLEL_REGION = threading.Lock()
-"""Numba's default threading layer ends the process when two threads run parallel code at once."""
 
 _NO_FIELD = 0xFFFF
 """Field number of the random numbers that operations of several fields share."""
@@ -44,6 +42,8 @@ class TailStep:
         What a user's operation asked for.
     code : callable or None
         The function of a user's operation, compiled where it asked for that.
+    shared_memory : SharedMemory or None
+        What a user's operation has in common with its other places in the pipelines.
     """
 
     operation: Operation
@@ -51,8 +51,9 @@ class TailStep:
     stream: int | None = None
     memory: Memory = None
     code: Callable[..., Any] | None = None
+    shared_memory: SharedMemory | None = None
 
-    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
+    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared) -> Any:
         """Carry the operation out.
 
         Parameters
@@ -63,12 +64,17 @@ class TailStep:
             What random parameters depend on, together with the samples.
         samples : ndarray of uint64, shape (N,)
             Sample ids.
+        shared : Shared
+            What the pipelines of this batch have in common.
 
         Returns
         -------
         ndarray or torch.Tensor
             The result, often a view of `batch`.
         """
+        if isinstance(self.operation, BranchPoint):
+            shared.keep(self.operation.copy_of, batch)
+            return batch
         if isinstance(self.operation, Transform):
             if self.operation.takes_samples:
                 return self.operation.apply(batch, samples)
@@ -79,15 +85,17 @@ class TailStep:
             return self.operation.apply(batch, draw)
         if self.code is None:
             raise PipelineError(f"{self.operation!r} has no code")
-        arguments = [batch, _allocate(self.memory, len(samples))]
-        if getattr(self.code, "with_indices", False) or getattr(_plain(self.code), "with_indices", False):
+        arguments = [batch, allocate(self.memory, len(samples))]
+        if getattr(self.code, "with_indices", False) or getattr(plain_code(self.code), "with_indices", False):
             arguments.append(samples)
+        if self.shared_memory is not None:
+            arguments.append(shared.memory(self.shared_memory, len(samples)))
         return call_code(self.code, *arguments)
 
     def __str__(self) -> str:
         if self.code is None:
             return "after, on the finished batch"
-        return "after, plain Python" if self.code is _plain(self.code) else "after, compiled"
+        return "after, plain Python" if self.code is plain_code(self.code) else "after, compiled"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +121,7 @@ class Tail:
     steps: tuple[TailStep, ...]
     state: State
 
-    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64]) -> Any:
+    def run(self, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared | None = None) -> Any:
         """Carry all operations out.
 
         Parameters
@@ -124,14 +132,17 @@ class Tail:
             What random parameters depend on, together with the samples.
         samples : ndarray of uint64, shape (N,)
             Sample ids.
+        shared : Shared, optional
+            What the pipelines of this batch have in common; by default there is no other.
 
         Returns
         -------
         ndarray or torch.Tensor
             The batch as the pipeline leaves it.
         """
+        shared = Shared() if shared is None else shared
         for step in self.steps:
-            batch = step.run(batch, seed, epoch, samples)
+            batch = step.run(batch, seed, epoch, samples, shared)
         return batch
 
 
@@ -266,32 +277,13 @@ def compile_step(operation: Operation, state: State, stream: int | None) -> tupl
             f"{type(operation).__name__} is a compiled operation (jit_mode=True) and reads numpy arrays, but the batch "
             f"is a torch tensor here. Put it before ToTensor."
         )
-    code = operation.generate_code()
+    code, fill = operation.generate_code(), operation.generate_code_for_shared_state()
     if after.jit_mode:
-        code = Compiler.compile(code)
-    return TailStep(operation, state, stream, memory, code), after
-
-
-def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the function of a user's operation, or wait for another that runs in parallel.
-
-    Parameters
-    ----------
-    code : callable
-        The function, compiled or not.
-    *arguments : object
-        What it is called with.
-
-    Returns
-    -------
-    object
-        What it returns.
-    """
-    if not getattr(_plain(code), "is_parallel", False):
-        return code(*arguments)
-    with _ONE_PARALLEL_REGION:
-        Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
-        return code(*arguments)
+        code, fill = Compiler.compile(code), None if fill is None else Compiler.compile(fill)
+    common = None
+    if fill is not None:
+        common = SharedMemory(operation.copy_of or operation, operation.declare_shared_memory(state), fill)
+    return TailStep(operation, state, stream, memory, code, common), after
 
 
 def declare(operation: Operation, state: State) -> tuple[State, Memory]:
@@ -344,22 +336,3 @@ def uniform_of_rows(
         Each at least 0 and less than 1.
     """
     return uniform(seed, epoch, samples if rows is None else samples[rows], stream, count)
-
-
-def _plain(code: Callable[..., Any]) -> Callable[..., Any]:
-    """The Python function that was compiled, which carries the attributes that the user set."""
-    plain: Callable[..., Any] = getattr(code, "py_func", code)
-    return plain
-
-
-def _allocate(memory: Memory, count: int) -> Any:
-    if memory is None:
-        return None
-    if not isinstance(memory, AllocationQuery):
-        return tuple(_allocate(query, count) for query in memory)
-    on_cpu = memory.device is None or str(memory.device).startswith("cpu")
-    if on_cpu and not is_torch_dtype(memory.dtype) and dtype_name(memory.dtype) != "bfloat16":
-        return np.empty((count, *memory.shape), memory.dtype)
-    import torch
-
-    return torch.empty((count, *memory.shape), dtype=torch_dtype(memory.dtype), device=memory.device)

@@ -9,7 +9,8 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
-from gpubeton.plan.tail import _ONE_PARALLEL_REGION, compile_tail
+from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.user_code import ONE_PARALLEL_REGION
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
@@ -82,6 +83,21 @@ def test_a_users_operation_is_compiled_and_gets_its_memory():
     assert hasattr(tail.steps[0].code, "py_func")
 
 
+@pytest.mark.parametrize("jit_mode", [True, False])
+def test_the_function_that_fills_shared_memory_is_compiled_with_the_operation(jit_mode):
+    class Shares(AddIndex):
+        def declare_shared_memory(self, previous_state):
+            return AllocationQuery(previous_state.shape, previous_state.dtype)
+
+        def generate_code_for_shared_state(self):
+            return lambda _shared: None
+
+    (step,) = compile_tail([Shares(jit_mode)], LABEL, field_number=1).steps
+    assert step.shared_memory.query == AllocationQuery((1,), np.dtype("int64"))
+    assert hasattr(step.shared_memory.fill, "py_func") is jit_mode
+    assert compile_tail([AddIndex(jit_mode)], LABEL, field_number=1).steps[0].shared_memory is None
+
+
 def test_memory_of_one_batch_is_not_that_of_the_next():
     tail = compile_tail([Shift(1.0)], LABEL, field_number=1)
     first, second = (tail.run(np.array([[value]] * 3), 0, 0, SAMPLES) for value in (1, 2))
@@ -115,13 +131,13 @@ def test_a_parallel_operation_runs_alone():
     class SeesTheLock(ShowMemory):
         def generate_code(self):
             def see(_batch, _memory):
-                return _ONE_PARALLEL_REGION.locked()
+                return ONE_PARALLEL_REGION.locked()
 
             see.is_parallel = True
             return see
 
     assert run([SeesTheLock()], None) is True
-    assert not _ONE_PARALLEL_REGION.locked()
+    assert not ONE_PARALLEL_REGION.locked()
 
 
 def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):

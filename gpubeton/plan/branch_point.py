@@ -1,0 +1,35 @@
+"""BranchPoint: marks where other pipelines go on from what an operation left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.transform import Transform
+
+
+class BranchPoint(Transform):
+    """Keeps the batch as it is here; put by loaders behind an operation that is the source of another output.
+
+    Parameters
+    ----------
+    operation : object
+        The user's operation before it.
+
+    Examples
+    --------
+    >>> BranchPoint("flip").apply([1, 2])
+    [1, 2]
+    """
+
+    def __init__(self, operation: Any) -> None:
+        self.copy_of = operation
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        return previous_state, None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        return batch

@@ -1,0 +1,32 @@
+"""Outputs on a GPU that go on from other outputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToDevice, ToTensor, ToTorchImage
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+
+pytestmark = pytest.mark.timeout(600)
+
+CROP = RandomResizedCropRGBImageDecoder((12, 10))
+FLIP, THERE = RandomHorizontalFlip(), ToDevice("cuda:0")
+BRANCHES = {
+    "from an array": ([CROP, FLIP, ToTensor(), THERE], PipelineSpec(FLIP, transforms=[Cutout(3), ToTensor(), THERE])),
+    "from a tensor there": ([CROP, FLIP, ToTensor(), THERE], PipelineSpec(THERE, transforms=[ToTorchImage()])),
+    "from the decoder": ([CROP, FLIP, ToTensor(), THERE], PipelineSpec(CROP, transforms=[FLIP])),
+}
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda:0"])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, tmp_path, name, device):
+    image, view = BRANCHES[name]
+    images = ZOO[:12]
+    there = gpu_loader(write_images(tmp_path / "images.beton", images), image, more={"view": view}, device=device)
+    found = epochs(there)
+    assert there.gpu is not None
+    decoded = write_images(tmp_path / "decoded.beton", twin(images))
+    assert_same(found, epochs(gpu_loader(decoded, image, more={"view": view}, device="cpu")))

@@ -1,0 +1,288 @@
+"""Outputs that go on from other outputs, and operations that stand in several of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec
+from gpubeton.transforms import (
+    Convert,
+    Cutout,
+    NormalizeImage,
+    RandomHorizontalFlip,
+    Squeeze,
+    ToTensor,
+    ToTorchImage,
+)
+from tests.small_files import damage
+
+pytestmark = pytest.mark.timeout(180)
+
+NOTHING_ELSE = dict.fromkeys(["image", "label", "weight", "note", "info", "vector"])
+
+
+class Add(Operation):
+    """Adds a number in place, compiled or not, and counts how often it is asked to in plain Python."""
+
+    def __init__(self, number, *, jit_mode=True):
+        self.number = number
+        self.jit_mode = jit_mode
+        self.calls = []
+
+    def generate_code(self):
+        number, calls = self.number, self.calls
+        if self.jit_mode:
+
+            def add(batch, _):
+                batch += number
+                return batch
+        else:
+
+            def add(batch, _):
+                calls.append(len(batch))
+                batch += number
+                return batch
+
+        return add
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=self.jit_mode), None
+
+
+class Dice(Operation):
+    """Fills each row with a number that is thrown once for each batch, and adds the sample id if asked to."""
+
+    def __init__(self, *, jit_mode=True, with_indices=False, wanted=(1,)):
+        self.jit_mode = jit_mode
+        self.with_indices = with_indices
+        self.wanted = wanted
+        self.throws = []
+
+    def declare_shared_memory(self, previous_state):
+        queries = [AllocationQuery((), np.dtype("int64")) for _ in self.wanted]
+        return queries[0] if len(queries) == 1 else queries
+
+    def generate_code_for_shared_state(self):
+        throws = self.throws
+
+        def throw(shared):
+            for row in range(shared.shape[0]):
+                shared[row] = np.random.randint(0, 1 << 40)  # noqa: NPY002  (what Numba knows)
+
+        def throw_plainly(shared):
+            throws.append(type(shared))
+            for memory in shared if isinstance(shared, tuple) else (shared,):
+                throw(memory)
+
+        return throw if self.jit_mode else throw_plainly
+
+    def generate_code(self):
+        def fill(batch, memory, shared):
+            for row in range(batch.shape[0]):
+                batch[row] = shared[row]
+            return batch
+
+        def fill_and_add(batch, memory, indices, shared):
+            for row in range(batch.shape[0]):
+                batch[row] = shared[row] + indices[row]
+            return batch
+
+        fill_and_add.with_indices = True
+        if len(self.wanted) > 1:
+            return lambda _batch, _memory, shared: shared[0].reshape(-1, 1) - shared[1].reshape(-1, 1)
+        return fill_and_add if self.with_indices else fill
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=self.jit_mode), None
+
+
+def rows(path, pipelines, **arguments):
+    with_others = {**NOTHING_ELSE, **pipelines}
+    loader = Loader(path, 20, num_workers=1, drop_last=False, seed=3, pipelines=with_others, **arguments)
+    return [torch.cat([torch.as_tensor(part) for part in parts]) for parts in zip(*loader, strict=True)]
+
+
+@pytest.mark.parametrize("jit_mode", [True, False])
+def test_an_output_goes_on_from_an_operation_of_another(photos, jit_mode):
+    one = Add(1, jit_mode=jit_mode)
+    label, more = rows(
+        photos,
+        {
+            "label": [IntDecoder(), one, Add(100), ToTensor()],
+            "more": PipelineSpec(one, transforms=[Add(1000), ToTensor(), Squeeze(1)]),
+        },
+    )
+    assert label.tolist() == [[10 * sample + 101] for sample in range(50)]
+    assert more.tolist() == [10 * sample + 1001 for sample in range(50)]
+    assert one.calls == ([] if jit_mode else [20, 20, 10])
+
+
+def test_outputs_may_go_on_from_a_decoder_a_tensor_and_each_other(photos):
+    decoder, tensor, added = IntDecoder(), ToTensor(), Add(1)
+    first, second, third, fourth = rows(
+        photos,
+        {
+            # Those behind come first here, and a batch has them in this order.
+            "fourth": PipelineSpec(added, transforms=[Add(2), ToTensor()]),
+            "third": PipelineSpec(decoder, transforms=[added, ToTensor()]),
+            "second": PipelineSpec(tensor, transforms=[Convert(torch.float32)]),
+            "first": PipelineSpec("label", decoder=decoder, transforms=[tensor]),
+        },
+    )[::-1]
+    samples = torch.arange(50)[:, None] * 10
+    assert torch.equal(first, samples)
+    assert torch.equal(second, samples.float())
+    assert torch.equal(third, samples + 1)
+    assert torch.equal(fourth, samples + 3)
+
+
+def test_images_are_cropped_alike_up_to_there_and_drawn_anew_behind_it(photos):
+    flip = RandomHorizontalFlip()
+    plain = [RandomResizedCropRGBImageDecoder((12, 12)), flip]
+    normalise = [NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
+    alone = rows(photos, {"image": [*plain, ToTensor()]})[0]
+    image, view = rows(
+        photos,
+        {"image": [*plain, Cutout(6), *normalise], "view": PipelineSpec(flip, transforms=[Cutout(6), ToTensor()])},
+    )
+    assert torch.equal(torch.where(view == 0, 0, alone), view)
+    levels = (image * 60 + 120).round().permute(0, 2, 3, 1).to(torch.uint8)
+    assert torch.equal(torch.where(levels == 0, 0, alone), levels)
+    assert not torch.equal(levels == 0, view == 0)  # holes of their own
+
+
+def test_channels_last_memory_stays_so_behind_a_branch(photos):
+    image = ToTorchImage()
+    crop = CenterCropRGBImageDecoder((8, 6), 1)
+    loader = Loader(
+        photos,
+        10,
+        num_workers=1,
+        pipelines={
+            **NOTHING_ELSE,
+            "image": [crop, ToTensor(), image],
+            "again": PipelineSpec(image),
+            "twice": PipelineSpec(image),
+            "label": [IntDecoder(), ToTensor()],
+            "more": PipelineSpec("label"),
+        },
+    )
+    for image, _, *views, _ in loader:
+        outputs = (image, *views)
+        assert [output.is_contiguous(memory_format=torch.channels_last) for output in outputs] == [True] * 3
+        assert len({output.data_ptr() for output in outputs}) == 3
+        assert torch.equal(outputs[0], outputs[1])
+        assert torch.equal(outputs[0], outputs[2])
+
+
+def test_bad_images_are_left_out_of_branches_too(photos, tmp_path):
+    path = tmp_path / "bad.beton"
+    path.write_bytes(photos.read_bytes())
+    damage(path, 7)
+    crop = CenterCropRGBImageDecoder((8, 6), 1)
+    image, view = rows(path, {"image": [crop, ToTensor()], "view": PipelineSpec(crop)}, on_error="skip")
+    assert len(image) == 49
+    assert torch.equal(image, view)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "says"),
+    [
+        ({"more": PipelineSpec(Add(1))}, "'more' goes on from Add, which stands in no pipeline"),
+        ({"label": [Add(1)], "more": PipelineSpec(Add(1))}, "which stands in no pipeline"),
+        ({"more": PipelineSpec(IntDecoder(), decoder=IntDecoder())}, "has a decoder, too"),
+    ],
+)
+def test_an_output_that_goes_on_from_nowhere_is_refused(photos, pipelines, says):
+    with pytest.raises(PipelineError, match=says):
+        Loader(photos, 4, num_workers=1, pipelines=pipelines)
+
+
+def test_an_ambiguous_operation_and_a_circle_are_refused(photos):
+    add, other = Add(1), Add(2)
+    with pytest.raises(PipelineError, match="stands in 'label', 'label'; expected the very object that stands once"):
+        Loader(photos, 4, num_workers=1, pipelines={"label": [add, add], "more": PipelineSpec(add)})
+    circle = {"a": PipelineSpec(other, transforms=[add]), "b": PipelineSpec(add, transforms=[other])}
+    with pytest.raises(PipelineError, match="in a circle: 'a', 'b', 'a'"):
+        Loader(photos, 4, num_workers=1, pipelines=circle)
+
+
+def test_what_does_not_fit_behind_a_branch_is_named(photos):
+    tensor = ToTensor()
+    pipelines = {**NOTHING_ELSE, "label": [tensor], "more": PipelineSpec(tensor, transforms=[Add(1)])}
+    with pytest.raises(PipelineError, match="output 'more': Add is a compiled operation"):
+        Loader(photos, 4, num_workers=1, pipelines=pipelines)
+
+
+def test_explain_names_the_operation_and_its_pipeline(photos, capsys):
+    flip = RandomHorizontalFlip()
+    pipelines = {
+        "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()],
+        "view": PipelineSpec(flip, transforms=[ToTensor()]),
+    }
+    Loader(photos, 4, num_workers=1, pipelines={**NOTHING_ELSE, **pipelines}).explain()
+    printed = capsys.readouterr().out
+    assert "view: shape (N, 8, 8, 3), uint8\n  RandomHorizontalFlip(flip_prob=0.5)  in 'image'" in printed
+
+
+@pytest.mark.parametrize("jit_mode", [True, False])
+def test_one_object_in_two_pipelines_has_one_memory_which_is_filled_once_for_each_batch(photos, jit_mode):
+    dice = Dice(jit_mode=jit_mode)
+    pipelines = {"label": [dice, ToTensor()], "again": PipelineSpec("label", transforms=[Add(7), dice, ToTensor()])}
+    label, again = rows(photos, pipelines)
+    assert torch.equal(label, again)
+    assert len(set(label.flatten().tolist())) == 50
+    assert dice.throws == ([] if jit_mode else [np.ndarray] * 3)
+
+
+def test_shared_memory_comes_behind_the_sample_ids(photos):
+    dice = Dice(with_indices=True)
+    dice.generate_code_for_shared_state = lambda: lambda shared: shared.fill(0)
+    (label,) = rows(photos, {"label": [dice, ToTensor()]})
+    assert label.flatten().tolist() == list(range(50))
+
+
+def test_two_objects_share_nothing(photos):
+    label, again = rows(
+        photos, {"label": [Dice(), ToTensor()], "again": PipelineSpec("label", transforms=[Dice(), ToTensor()])}
+    )
+    assert not torch.equal(label, again)
+
+
+def test_an_object_may_share_several_arrays(photos):
+    dice = Dice(jit_mode=False, wanted=(1, 2))
+    label, again = rows(
+        photos, {"label": [dice, ToTensor()], "again": PipelineSpec("label", transforms=[dice, ToTensor()])}
+    )
+    assert torch.equal(label, again)
+    assert dice.throws == [tuple] * 3
+
+
+def test_operations_share_also_while_compilation_is_off(photos, monkeypatch):
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    dice = Dice()
+    label, again = rows(
+        photos, {"label": [dice, ToTensor()], "again": PipelineSpec("label", transforms=[dice, ToTensor()])}
+    )
+    assert torch.equal(label, again)
+
+
+def test_the_users_operations_stay_as_they_are(photos):
+    dice, flip = Dice(), RandomHorizontalFlip()
+    before = [dict(vars(dice)), dict(vars(flip))]
+    rows(
+        photos,
+        {
+            "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()],
+            "view": PipelineSpec(flip),
+            "label": [dice, ToTensor()],
+        },
+    )
+    assert [vars(dice), vars(flip)] == before
