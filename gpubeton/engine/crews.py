@@ -18,6 +18,7 @@ from gpubeton.engine.image_crew import ImageCrew, MakeCrew
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.gpu.crew import GpuCrew
 from gpubeton.gpu.host import Host
+from gpubeton.pipeline.ragged import tensors_in
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
 
@@ -182,7 +183,7 @@ class Crews:
 
         Parameters
         ----------
-        outputs : sequence of ndarray or torch.Tensor
+        outputs : sequence of ndarray, torch.Tensor or Ragged
             The batch.
 
         Returns
@@ -192,9 +193,7 @@ class Crews:
         """
         if self._gpu is None:
             return None
-        import torch
-
-        return self._gpu.arrival([output for output in outputs if isinstance(output, torch.Tensor)])
+        return self._gpu.arrival(tensors_in(outputs))
 
     def close(self) -> None:
         """End all workers; may be called twice."""

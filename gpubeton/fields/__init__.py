@@ -7,6 +7,7 @@ from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
 from gpubeton.fields.json import JSONField
 from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
+from gpubeton.fields.ragged import RaggedField
 from gpubeton.fields.rgb_image import RGBImageField
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "JSONField",
     "NDArrayField",
     "RGBImageField",
+    "RaggedField",
     "TorchTensorField",
 ]

@@ -12,6 +12,7 @@ from gpubeton.fields.image_decoders import (
 )
 from gpubeton.fields.json import JSONDecoder
 from gpubeton.fields.ndarray import NDArrayDecoder
+from gpubeton.fields.ragged import RaggedDecoder
 
 __all__ = [
     "BytesDecoder",
@@ -20,6 +21,7 @@ __all__ = [
     "IntDecoder",
     "JSONDecoder",
     "NDArrayDecoder",
+    "RaggedDecoder",
     "RandomResizedCropRGBImageDecoder",
     "ResizedCropRGBImageDecoder",
     "SimpleRGBImageDecoder",

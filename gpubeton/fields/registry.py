@@ -13,6 +13,7 @@ from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
 from gpubeton.fields.json import JSONField
 from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
+from gpubeton.fields.ragged import RaggedField
 from gpubeton.fields.rgb_image import RGBImageField
 from gpubeton.format.header import Descriptor, read_descriptors
 from gpubeton.format.index import Index
@@ -53,6 +54,8 @@ def type_id_of(field: Field) -> FieldType:
     >>> type_id_of(IntField()).name
     'INT'
     """
+    if type(field) is RaggedField:
+        return FieldType.BYTES
     for type_id, field_class in _CLASSES.items():
         if type(field) is field_class:
             return type_id
@@ -92,11 +95,17 @@ def open_index(
     }
     index = Index.open(path, {name: field.metadata_type for name, field in custom.items()})
     fields = {
-        descriptor.name: custom.get(descriptor.name)
-        or _from_arguments(path, descriptor, _CLASSES[FieldType(descriptor.type_id)])
+        descriptor.name: custom.get(descriptor.name) or _from_arguments(path, descriptor, _class_of(descriptor))
         for descriptor in descriptors
     }
     return index, fields
+
+
+def _class_of(descriptor: Descriptor) -> type[Field]:
+    type_id = FieldType(descriptor.type_id)
+    if type_id == FieldType.BYTES and RaggedField.describes(descriptor.arguments):
+        return RaggedField
+    return _CLASSES[type_id]
 
 
 def _from_arguments(path: str | os.PathLike[str], descriptor: Descriptor, field_class: type[Field] | Field) -> Field:

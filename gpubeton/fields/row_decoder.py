@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation
+from gpubeton.pipeline.ragged import Ragged
 
 __all__ = ["Gather", "RowDecoder"]
 
@@ -19,7 +20,7 @@ Gather = Callable[[int], NDArray[np.uint8]]
 
 
 class RowDecoder(Operation):
-    """A decoder that turns the metadata and the regions of a batch into one array."""
+    """A decoder that turns the metadata and the regions of a batch into one array, or a `Ragged`."""
 
     def accept_extent(self, max_size: int) -> None:
         """Learn the size of the longest region of the field in the whole file.
@@ -40,7 +41,7 @@ class RowDecoder(Operation):
         return found
 
     @abstractmethod
-    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
+    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any] | Ragged:
         """Decode the samples of a batch.
 
         Parameters
@@ -53,7 +54,7 @@ class RowDecoder(Operation):
 
         Returns
         -------
-        ndarray, shape (N, ...)
+        ndarray, shape (N, ...), or Ragged
             A new array, which the caller may keep.
         """
 

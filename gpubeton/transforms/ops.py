@@ -12,13 +12,14 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.ragged import Ragged
 from gpubeton.pipeline.state import State
 from gpubeton.transforms.layout import as_nchw, image_size
 from gpubeton.transforms.transform import Transform
 
 
 class ToTensor(Transform):
-    """Hand the numpy array on as a torch tensor over the same memory.
+    """Hand the numpy array on as a torch tensor over the same memory; a `Ragged` of arrays as one of tensors.
 
     Examples
     --------
@@ -36,6 +37,8 @@ class ToTensor(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch
 
+        if isinstance(batch, Ragged):
+            return batch.tensors()
         return torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
 
 
@@ -152,6 +155,8 @@ class Convert(Transform):
         return replace(previous_state, jit_mode=False, dtype=dtype), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if isinstance(batch, Ragged):
+            return batch.map(self.apply)
         if isinstance(batch, np.ndarray):
             return batch.astype(self.target_dtype, copy=False)
         return batch.to(torch_dtype(self.target_dtype))

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import FieldArgumentsError, PipelineError
+from gpubeton.fields import BytesField, IntField, JSONField, NDArrayField, RaggedField, RGBImageField
+from gpubeton.fields.decoders import RaggedDecoder
+from gpubeton.loader import Loader
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.pipeline.operation import Operation
+from gpubeton.reader import Reader
+from gpubeton.transforms import Convert, ToTensor
+from tests.small_files import damage, picture, write
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def boxes_of(number):
+    rng = np.random.default_rng(number)
+    return rng.uniform(0, 40, (number % 4, 4)).astype(np.float32)
+
+
+def tokens_of(number):
+    return np.arange(number, number + number % 3, dtype=">i2")
+
+
+class Detections:
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, number):
+        boxes = boxes_of(number)
+        raw = np.frombuffer(boxes.tobytes(), np.uint8)
+        return picture(number, 40, 50), boxes, raw, tokens_of(number), {"number": number}, number, np.zeros(2)
+
+
+FIELDS = {
+    "image": RGBImageField(write_mode="jpg"),
+    "boxes": RaggedField("<f4", (-1, 4)),
+    "raw": BytesField(),
+    "tokens": RaggedField(">i2"),
+    "info": JSONField(),
+    "label": IntField(),
+    "pair": NDArrayField("f8", (2,)),
+}
+
+
+@pytest.fixture(scope="module")
+def detections(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("ragged") / "detections.beton", FIELDS, Detections())
+
+
+def make(path, pipelines, **arguments):
+    pipelines = {**dict.fromkeys(FIELDS), **pipelines}
+    return Loader(path, **{"batch_size": 7, "num_workers": 1, "drop_last": False, "pipelines": pipelines, **arguments})
+
+
+def rows_of(loader):
+    """The arrays of each sample of the next epoch."""
+    batches, found = iter(loader), {}
+    for (ragged,) in batches:
+        found.update(zip(batches.samples.tolist(), ragged, strict=True))
+    return found
+
+
+def same(found, expected):
+    arrays = {number: np.asarray(array) for number, array in found.items()}
+    return all(
+        np.array_equal(arrays[number], expected(number)) and arrays[number].shape == expected(number).shape
+        for number in arrays
+    )
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    [
+        ("boxes", ()),
+        ("boxes", [RaggedDecoder(), ToTensor()]),
+        ("raw", [RaggedDecoder("<f4", (-1, 4)), ToTensor()]),
+        ("raw", [RaggedDecoder("<f4", (-1, 4))]),
+    ],
+)
+def test_every_sample_gets_the_array_that_was_written(detections, name, pipeline, os_cache):
+    found = rows_of(make(detections, {name: pipeline}, os_cache=os_cache, order="random", seed=1))
+    assert sorted(found) == list(range(30))
+    assert same(found, boxes_of)
+
+
+def test_a_batch_is_values_and_offsets_without_padding(detections):
+    batch = next(iter(make(detections, {"boxes": ()})))[0]
+    lengths = [number % 4 for number in range(7)]
+    assert batch.values.shape == (sum(lengths), 4)
+    assert batch.offsets.tolist() == np.cumsum([0, *lengths]).tolist()
+    assert (batch.values.dtype, batch.offsets.dtype) == (torch.float32, torch.int64)
+
+
+def test_numbers_of_another_byte_order_come_in_the_machines(detections):
+    loader = make(detections, {"tokens": [Convert(np.int64), ToTensor()]})
+    assert same(rows_of(loader), lambda number: tokens_of(number).astype(np.int64))
+    assert same(rows_of(make(detections, {"tokens": ()})), tokens_of)
+
+
+def test_a_batch_of_empty_arrays_keeps_their_shape(detections):
+    ragged = next(iter(make(detections, {"boxes": ()}, indices=[0, 4, 8])))[0]
+    assert (ragged.values.shape, ragged.offsets.tolist()) == ((0, 4), [0, 0, 0, 0])
+
+
+def test_text_comes_as_its_bytes(detections):
+    found = rows_of(make(detections, {"info": PipelineSpec("info", RaggedDecoder())}))
+    assert bytes(found[12]) == b'{"number": 12}\0'
+
+
+def test_ffcv_finds_a_field_of_bytes(detections):
+    index = Reader(detections).index
+    assert [descriptor.type_id for descriptor in index.descriptors][1:4] == [3, 3, 3]
+    reader = Reader(detections, {"boxes": BytesField})
+    assert type(reader.handlers["boxes"]) is BytesField
+    size = index.column("boxes")["size"]
+    assert size.tolist() == [16 * (number % 4) for number in range(30)]
+
+
+def test_the_file_tells_type_and_shape(detections):
+    field = Reader(detections).handlers["boxes"]
+    assert (type(field), field.dtype, field.shape) == (RaggedField, np.dtype("<f4"), (-1, 4))
+    assert type(Reader(detections).handlers["raw"]) is BytesField
+
+
+def test_filter_is_given_each_samples_array(detections):
+    kept = make(detections, {"boxes": ()}).filter("boxes", lambda boxes: len(boxes) == 3)
+    assert kept.indices.tolist() == list(range(3, 30, 4))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_samples_left_out_or_replaced_are_so_in_ragged_outputs_too(detections, tmp_path, on_error):
+    path = shutil.copy(detections, tmp_path / "damaged.beton")
+    damage(path, 2, content=bytes(100))
+    loader = make(path, {"image": (), "boxes": ()}, on_error=on_error)
+    batches = iter(loader)
+    images, boxes = next(batches)
+    samples = [0, 1, 3, 4, 5, 6] if on_error == "skip" else [0, 1, 3, 3, 4, 5, 6]
+    assert batches.samples.tolist() == samples
+    assert len(images) == len(boxes) == len(samples)
+    assert all(np.array_equal(found, boxes_of(number)) for number, found in zip(samples, boxes, strict=True))
+
+
+def test_an_operation_of_ones_own_gets_the_ragged(detections):
+    class Half(Operation):
+        def declare_state_and_memory(self, previous_state):
+            return previous_state, None
+
+        def generate_code(self):
+            return lambda ragged, _: ragged.map(lambda values: values / 2)
+
+    assert same(rows_of(make(detections, {"boxes": [Half(), ToTensor()]})), lambda number: boxes_of(number) / 2)
+
+
+def test_explain_shows_that_the_length_varies(detections, capsys):
+    make(detections, {"boxes": ()}).explain()
+    assert "boxes: shape (N, -1, 4), float32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "error", "message"),
+    [
+        ({"pair": [RaggedDecoder()]}, PipelineError, "reads fields of bytes"),
+        ({"raw": [RaggedDecoder("<f4", (-1, 3))]}, PipelineError, r"sample 1 \(\d+ such samples\) has 16 bytes, .* 12"),
+    ],
+)
+def test_what_is_stored_otherwise_is_refused_when_the_loader_is_made(detections, pipelines, error, message):
+    specs = {name: PipelineSpec(name, *pipeline) for name, pipeline in pipelines.items()}
+    with pytest.raises(error, match=message):
+        make(detections, specs)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (3, 4), (-1, 0), (-1, -1)])
+@pytest.mark.parametrize("kind", [RaggedDecoder, RaggedField])
+def test_a_shape_that_varies_elsewhere_is_refused(kind, shape):
+    with pytest.raises(FieldArgumentsError, match=r"expected -1 first"):
+        kind("<f4", shape)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.zeros((2, 4)), "an array of float64, but the field was made for float32"),
+        (np.zeros((2, 3), "f4"), r"of shape \(2, 3\), but the field was made for \(-1, 4\)"),
+        (np.zeros(8, "f4"), r"of shape \(8,\), but"),
+    ],
+)
+def test_an_array_of_another_kind_is_not_stored(value, message):
+    from tests.fields.room import encode
+
+    with pytest.raises(ValueError, match=message):
+        encode(RaggedField("<f4", (-1, 4)), value)
+
+
+@pytest.mark.parametrize("value", [[], np.zeros(0), np.zeros((0, 4), "f4"), torch.zeros(0, 4)])
+def test_nothing_may_have_any_shape_and_type(value):
+    from tests.fields.room import encode
+
+    row, region = encode(RaggedField("<f4", (-1, 4)), value)
+    assert (row["size"], region) == (0, b"")
+
+
+def test_arrays_are_stored_in_c_order_whatever_theirs_is():
+    from tests.fields.room import encode
+
+    value = np.arange(12, dtype="<f4").reshape(4, 3).T
+    for given in (value, value.astype(">f4"), torch.from_numpy(value)):
+        assert encode(RaggedField("<f4", (-1, 4)), given)[1] == np.ascontiguousarray(value).tobytes()
+
+
+def test_arguments_without_the_mark_are_refused():
+    with pytest.raises(FieldArgumentsError, match=r"was not written by RaggedField.* Read it as a BytesField"):
+        RaggedField.from_binary(np.zeros(1024, np.uint8))
