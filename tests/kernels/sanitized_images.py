@@ -99,7 +99,7 @@ def copy_rows(kernels, order):
     generator = np.random.default_rng(0)
     table, memory, sources = np.zeros(64, GATHER), [], []
     for i in range(64):
-        row_bytes, rows = int(generator.integers(0, 70)) if i % 4 else 3000, int(generator.integers(1, 4))
+        row_bytes, rows = int(generator.integers(0, 70)) if i % 4 else 9000, int(generator.integers(1, 4))
         gap = int(generator.integers(0, 9))
         nbytes = (rows - 1) * (row_bytes + gap) + row_bytes
         source, target = np.zeros(nbytes + i % 16, np.uint8), np.zeros(nbytes + i // 4, np.uint8)
