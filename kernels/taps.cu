@@ -13,7 +13,8 @@
 // The arithmetic is that of gpubeton/cpu/taps.py, operation for operation, in double: both round to the same weights.
 // Products and sums are spelled out, or the compiler would fuse them, which rounds once less.
 //
-// One thread makes the taps of one output row or column. Launch: grid (ceil(side / 128), 2, count), block (128).
+// One thread makes the taps of one output row or column. Launch: grid (ceil(side / 128), 2, count), block (128);
+// CUDA limits count to 65535.
 
 #include "draw.cuh"
 
