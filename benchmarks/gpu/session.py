@@ -1,0 +1,168 @@
+"""Prove and measure gpubeton on the GPU of this machine, in a given time, into one file.
+
+    benchmarks/gpu_session.sh                        # everything, in about nine minutes
+    benchmarks/gpu_session.sh --steps tests,hazards
+    benchmarks/gpu_session.sh --simulated            # no GPU: shows that the steps run, and measures nothing
+
+A step that fails or takes too long does not keep the others from running. A file that is there already, of the same
+GPU and commit, keeps the steps that do not run this time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.gpu.environment import COMMIT_VARIABLE, describe
+from benchmarks.gpu.simulation import VARIABLE
+from benchmarks.gpu.steps import STEPS, Scale, run_step
+from benchmarks.results import RESULTS
+from gpubeton import __version__
+
+__all__ = ["KIND", "SIMULATED_KIND", "main"]
+
+#: Of result files. That of a simulated run is another, so that its figures never come into a table.
+KIND = "gpu"
+SIMULATED_KIND = "gpu-simulated"
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+_WARM_UP_SHARE = 0.25
+
+
+def main(
+    out: Annotated[Path | None, typer.Option(help="The result file; by default one in benchmarks/results.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long everything may take.")] = 560,
+    steps: Annotated[str, typer.Option(help=f"Which, of {','.join(step.name for step in STEPS)}.")] = "",
+    commit: Annotated[str, typer.Option(help="The commit that is measured, where the files are no checkout.")] = "",
+    data: Annotated[Path, typer.Option(help="Where images go.")] = _ROOT / "benchmarks" / "data",
+    simulated: Annotated[bool, typer.Option("--simulated", "--dry-run", help="Use the simulated GPU.")] = False,
+) -> None:
+    """Prove and measure gpubeton on the GPU of this machine, in a given time, into one file."""
+    end = time.monotonic() + seconds
+    # A shell that runs this in the background has it ignored, here and in the steps, which end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    console = Console()
+    os.environ[VARIABLE] = "1" if simulated else "0"
+    os.environ["GPUBETON_REQUIRE_GPU"] = "0" if simulated else "1"
+    if commit:
+        os.environ[COMMIT_VARIABLE] = commit
+    names = [name for name in steps.split(",") if name]
+    unknown = set(names) - {step.name for step in STEPS}
+    if unknown:
+        raise typer.BadParameter(f"there is no step {', '.join(sorted(unknown))}")
+    chosen = [step for step in STEPS if not names or step.name in names]
+    environment = describe()
+    path = out or _default_path(environment)
+    result = _begin(path, environment)
+    log = path.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    console.print(f"{environment['gpu'].get('name')}, {seconds:.0f} seconds; {path} and {log}", soft_wrap=True)
+    with tempfile.TemporaryDirectory() as folder:
+        left = end - time.monotonic()
+        result["warm_up"] = _warm_up(data, log, simulated, left * _WARM_UP_SHARE)
+        _write(path, result)
+        for number, step in enumerate(chosen):
+            left = end - time.monotonic()
+            share = step.share / sum(own.share for own in chosen[number:])
+            scale = Scale(data, simulated, max(left * share, 1) if not simulated else max(left, 1))
+            console.print(f"{step.name}: up to {scale.seconds:.0f} s", soft_wrap=True)
+            result["steps"][step.name] = {
+                **run_step(step, scale, Path(folder), log),
+                "made": _now(),
+                "commit": environment["commit"],
+            }
+            _write(path, result)
+            console.print(_in_a_line(step.name, result["steps"][step.name]), soft_wrap=True)
+    console.print(f"Written: {path}", soft_wrap=True)
+    failed = [name for name, own in result["steps"].items() if own["ended"] != "done"]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _begin(path: Path, environment: dict[str, Any]) -> dict[str, Any]:
+    """Begin a result, or go on with one of the same GPU and commit."""
+    result = {
+        "kind": SIMULATED_KIND if environment["simulated"] else KIND,
+        "simulated": environment["simulated"],
+        "made": _now(),
+        "gpubeton": {"version": __version__, "commit": environment["commit"]},
+        "machine": environment["machine"],
+        "environment": environment,
+        "steps": {},
+    }
+    if path.exists():
+        before = json.loads(path.read_text())
+        same = [("kind",), ("gpubeton", "commit"), ("environment", "gpu", "name")]
+        if all(_at(before, keys) == _at(result, keys) for keys in same):
+            result["steps"] = before["steps"]
+    return result
+
+
+def _at(result: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    found: Any = result
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _default_path(environment: dict[str, Any]) -> Path:
+    gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"].get("name", "unknown")).lower()).strip("-")
+    name = f"gpu-{gpu}-{datetime.now(timezone.utc):%Y-%m-%d}.json"
+    # build/ is not for committing.
+    return (_ROOT / "build" if environment["simulated"] else RESULTS) / name
+
+
+def _warm_up(data: Path, log: Path, is_small: bool, seconds: float) -> dict[str, Any]:
+    """Make images and compiled code; what is missing afterwards each step makes for itself."""
+    begin = time.perf_counter()
+    images, side = (32, 32) if is_small else (2000, 224)
+    command = [sys.executable, "-m", "benchmarks.gpu.warm_up", f"--images={images}", f"--side={side}", f"--data={data}"]
+    with log.open("ab") as output:
+        try:
+            done = subprocess.run(command, cwd=_ROOT, stdout=output, stderr=output, timeout=seconds, check=False)
+            ended = f"status {done.returncode}"
+        except subprocess.TimeoutExpired:
+            ended = "stopped: its time was up"
+    return {"ended": ended, "seconds": round(time.perf_counter() - begin, 1)}
+
+
+def _in_a_line(name: str, step: dict[str, Any]) -> str:
+    found = step["found"]
+    if "tests" in found:
+        said = f"{found['passed']} of {found['tests']} tests passed" + "".join(
+            f"\n  {test}: {why.splitlines()[0]}" for test, why in found["not_passed"].items()
+        )
+    elif name == "hazards":
+        answers = {question: own for question, own in found.items() if isinstance(own, dict) and "verdict" in own}
+        said = "".join(f"\n  {question}: {own['verdict']}" for question, own in answers.items())
+    else:
+        said = found.get("error", ", ".join(found))
+    return f"{name}: {step['ended']} after {step['seconds']:.0f} s: {said}"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    unfinished.replace(path)
+
+
+if __name__ == "__main__":
+    typer.run(main)

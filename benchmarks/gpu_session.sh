@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Prove and measure gpubeton on the GPU of this machine, in one command and a given time, into one file.
+#   benchmarks/gpu_session.sh [--out FILE] [--seconds 560] [--steps tests,hazards,race,kernels,cores,training]
+#   benchmarks/gpu_session.sh --simulated     # without a GPU: shows that everything runs, measures nothing
+#
+# Needs a checkout and, for PYTHON (python3 by default), torch, CuPy, nvJPEG, numba, simplejpeg, Pillow, pytest and the
+# packages of `pip install gpubeton[demo]`; what is not installed may be in folders of PYTHONPATH. No network is used.
+# Further decoders are compared where they are installed: torchvision, nvidia-dali-cuda130, nvidia-ml-py for the engines'
+# use. FFCV and DALI may be in environments of their own: GPUBETON_FFCV_PYTHON, GPUBETON_DALI_PYTHON.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+export PYTHONUNBUFFERED=1
+# Compiled code of Numba's: the folder's name depends on the sources, so that no old code runs.
+NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-$("$python" tools/numba_cache.py)}
+export NUMBA_CACHE_DIR
+exec "$python" -m benchmarks.gpu.session "$@"
