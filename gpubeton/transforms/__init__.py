@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpubeton.transforms.autocontrast import RandomAutocontrast
+from gpubeton.transforms.blur import RandomGaussianBlur
 from gpubeton.transforms.brightness import RandomBrightness
 from gpubeton.transforms.colour_jitter import ColorJitter
 from gpubeton.transforms.common import Squeeze
@@ -20,10 +21,14 @@ from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.posterize import RandomPosterize
+from gpubeton.transforms.rand_augment import RandAugment
 from gpubeton.transforms.replace_label import ReplaceLabel
+from gpubeton.transforms.rotation import RandomRotation
 from gpubeton.transforms.saturation import RandomSaturation
+from gpubeton.transforms.sharpness import RandomAdjustSharpness
 from gpubeton.transforms.solarization import RandomSolarization
 from gpubeton.transforms.translate import RandomTranslate
+from gpubeton.transforms.trivial_augment import TrivialAugmentWide
 
 __all__ = [
     "ColorJitter",
@@ -37,15 +42,19 @@ __all__ = [
     "ModuleWrapper",
     "NormalizeImage",
     "Poison",
+    "RandAugment",
+    "RandomAdjustSharpness",
     "RandomAutocontrast",
     "RandomBrightness",
     "RandomContrast",
     "RandomEqualize",
     "RandomErasing",
+    "RandomGaussianBlur",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
     "RandomPosterize",
+    "RandomRotation",
     "RandomSaturation",
     "RandomSolarization",
     "RandomTranslate",
@@ -54,5 +63,6 @@ __all__ = [
     "ToDevice",
     "ToTensor",
     "ToTorchImage",
+    "TrivialAugmentWide",
     "View",
 ]

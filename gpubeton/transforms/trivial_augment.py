@@ -1,0 +1,71 @@
+"""TrivialAugmentWide: one operation out of fourteen, with any magnitude."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.layout import image_size
+from gpubeton.transforms.policy import Policy, Space, policy_rows
+
+TRIVIAL_AUGMENT_WIDE: Space = (
+    ("Identity", 0.0, 0.0, False),
+    ("ShearX", 0.0, 0.99, True),
+    ("ShearY", 0.0, 0.99, True),
+    ("TranslateX", 0.0, 32.0, True),
+    ("TranslateY", 0.0, 32.0, True),
+    ("Rotate", 0.0, 135.0, True),
+    ("Brightness", 0.0, 0.99, True),
+    ("Color", 0.0, 0.99, True),
+    ("Contrast", 0.0, 0.99, True),
+    ("Sharpness", 0.0, 0.99, True),
+    ("Posterize", 8.0, 2.0, False),
+    ("Solarize", 1.0, 0.0, False),
+    ("AutoContrast", 0.0, 0.0, False),
+    ("Equalize", 0.0, 0.0, False),
+)
+
+
+class TrivialAugmentWide(Policy):
+    """Carry out one operation, picked for each image out of fourteen, with a magnitude picked as well.
+
+    Parameters
+    ----------
+    num_magnitude_bins : int
+        Magnitudes of each operation, at least 2.
+    interpolation : {"nearest", "bilinear"}
+        How pixels are read between others.
+    fill : sequence of three numbers, optional
+        Levels of what comes from outside the image; black by default.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    From Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (ICCV 2021,
+    arXiv:2103.10158), with the operations and magnitudes of torchvision's ``TrivialAugmentWide``.
+
+    Examples
+    --------
+    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
+    >>> TrivialAugmentWide().draw(lambda count: np.full((4, count), 0.99), 4, state).shape
+    (4, 11)
+    """
+
+    def __init__(
+        self, num_magnitude_bins: int = 31, interpolation: str = "nearest", fill: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(num_magnitude_bins, interpolation, fill)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+        rows = policy_rows(TRIVIAL_AUGMENT_WIDE, self.num_magnitude_bins, image_size(self, state))
+        which, sign, magnitude = (uniform(3) * [len(rows), 2, self.num_magnitude_bins]).astype(np.intp).T
+        chosen: NDArray[np.int64] = rows[which, magnitude, 1 - sign]
+        return chosen

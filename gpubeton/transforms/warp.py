@@ -1,0 +1,251 @@
+"""Warp: turn, shift, scale and shear images.
+
+A warp is a row of six int64 in units of 2**-32, (a, b, c, d, e, f): pixel (x, y) of the result is read at
+``(a x + b y + c, d x + e y + f)``, in source pixels, whole numbers at pixels' centres. "nearest" takes the pixel there,
+a tie the one with the larger coordinate; "bilinear" weighs the four around it, places in units of 2**-11, rounded. What
+lies outside the image has the colour of the fill.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.transforms.image_change import ImageChange
+
+WARP_COLUMNS = 6
+IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
+"""The warp that changes nothing."""
+
+_IMAGES_AT_ONCE = 16
+"""Images of a tensor that are worked on together; their places take 64 bits for each pixel."""
+
+
+@lru_cache(maxsize=64)
+def warp(interpolation: str, fill: tuple[int, int, int]) -> ImageChange:
+    """Return the change that carries out warps.
+
+    Parameters
+    ----------
+    interpolation : {"nearest", "bilinear"}
+        How pixels are read.
+    fill : tuple of int
+        Levels of what comes from outside.
+
+    Returns
+    -------
+    ImageChange
+        Takes rows of int64, shape (N, WARP_COLUMNS).
+
+    Examples
+    --------
+    >>> image = np.array([[[[1] * 3, [2] * 3, [3] * 3]]], "uint8")
+    >>> warp("nearest", (9, 9, 9))(image, np.array([[1 << 32, 0, 1 << 32, 0, 1 << 32, 0]]))
+    >>> image[0, 0, :, 0].tolist()
+    [2, 3, 9]
+    """
+    return ImageChange(partial(_warp_arrays, interpolation, fill), partial(_warp_tensors, interpolation, fill))
+
+
+def affine_rows(
+    size: tuple[int, int],
+    angle: Any = 0.0,
+    translate: tuple[Any, Any] = (0.0, 0.0),
+    scale: Any = 1.0,
+    shear: tuple[Any, Any] = (0.0, 0.0),
+    centre: tuple[float, float] = (0.0, 0.0),
+) -> NDArray[np.int64]:
+    """Make the warps of images that are sheared, scaled, turned and then shifted.
+
+    Parameters
+    ----------
+    size : tuple of int
+        Height and width of the images in pixels.
+    angle : float or ndarray of float64, shape (N,)
+        Degrees, clockwise.
+    translate : tuple of two floats or ndarrays
+        Pixels to the right and down.
+    scale : float or ndarray
+        Factor.
+    shear : tuple of two floats or ndarrays
+        Degrees along x and along y.
+    centre : tuple of two floats
+        What stays in its place, in pixels to the right and down from the image's middle.
+
+    Returns
+    -------
+    ndarray of int64, shape (N, WARP_COLUMNS)
+        The warps, see `gpubeton.transforms.warp`.
+
+    Notes
+    -----
+    torchvision's ``affine``.
+
+    Examples
+    --------
+    >>> (affine_rows((5, 5), angle=90.0) >> 32).tolist()
+    [[0, 1, 0, -1, 0, 4]]
+    """
+    angle, right, down, scale, shear_x, shear_y = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(one, np.float64)) for one in (angle, *translate, scale, *shear))
+    )
+    angle, shear_x, shear_y = np.radians(angle), np.radians(shear_x), np.radians(shear_y)
+    # Forward, for a scale of 1: ((p, q), (r, s)), whose determinant is 1.
+    p = np.cos(angle - shear_y) / np.cos(shear_y)
+    q = -p * np.tan(shear_x) - np.sin(angle)
+    r = np.sin(angle - shear_y) / np.cos(shear_y)
+    s = np.cos(angle) - r * np.tan(shear_x)
+    a, b, d, e = s / scale, -q / scale, -r / scale, p / scale
+    middle_x, middle_y = (size[1] - 1) / 2, (size[0] - 1) / 2
+    from_x, from_y = middle_x + centre[0] + right, middle_y + centre[1] + down
+    c = middle_x + centre[0] - a * from_x - b * from_y
+    f = middle_y + centre[1] - d * from_x - e * from_y
+    rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
+    return rows
+
+
+def checked_interpolation(operation: str, value: str) -> str:
+    """Check how pixels are to be read.
+
+    Parameters
+    ----------
+    operation : str
+        Name of the operation, for the error.
+    value : str
+        Its argument `interpolation`, a string or torchvision's ``InterpolationMode``.
+
+    Returns
+    -------
+    str
+        "nearest" or "bilinear".
+
+    Raises
+    ------
+    OptionError
+        If it is neither.
+
+    Examples
+    --------
+    >>> checked_interpolation("RandomRotation", "nearest")
+    'nearest'
+    """
+    name = getattr(value, "value", value)
+    if name not in {"nearest", "bilinear"}:
+        raise OptionError(f"{operation}: interpolation is {value!r}; expected 'nearest' or 'bilinear'")
+    return str(name)
+
+
+def _warp_arrays(interpolation: str, fill: tuple[int, int, int], images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
+    code = warp_nearest if interpolation == "nearest" else warp_bilinear
+    chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
+    Compiler.compile(code)(images, chosen, rows, np.array(fill, np.int64))
+
+
+def warp_nearest(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
+    """Warp images in place, each pixel the nearest.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape (N, H, W, 3)
+        Levels, changed.
+    chosen : ndarray of intp, shape (R,)
+        Which images.
+    rows : ndarray of int64, shape (N, 6)
+        Warps of all.
+    fill : ndarray of int64, shape (3,)
+        Levels of what comes from outside.
+    """
+    height, width = images.shape[1], images.shape[2]
+    for number in chosen:
+        image, own = images[number], rows[number]
+        old = image.copy()
+        for y in range(height):
+            for x in range(width):
+                column = (own[0] * x + own[1] * y + own[2] + (1 << 31)) >> 32
+                row = (own[3] * x + own[4] * y + own[5] + (1 << 31)) >> 32
+                if 0 <= column < width and 0 <= row < height:
+                    for channel in range(3):
+                        image[y, x, channel] = old[row, column, channel]
+                else:
+                    for channel in range(3):
+                        image[y, x, channel] = fill[channel]
+
+
+def warp_bilinear(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
+    """Warp images in place, each pixel weighed of four.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape (N, H, W, 3)
+        Levels, changed.
+    chosen : ndarray of intp, shape (R,)
+        Which images.
+    rows : ndarray of int64, shape (N, 6)
+        Warps of all.
+    fill : ndarray of int64, shape (3,)
+        Levels of what comes from outside.
+    """
+    height, width = images.shape[1], images.shape[2]
+    for number in chosen:
+        image, own = images[number], rows[number]
+        old = image.copy()
+        for y in range(height):
+            for x in range(width):
+                across = (own[0] * x + own[1] * y + own[2] + (1 << 20)) >> 21
+                down = (own[3] * x + own[4] * y + own[5] + (1 << 20)) >> 21
+                left, top = across >> 11, down >> 11
+                part_x, part_y = across & 2047, down & 2047
+                for channel in range(3):
+                    total = np.int64(1 << 21)
+                    for row in range(2):
+                        for column in range(2):
+                            weight = part_x if column else 2048 - part_x
+                            weight *= part_y if row else 2048 - part_y
+                            inside = 0 <= top + row < height and 0 <= left + column < width
+                            level = np.int64(old[top + row, left + column, channel]) if inside else fill[channel]
+                            total += weight * level
+                    image[y, x, channel] = total >> 22
+
+
+def _warp_tensors(interpolation: str, fill: tuple[int, int, int], images: Any, rows: NDArray[Any]) -> None:
+    import torch
+
+    chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
+    outside = torch.tensor(fill, dtype=torch.int32, device=images.device)
+    for start in range(0, len(chosen), _IMAGES_AT_ONCE):
+        part = chosen[start : start + _IMAGES_AT_ONCE]
+        own = torch.from_numpy(part).to(images.device)
+        warps = torch.from_numpy(np.ascontiguousarray(rows[part].T)).to(images.device).view(6, -1, 1, 1)
+        images[own] = _read(interpolation, images[own].to(torch.int32), warps, outside).to(torch.uint8)
+
+
+def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
+    """The warped images, int32 of shape (R, H, W, 3)."""
+    import torch
+
+    height, width = levels.shape[1:3]
+    y = torch.arange(height, device=levels.device).view(-1, 1)
+    x = torch.arange(width, device=levels.device)
+    across, down = (warps[first] * x + warps[first + 1] * y + warps[first + 2] for first in (0, 3))
+
+    def at(column: Any, row: Any) -> Any:
+        is_inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        places = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+        found = levels.flatten(1, 2).gather(1, places.flatten(1).unsqueeze(2).expand(-1, -1, 3)).view(levels.shape)
+        return torch.where(is_inside.unsqueeze(3), found, outside)
+
+    if interpolation == "nearest":
+        return at((across + (1 << 31)) >> 32, (down + (1 << 31)) >> 32)
+    across, down = (across + (1 << 20)) >> 21, (down + (1 << 20)) >> 21
+    parts = [torch.stack([2048 - (place & 2047), place & 2047]).to(torch.int32) for place in (across, down)]
+    total = torch.full_like(levels, 1 << 21)
+    for row in range(2):
+        for column in range(2):
+            weight = (parts[0][column] * parts[1][row]).unsqueeze(3)
+            total += weight * at((across >> 11) + column, (down >> 11) + row)
+    return total >> 22

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import Compiler, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import RandomAdjustSharpness, RandomGaussianBlur
+from gpubeton.transforms.blur import bell_weights
+from gpubeton.transforms.colour_kinds import ONE
+from tests.reference.augment import GOLDEN, IMAGE
+from tests.reference.warp import bell, blurred, sharpened
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 14, 17, 3), np.uint8)
+IMAGES[3], IMAGES[4, 5:] = 255, 0
+NHWC = State(True, torch.device("cpu"), (14, 17, 3), np.dtype("uint8"))
+BLUR, SHARPEN = RandomGaussianBlur(5), RandomAdjustSharpness(2)
+OPERATIONS = [BLUR, SHARPEN]
+
+
+def numbers(count, _rows=None):
+    return np.random.default_rng(1).random((20_000, 8))[:, :count]
+
+
+def applied(operation, rows, layout="numpy"):
+    batch = in_layout(IMAGES, layout)
+    assert operation.apply(batch, np.array(rows, np.int32)) is batch
+    return as_nhwc_array(batch, layout)
+
+
+@pytest.mark.parametrize(("size", "sigma"), [(1, 1.0), (3, 0.4), (9, 2.0), (23, 0.7), (23, 99.0)])
+def test_weights_are_a_bell_to_half_a_unit_and_sum_to_one(size, sigma):
+    (weights,) = bell_weights(np.array([sigma]), size)
+    assert (weights.sum(), weights.dtype) == (ONE, np.int32)
+    apart = np.abs(weights - bell(size, sigma) * ONE)
+    # What rounding added to all others is taken from the one in the middle.
+    assert np.delete(apart, size // 2).max(initial=0) <= 0.5
+    assert apart[size // 2] <= size / 2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [3, 5, 25])
+def test_a_blur_is_the_exact_one_rounded(size, layout):
+    rows = bell_weights(np.array([0.4, 1.0, 2.5, 6.0, 1.5]), size)
+    found = applied(BLUR, rows, layout)
+    for image, own, weights in zip(IMAGES, found, rows, strict=True):
+        # Rows are rounded to half of 2**-7 first, and their mean is no further off.
+        assert np.abs(blurred(image, weights / ONE) - own).max() <= 0.5 + 2**-8
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("blur")])
+def test_blurs_are_torchvisions(name):
+    _, size, sigma = name.split()
+    if int(size) // 2 >= min(IMAGE.shape[:2]):
+        return
+    found = BLUR.apply(IMAGE[None].copy(), bell_weights(np.array([float(sigma)]), int(size)))[0]
+    apart = np.abs(found.astype(int) - GOLDEN[name])
+    # Both round a mean that ours has to 2**-8 and to what its weights are off: 2 axes, at most 2 * size * 2**-16.
+    assert apart.max() <= 1
+    assert np.count_nonzero(apart) <= apart.size * 2 * (2**-8 + 255 * 4 * int(size) * 2**-16)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("factor", [0, 1, 20_000, ONE - 1, ONE + 1, 3 * ONE + 7, 128 * ONE])
+def test_sharpness_is_the_exact_one_rounded_down(factor, layout):
+    found = applied(SHARPEN, [[factor]] * len(IMAGES), layout)
+    # Exact in float64: a factor has 15 binary digits, levels 8.
+    assert np.array_equal(found, np.stack([np.floor(sharpened(image, factor / ONE)) for image in IMAGES]))
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith("sharpness")])
+def test_sharpness_is_torchvisions(name):
+    found = SHARPEN.apply(IMAGE[None].copy(), np.array([[int(name.split()[1])]]))[0]
+    assert np.array_equal(found, GOLDEN[name])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_image_of_two_rows_cannot_be_sharpened_and_stays(layout):
+    images = IMAGES[:, :2]
+    found = SHARPEN.apply(in_layout(images, layout), np.full((5, 1), 2 * ONE))
+    assert np.array_equal(as_nhwc_array(found, layout), images)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_compiled_code_and_tensors_agree_to_the_bit_and_idle_images_stay(operation, is_enabled, monkeypatch):
+    rows = operation.draw(numbers, 20_000, NHWC)[:5]
+    wanted = applied(operation, rows)
+    stays = (rows == (ONE if operation is SHARPEN else [0, 0, ONE, 0, 0])).all(axis=1)
+    assert 0 < stays.sum() < 5
+    assert np.array_equal(wanted[stays], IMAGES[stays])
+    monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
+    for layout in LAYOUTS:
+        assert np.array_equal(applied(operation, rows, layout), wanted)
+
+
+def test_images_are_blurred_as_often_and_as_much_as_asked():
+    rows = RandomGaussianBlur(5, (0.5, 1.5), p=0.3).draw(numbers, 20_000, NHWC)
+    changed = rows[:, 2] != ONE
+    assert abs(changed.mean() - 0.3) < 0.015
+    # The neighbour's weight over the middle's is exp(-1 / (2 sigma**2)).
+    sigma = (-0.5 / np.log(rows[changed, 1] / rows[changed, 2])) ** 0.5
+    assert 0.499 < sigma.min() < 0.51
+    assert 1.49 < sigma.max() < 1.501
+    assert np.histogram(sigma, 4, (0.5, 1.5))[0].min() > 0.22 * changed.sum()
+    sharper = RandomAdjustSharpness(1.5, p=0.3).draw(numbers, 20_000, NHWC)
+    assert sorted(set(sharper.ravel().tolist())) == [ONE, 1.5 * ONE]
+    assert abs((sharper != ONE).mean() - 0.3) < 0.015
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_image_does_not_depend_on_the_batch_it_is_in(operation):
+    tail = compile_tail([operation], NHWC, field_number=2)
+    samples = np.array([9, 4, 7, 1, 0], np.uint64)
+    whole = tail.run(IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(tail.run(IMAGES[[3, 0, 2]], 5, 1, samples[[3, 0, 2]]), whole[[3, 0, 2]])
+    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+
+
+def test_a_kernel_that_reaches_beyond_the_image_is_refused():
+    RandomGaussianBlur(27).declare_state_and_memory(NHWC)
+    with pytest.raises(PipelineError, match=r"29 pixels reaches beyond images of 14 x 17; expected .* at most 27"):
+        RandomGaussianBlur(29).declare_state_and_memory(NHWC)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomGaussianBlur(4),
+        lambda: RandomGaussianBlur(-1),
+        lambda: RandomGaussianBlur(3.5),
+        lambda: RandomGaussianBlur(3, 0),
+        lambda: RandomGaussianBlur(3, (2, 1)),
+        lambda: RandomGaussianBlur(3, (1, 2, 3)),
+        lambda: RandomGaussianBlur(3, float("nan")),
+        lambda: RandomGaussianBlur(3, p=2),
+        lambda: RandomAdjustSharpness(-1),
+        lambda: RandomAdjustSharpness(129),
+        lambda: RandomAdjustSharpness(2, 1.5),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import Compiler, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import RandAugment, TrivialAugmentWide
+from gpubeton.transforms.policy import POLICY_COLUMNS, magnitudes, policy_rows
+from gpubeton.transforms.rand_augment import RAND_AUGMENT
+from gpubeton.transforms.trivial_augment import TRIVIAL_AUGMENT_WIDE
+from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+SIZE = 24, 32
+IMAGES = np.stack([np.roll(IMAGE, shift, axis=1) for shift in range(12)])
+NHWC = State(True, torch.device("cpu"), (*SIZE, 3), np.dtype("uint8"))
+SPACES = {"RandAugment": RAND_AUGMENT, "TrivialAugmentWide": TRIVIAL_AUGMENT_WIDE}
+OPERATIONS = [RandAugment(3, 20), TrivialAugmentWide(interpolation="bilinear", fill=(7, 8, 9))]
+MADE = [name for name in GOLDEN if name.split()[0] in SPACES and name[-1] in "+-"]
+
+
+def numbers(count, _rows=None):
+    return np.random.default_rng(1).random((20_000, 8))[:, :count]
+
+
+@pytest.mark.parametrize("policy", SPACES)
+def test_operations_and_their_magnitudes_are_torchvisions(policy):
+    names = [name.split()[2] for name in GOLDEN if name.startswith(f"{policy} 30 ") and name[-1] not in "+-"]
+    assert [name for name, *_ in SPACES[policy]] == names
+    signed = [
+        name.split()[2] for name in MADE if name.startswith(policy) and name.split()[1] != "30" and name[-1] == "-"
+    ]
+    assert [name for name, *_, both in SPACES[policy] if both] == signed
+    for name, least, largest, _ in SPACES[policy]:
+        theirs = GOLDEN[f"{policy} 30 {name}"]
+        ours = magnitudes(name, least, largest, 31, SIZE)
+        if name == "Posterize":
+            assert np.rint(ours).tolist() == theirs.tolist()
+        elif len(theirs):
+            assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-6)
+        else:
+            assert not ours.any()
+        if name.startswith("Translate"):
+            # The middle one of torchvision's 31 from 0 to 32 is 15.999999, and moves an image by 15 pixels; ours by 16.
+            assert np.trunc(ours).tolist() == np.trunc(theirs + 1e-5).tolist()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_an_operation_makes_of_an_image_is_torchvisions(name):
+    policy, place, operation, sign = name.split()
+    which = [one for one, *_ in SPACES[policy]].index(operation)
+    row = policy_rows(SPACES[policy], 31, SIZE)[which, int(place), int(sign == "-")]
+    found = RandAugment(1, fill=(1, 2, 3)).apply(IMAGE[None].copy(), row[None])[0]
+    apart = np.abs(found.astype(int) - GOLDEN[name])
+    if operation.startswith(("Shear", "Rotate")):
+        assert not apart[~nearly_a_tie(row[5:], SIZE)].any()
+    elif operation in {"Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"}:
+        # A factor is rounded to 2**-15, and torchvision's sums to float32, before both are rounded down: they may
+        # differ where the exact result is whole, which of ten levels times 1.9 is one.
+        assert apart.max() <= 1
+        assert np.count_nonzero(apart) <= 0.1 * apart.size
+    else:
+        assert not apart.any()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_compiled_code_and_tensors_agree_to_the_bit(operation, monkeypatch):
+    rows = operation.draw(numbers, 20_000, NHWC)[:12]
+    compiled = operation.apply(IMAGES.copy(), rows)
+    assert not np.array_equal(compiled, IMAGES)
+    for is_enabled in (True, False):
+        monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
+        for layout in LAYOUTS:
+            batch = in_layout(IMAGES, layout)
+            assert operation.apply(batch, rows) is batch
+            assert np.array_equal(as_nhwc_array(batch, layout), compiled)
+
+
+def test_operations_are_carried_out_one_after_another():
+    rows = RandAugment(3, 20).draw(numbers, 20_000, NHWC)[:12]
+    single = RandAugment(1)
+    wanted = IMAGES.copy()
+    for row in np.split(rows, 3, axis=1):
+        single.apply(wanted, row)
+    assert np.array_equal(RandAugment(3).apply(IMAGES.copy(), rows), wanted)
+    nothing = RandAugment(0)
+    assert np.array_equal(nothing.apply(IMAGES.copy(), nothing.draw(numbers, 20_000, NHWC)[:12]), IMAGES)
+
+
+def test_every_operation_and_both_signs_are_equally_likely():
+    rows = RandAugment(2, 30).draw(numbers, 20_000, NHWC)
+    assert rows.shape == (20_000, 2 * POLICY_COLUMNS)
+    for own in np.split(rows, 2, axis=1):
+        _, times = np.unique(own, axis=0, return_counts=True)
+        # Nine operations have two signs, five have one.
+        assert len(times) == 9 * 2 + 5
+        assert abs(np.sort(times)[:18] * 28 / 20_000 - 1).max() < 0.15
+        assert abs(np.sort(times)[18:] * 14 / 20_000 - 1).max() < 0.15
+
+
+def test_every_magnitude_of_a_trivial_augment_is_equally_likely():
+    rows = TrivialAugmentWide(5).draw(numbers, 20_000, NHWC)
+    unique, times = np.unique(rows, axis=0, return_counts=True)
+    # Nine with four magnitudes of either sign; two with five; two with none. Of what changes nothing there are three
+    # rows: as a saturation, as a contrast, and all other.
+    assert len(unique) == 9 * 8 + 2 * 5 + 2 + 3
+    # 143 times each, give or take 12.
+    assert (abs(np.sort(times)[:72] - 20_000 / 140) < 5 * 12).all()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_image_does_not_depend_on_the_batch_it_is_in(operation):
+    tail = compile_tail([operation], NHWC, field_number=2)
+    samples = np.array([9, 4, 7, 1, 0, 3, 12, 5, 6, 8, 2, 10], np.uint64)
+    whole = tail.run(IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(tail.run(IMAGES[[3, 0, 5]], 5, 1, samples[[3, 0, 5]]), whole[[3, 0, 5]])
+    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_only_images_of_levels_are_taken(operation):
+    assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
+    with pytest.raises(PipelineError, match="works on levels"):
+        operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
+    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
+        RandAugment(fill=(0.5, 0, 0)).declare_state_and_memory(NHWC)
+    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+        operation.apply(IMAGES.copy())
+    assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandAugment(-1),
+        lambda: RandAugment(1.5),
+        lambda: RandAugment(2, 31),
+        lambda: RandAugment(2, -1),
+        lambda: RandAugment(num_magnitude_bins=1),
+        lambda: TrivialAugmentWide(1),
+        lambda: TrivialAugmentWide(interpolation="bicubic"),
+        lambda: TrivialAugmentWide(fill=(1, 2)),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()

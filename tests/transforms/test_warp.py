@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import Compiler, State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import RandomRotation
+from gpubeton.transforms.warp import IDENTITY, affine_rows, warp
+from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
+from tests.reference.warp import matrix, warped
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+SIZE = 13, 18
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, *SIZE, 3), np.uint8)
+NHWC = State(True, torch.device("cpu"), (*SIZE, 3), np.dtype("uint8"))
+FILL = 9, 200, 77
+WARPS = [
+    {"angle": 33.3},
+    {"angle": -120.0, "translate": (2.5, -1.25), "scale": 0.6},
+    {"shear": (20.0, -8.0), "scale": 1.7},
+    {"shear": (16.0, 0.0), "centre": (-9.0, -6.5)},
+    {"translate": (-40.0, 3.0)},
+]
+ROWS = np.concatenate([affine_rows(SIZE, **one) for one in WARPS])
+
+
+def numbers(count, _rows=None):
+    return np.random.default_rng(1).random((20_000, 8))[:, :count]
+
+
+def operation(interpolation):
+    return RandomRotation(30, interpolation, FILL)
+
+
+def applied(interpolation, rows, layout="numpy", images=IMAGES):
+    batch = in_layout(images, layout)
+    assert operation(interpolation).apply(batch, rows) is batch
+    return as_nhwc_array(batch, layout)
+
+
+@pytest.mark.parametrize("one", WARPS)
+def test_a_row_is_the_inverse_matrix_in_units_of_a_four_billionth(one):
+    # The inverse in float64 is good to some 2**-45 of numbers below 2**5.
+    assert np.abs(affine_rows(SIZE, **one)[0] / 2**32 - matrix(SIZE, **one)[:2].ravel()).max() <= 2**-33 + 2**-40
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_bilinear_warp_is_the_exact_one_rounded(layout):
+    found = applied("bilinear", ROWS, layout)
+    for image, own, row in zip(IMAGES, found, ROWS, strict=True):
+        place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
+        # Places are rounded by half of 2**-11, along which a level changes by at most 255, on two axes.
+        assert np.abs(warped(image, place, "bilinear", FILL) - own).max() <= 0.5 + 2 * 255 * 2**-12
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_nearest_warp_takes_the_pixel_there(layout):
+    found = applied("nearest", ROWS, layout)
+    for image, own, row in zip(IMAGES, found, ROWS, strict=True):
+        place = np.vstack([row.reshape(2, 3) / 2**32, [0, 0, 1]])
+        assert np.array_equal(warped(image, place, "nearest", FILL), own)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_compiled_code_and_tensors_agree_to_the_bit(interpolation, monkeypatch):
+    generator = np.random.default_rng(5)
+    images = generator.integers(0, 256, (40, *SIZE, 3), np.uint8)
+    rows = affine_rows(SIZE, generator.uniform(-180, 180, 40), generator.uniform(-9, 9, (2, 40)), 0.7)
+    rows[7] = IDENTITY
+    compiled = applied(interpolation, rows, images=images)
+    assert np.array_equal(compiled[7], images[7])
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    for layout in LAYOUTS:
+        assert np.array_equal(applied(interpolation, rows, layout, images), compiled)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_whole_turns_and_shifts_move_pixels_only(interpolation):
+    square = IMAGES[:, :, :13]
+    quarter = affine_rows((13, 13), angle=np.full(5, -90.0))
+    assert np.array_equal(applied(interpolation, quarter, images=square), np.rot90(square, axes=(1, 2)))
+    half = affine_rows(SIZE, angle=np.full(5, 180.0))
+    assert np.array_equal(applied(interpolation, half), IMAGES[:, ::-1, ::-1])
+    moved = applied(interpolation, affine_rows(SIZE, translate=(np.full(5, 3.0), -2.0)))
+    assert np.array_equal(moved[:, :-2, 3:], IMAGES[:, 2:, :-3])
+    assert (moved[:, -2:] == FILL).all()
+    assert (moved[:, :, :3] == FILL).all()
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if name.startswith(("rotate", "affine"))])
+def test_warps_are_torchvisions(name):
+    kind, interpolation = sorted(name.split(), key=lambda word: word not in {"affine", "rotate"})[:2]
+    fill = (0, 0, 0)
+    if kind == "rotate":
+        fill = (0, 0, 0) if interpolation == "bilinear" else (1, 2, 3)
+        rows = affine_rows(IMAGE.shape[:2], angle=-float(name.split()[2]))
+    else:
+        rows = affine_rows(IMAGE.shape[:2], -20.0, (3.0, -2.0), 1.3, (10.0, -5.0))
+    batch = IMAGE[None].copy()
+    warp(interpolation, fill)(batch, rows)
+    apart = np.abs(batch[0].astype(int) - GOLDEN[name])
+    if interpolation == "nearest":
+        assert not apart[~nearly_a_tie(rows[0], IMAGE.shape[:2])].any()
+    else:
+        # Values are as far apart as places, half of 2**-11 on each of two axes: rounding seldom tells them apart.
+        assert apart.max() <= 1
+        assert np.count_nonzero(apart) <= 2 * 2 * 255 * 2**-12 * apart.size
+
+
+def test_angles_are_drawn_as_asked_and_turn_counter_clockwise():
+    rows = RandomRotation((10, 40), p=0.3).draw(numbers, 20_000, NHWC)
+    turned = (rows != IDENTITY).any(axis=1)
+    assert abs(turned.mean() - 0.3) < 0.015
+    angles = np.degrees(np.arctan2(-rows[turned, 1], rows[turned, 0]))
+    assert 10 <= angles.min() < 10.1
+    assert 39.9 < angles.max() <= 40
+    assert np.histogram(angles, 4, (10, 40))[0].min() > 0.22 * turned.sum()
+    assert RandomRotation(20).degrees == (-20, 20)
+    clockwise = affine_rows(SIZE, angle=40.0)[0]
+    assert np.degrees(np.arctan2(clockwise[1], clockwise[0])) == pytest.approx(40)
+
+
+def test_an_image_does_not_depend_on_the_batch_it_is_in():
+    tail = compile_tail([operation("bilinear")], NHWC, field_number=2)
+    samples = np.array([9, 4, 7, 1, 0], np.uint64)
+    whole = tail.run(IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(tail.run(IMAGES[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
+    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"degrees": -1},
+        {"degrees": (30, 10)},
+        {"degrees": float("nan")},
+        {"degrees": "north"},
+        {"degrees": 1, "interpolation": "bicubic"},
+        {"degrees": 1, "fill": (1, 2)},
+        {"degrees": 1, "p": 1.5},
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(arguments):
+    with pytest.raises(OptionError, match=r"RandomRotation: .* expected"):
+        RandomRotation(**arguments)
+
+
+def test_a_fill_that_is_no_level_is_refused():
+    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
+        RandomRotation(10, fill=(0.5, 0, 0)).declare_state_and_memory(NHWC)
+    with pytest.raises(PipelineError, match="works on levels"):
+        RandomRotation(10).declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
