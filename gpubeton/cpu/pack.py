@@ -24,8 +24,8 @@ def pack_regions(address: Array, size: Array, target: Array) -> None:
 
 
 @compiled
-def pack_crops(address: Array, width: Array, draws: Array, target: Array) -> None:
-    """Copy the crops of raw-stored images, row behind row, and nothing else of them.
+def pack_crops(address: Array, width: Array, draws: Array, target: Array, pitch: Array) -> None:
+    """Copy the crops of raw-stored images, and nothing else of them.
 
     Parameters
     ----------
@@ -36,10 +36,12 @@ def pack_crops(address: Array, width: Array, draws: Array, target: Array) -> Non
     draws : ndarray of int32, shape (N, columns)
         Their crop boxes, see `gpubeton.plan.draws`; inside the images.
     target : ndarray of uint64, shape (N,)
-        Where each crop is copied to, ``3 * HEIGHT * WIDTH`` bytes.
+        Where each crop is copied to, ``pitch * HEIGHT`` bytes.
+    pitch : ndarray of int32, shape (N,)
+        Bytes from one row to the next there, at least those of a row. What lies between rows stays as it is.
     """
     for i in range(address.shape[0]):
         line = 3 * draws[i, WIDTH]
         source = int(address[i]) + (draws[i, TOP] * width[i] + draws[i, LEFT]) * 3
         for y in range(draws[i, HEIGHT]):
-            copy(int(target[i]) + y * line, source + y * 3 * width[i], line)
+            copy(int(target[i]) + y * pitch[i], source + y * 3 * width[i], line)

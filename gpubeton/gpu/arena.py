@@ -41,7 +41,7 @@ def lay_out(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tig
     start : int
         Bytes in front of them.
     is_tight : bool
-        True leaves nothing between rows, nor between images: so they can be copied in one piece.
+        True leaves nothing between rows, nor between images.
 
     Returns
     -------

@@ -133,7 +133,7 @@ class Feeder:
     def _pack_crops(self, work: Work, one: Sent, staging: int) -> None:
         job, rows = work.jobs[one.program], one.rows
         target = one.within + np.uint64(staging + one.staged)
-        self._host.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target)
+        self._host.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
 
     def _send(self, one: Sent, arena: int, staging: int) -> None:
         self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._equipment.streams.send)

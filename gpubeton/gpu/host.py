@@ -43,7 +43,7 @@ class Host:
     pack_regions : callable
         ``pack_regions(address, size, target)`` copies bytes to addresses.
     pack_crops : callable
-        ``pack_crops(address, width, draws, target)`` copies the crops of raw-stored images to addresses.
+        ``pack_crops(address, width, draws, target, pitch)`` copies the crops of raw-stored images to addresses.
     make_crew : callable
         ``make_crew(programs)`` starts the workers; called when the first image needs them, if ever.
     num_workers : int
@@ -52,6 +52,6 @@ class Host:
 
     survey: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
-    pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
     make_crew: Callable[[Sequence[ImageProgram]], LevelsCrew]
     num_workers: int

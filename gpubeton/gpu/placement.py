@@ -65,6 +65,8 @@ class Sent:
         Sizes of what is sent.
     within : ndarray of uint64, shape (M,)
         First byte of each within the copy.
+    pitch : ndarray of int32, shape (M,)
+        Bytes from one row of pixels to the next. Of crops a multiple of 32: the kernel is faster then.
     nbytes : int
         Bytes of the copy.
     offset : int
@@ -80,6 +82,7 @@ class Sent:
     height: NDArray[np.int32]
     width: NDArray[np.int32]
     within: NDArray[np.uint64]
+    pitch: NDArray[np.int32]
     nbytes: int
     offset: int
     staged: int
@@ -105,7 +108,7 @@ class Sent:
         first = (draws[:, TOP] * width + draws[:, LEFT]) * 3
         rows["source"] = job.address[self.rows] + first.astype(np.uint64)
         rows["target"] = self.within + np.uint64(arena + self.offset)
-        rows["source_pitch"], rows["target_pitch"] = 3 * width, 3 * self.width
+        rows["source_pitch"], rows["target_pitch"] = 3 * width, self.pitch
         rows["row_bytes"], rows["rows"] = 3 * self.width, self.height
         return rows
 
@@ -164,7 +167,7 @@ class Placement:
             if one.program == program:
                 rows = one.rows
                 pictures["address"][rows] = one.within + np.uint64(arena + one.offset)
-                pictures["pitch"][rows] = 3 * one.width
+                pictures["pitch"][rows] = one.pitch
                 pictures["height"][rows], pictures["width"][rows] = one.height, one.width
         return pictures
 
@@ -238,8 +241,12 @@ def place(
             is_finished = lane is Lane.CPU
             height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[rows, HEIGHT]
             width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[rows, WIDTH]
-            layout = lay_out(height, width, is_tight=True)
-            sent.append(Sent(number, rows, height, width, layout.offset, layout.nbytes, arena, staging, is_finished))
+            layout = lay_out(height, width, is_tight=is_finished)
+            sent.append(
+                Sent(
+                    number, rows, height, width, layout.offset, layout.pitch, layout.nbytes, arena, staging, is_finished
+                )
+            )
             arena += layout.nbytes
             staging += layout.nbytes
     return Placement(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))

@@ -48,7 +48,7 @@ def test_regions_lie_packed_at_any_alignment():
 def test_nothing_to_copy_is_copied():
     nothing = np.zeros(0, np.uint64)
     pack_regions(nothing, nothing, nothing)
-    pack_crops(nothing, np.zeros(0, np.int32), boxes((0, 0, 1, 1))[:0], nothing)
+    pack_crops(nothing, np.zeros(0, np.int32), boxes((0, 0, 1, 1))[:0], nothing, np.zeros(0, np.int32))
 
 
 BOXES = [
@@ -64,18 +64,22 @@ BOXES = [
 
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
-def test_a_crop_is_copied_row_behind_row_and_nothing_else_is_touched(side):
+@pytest.mark.parametrize("pad", [0, 1, 29])
+def test_a_crop_is_copied_row_by_row_and_nothing_else_is_touched(side, pad):
     images = [noise(*size, seed=i) for i, (size, _) in enumerate(BOXES)]
     draws = boxes(*(box for _, box in BOXES))
-    nbytes = [3 * box[2] * box[3] for _, box in BOXES]
-    sources, targets = (Slots(len(BOXES), 33 * 41 * 3) for _ in range(2))
+    pitch = np.array([3 * box[3] + pad for _, box in BOXES], np.int32)
+    nbytes = [int(one) * box[2] for one, (_, box) in zip(pitch, BOXES, strict=True)]
+    sources, targets = (Slots(len(BOXES), 33 * (41 * 3 + pad)) for _ in range(2))
     source = [getattr(sources, side)(i, image.tobytes()) for i, image in enumerate(images)]
-    target = [getattr(targets, side)(i, bytes(count)) for i, count in enumerate(nbytes)]
+    target = [getattr(targets, side)(i, bytes([7]) * count) for i, count in enumerate(nbytes)]
     width = np.array([image.shape[1] for image in images], np.int32)
-    pack_crops(addresses(source), width, draws, addresses(target))
+    pack_crops(addresses(source), width, draws, addresses(target), pitch)
     for image, (_, (top, left, height, wide)), made in zip(images, BOXES, target, strict=True):
         crop = image[top : top + height, left : left + wide]
-        assert np.array_equal(made.reshape(crop.shape), crop)
+        rows = made.reshape(height, -1)
+        assert np.array_equal(rows[:, : 3 * wide].reshape(crop.shape), crop)
+        assert (rows[:, 3 * wide :] == 7).all()
 
 
 def test_a_crop_far_into_a_huge_image_is_found():
@@ -85,5 +89,5 @@ def test_a_crop_far_into_a_huge_image_is_found():
     rows[:, left : left + 5] = noise(3, 5)
     image = addresses([rows]) - np.uint64(3 * top * width)
     out = np.zeros((3, 5, 3), np.uint8)
-    pack_crops(image, np.array([width], np.int32), boxes((top, left, 3, 5)), addresses([out]))
+    pack_crops(image, np.array([width], np.int32), boxes((top, left, 3, 5)), addresses([out]), np.array([15], np.int32))
     assert np.array_equal(out, noise(3, 5))
