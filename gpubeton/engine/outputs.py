@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
 from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.placements import connect_boxes
 from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
 from gpubeton.engine.user_decoder import read_region
@@ -124,6 +125,7 @@ def compile_outputs(
         else:
             is_last = all(specs[later].source is not spec.source for later in making_order[place + 1 :])
             outputs[name] = _compile_branch(name, number, spec, outputs[parents[name]], specs, gpu, is_last=is_last)
+    connect_boxes(outputs)
     return tuple(outputs[name] for name in specs)
 
 

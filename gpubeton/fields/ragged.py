@@ -80,7 +80,7 @@ class RaggedDecoder(BytesDecoder):
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(size // self._row.nbytes, out=offsets[1:])
         longest = int(size.max(initial=0))
-        stored = gather(longest)[np.arange(longest) < size[:, None]] if longest else np.zeros(0, np.uint8)
+        stored = gather(longest)[np.arange(longest) < size[:, None]]
         # torch knows no other byte order than the machine's.
         values = stored.view(self._row.dtype).astype(self._row.dtype.newbyteorder("="), copy=False)
         return Ragged(values.reshape(-1, *self._row.shape[1:]), offsets)

@@ -113,6 +113,17 @@ class Ragged:
         values = self.values.to(*arguments, **keywords)
         return Ragged(values, self.offsets.to(values.device, non_blocking=bool(keywords.get("non_blocking"))))
 
+    def clone(self) -> Ragged:
+        """Copy values and offsets, so that either may be changed.
+
+        Returns
+        -------
+        Ragged
+            Independent of this one.
+        """
+        parts = (self.values, self.offsets)
+        return Ragged(*(part.copy() if isinstance(part, np.ndarray) else part.clone() for part in parts))
+
     def tensors(self) -> Ragged:
         """View numpy arrays as tensors over the same memory.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -24,6 +24,8 @@ class BranchPoint(Transform):
     >>> BranchPoint("flip").apply([1, 2])
     [1, 2]
     """
+
+    takes_ragged: ClassVar[bool] = True
 
     def __init__(self, operation: Any) -> None:
         self.copy_of = operation

@@ -14,12 +14,14 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.ragged import is_ragged
 from gpubeton.pipeline.state import State
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.philox import uniform
 from gpubeton.plan.shared import Shared, SharedMemory
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.user_code import allocate, call_code, plain_code
+from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.transform import Transform
 
 _NO_FIELD = 0xFFFF
@@ -78,6 +80,8 @@ class TailStep:
         if isinstance(self.operation, Transform):
             if self.operation.takes_samples:
                 return self.operation.apply(batch, samples)
+            if isinstance(self.operation, TransformBoxes):
+                return self.operation.apply(batch, self.operation.placements(seed, epoch, samples))
             draw = None
             if self.stream is not None:
                 numbers = partial(uniform_of_rows, seed, epoch, samples, self.stream)
@@ -269,9 +273,19 @@ def compile_step(operation: Operation, state: State, stream: int | None) -> tupl
     PipelineError
         If the operation does not fit there.
     """
+    if isinstance(operation, Transform) and is_ragged(state) and not operation.takes_ragged:
+        raise PipelineError(
+            f"{type(operation).__name__} works on arrays of one shape, but here the batch is a Ragged: its samples "
+            f"differ in length. Write an operation that changes ragged.values, or decode with padding."
+        )
     after, memory = declare(operation, state)
     if isinstance(operation, Transform):
         return TailStep(operation, state, stream), after
+    if after.jit_mode and is_ragged(state):
+        raise PipelineError(
+            f"{type(operation).__name__} is a compiled operation (jit_mode=True), but the batch is a Ragged here, "
+            f"which compiled code cannot read. Declare a state with jit_mode=False."
+        )
     if after.jit_mode and is_torch_dtype(state.dtype):
         raise PipelineError(
             f"{type(operation).__name__} is a compiled operation (jit_mode=True) and reads numpy arrays, but the batch "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ class ToTensor(Transform):
     >>> ToTensor().apply(np.arange(3))
     tensor([0, 1, 2])
     """
+
+    takes_ragged: ClassVar[bool] = True
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         try:
@@ -59,6 +61,8 @@ class ToDevice(Transform):
     >>> ToDevice("cpu").apply(torch.zeros(2)).device
     device(type='cpu')
     """
+
+    takes_ragged: ClassVar[bool] = True
 
     def __init__(self, device: Any, non_blocking: bool = True) -> None:
         import torch
@@ -146,6 +150,8 @@ class Convert(Transform):
     >>> Convert(np.float32).apply(np.array([1, 2]))
     array([1., 2.], dtype=float32)
     """
+
+    takes_ragged: ClassVar[bool] = True
 
     def __init__(self, target_dtype: Any) -> None:
         self.target_dtype = target_dtype

@@ -32,6 +32,9 @@ class Transform(Operation):
     takes_samples: ClassVar[bool] = False
     """Whether `apply` is given the sample ids, uint64 of shape (N,), in place of what `draw` returns."""
 
+    takes_ragged: ClassVar[bool] = False
+    """Whether `apply` takes a `gpubeton.pipeline.ragged.Ragged`, too."""
+
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
         """Choose the random parameters of the samples of a batch.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from gpubeton.fields.decoders import RaggedDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.pipeline.operation import Operation
+from gpubeton.pipeline.state import State
 from gpubeton.reader import Reader
-from gpubeton.transforms import Convert, ToTensor
+from gpubeton.transforms import Convert, Squeeze, ToTensor
 from tests.small_files import damage, picture, write
 
 pytestmark = pytest.mark.timeout(180)
+
+
+DOUBLE = torch.float64
 
 
 def boxes_of(number):
@@ -105,6 +110,38 @@ def test_numbers_of_another_byte_order_come_in_the_machines(detections):
     assert same(rows_of(make(detections, {"tokens": ()})), tokens_of)
 
 
+def test_the_state_behind_the_decoder_has_the_machines_byte_order_and_a_length_that_varies():
+    decoder = RaggedDecoder(">i2", (-1, 3))
+    decoder.accept_field(BytesField())
+    decoder.accept_globals(np.zeros(2, BytesField.metadata_type), None)
+    state, _ = decoder.declare_state_and_memory(State(True, "cpu", (), np.dtype("u1")))
+    assert (state.shape, state.dtype, state.jit_mode) == ((-1, 3), np.dtype("=i2"), False)
+
+
+def test_operations_that_need_one_shape_are_refused(detections):
+    class Compiled(Operation):
+        def declare_state_and_memory(self, previous_state):
+            return replace(previous_state, jit_mode=True), None
+
+        def generate_code(self):
+            return lambda batch, _: batch
+
+    with pytest.raises(PipelineError, match=r"field 'boxes': Squeeze works on arrays of one shape, but .* Ragged"):
+        make(detections, {"boxes": [ToTensor(), Squeeze()]})
+    with pytest.raises(PipelineError, match=r"Compiled is a compiled operation .* the batch is a Ragged"):
+        make(detections, {"boxes": [Compiled()]})
+
+
+def test_two_outputs_may_go_on_from_one_ragged(detections):
+    decoder, tensor = RaggedDecoder(), ToTensor()
+    loader = make(
+        detections, {"boxes": [decoder, tensor], "doubles": PipelineSpec(tensor, transforms=[Convert(DOUBLE)])}
+    )
+    for boxes, doubles in loader:
+        assert (boxes.dtype, doubles.dtype) == (torch.float32, torch.float64)
+        assert torch.equal(boxes.values.double(), doubles.values)
+
+
 def test_a_batch_of_empty_arrays_keeps_their_shape(detections):
     ragged = next(iter(make(detections, {"boxes": ()}, indices=[0, 4, 8])))[0]
     assert (ragged.values.shape, ragged.offsets.tolist()) == ((0, 4), [0, 0, 0, 0])
@@ -190,13 +227,14 @@ def test_a_shape_that_varies_elsewhere_is_refused(kind, shape):
         (np.zeros((2, 4)), "an array of float64, but the field was made for float32"),
         (np.zeros((2, 3), "f4"), r"of shape \(2, 3\), but the field was made for \(-1, 4\)"),
         (np.zeros(8, "f4"), r"of shape \(8,\), but"),
+        (np.ones((), "f4"), r"of shape \(\), but"),
     ],
 )
 def test_an_array_of_another_kind_is_not_stored(value, message):
     from tests.fields.room import encode
 
     with pytest.raises(ValueError, match=message):
-        encode(RaggedField("<f4", (-1, 4)), value)
+        encode(RaggedField("<f4", (-1,) if value.ndim == 0 else (-1, 4)), value)
 
 
 @pytest.mark.parametrize("value", [[], np.zeros(0), np.zeros((0, 4), "f4"), torch.zeros(0, 4)])

@@ -62,5 +62,14 @@ def test_the_tensors_of_a_batch_are_found_inside_too():
     assert [id(tensor) for tensor in found] == [id(plain), id(ragged.values), id(ragged.offsets)]
 
 
+def test_a_clone_may_be_changed(ragged):
+    clone = ragged.clone()
+    before = ragged.values[0, 0].item(), ragged.offsets[1].item()
+    clone.values[0, 0] = 55
+    clone.offsets[1] = 1
+    assert type(clone.values) is type(ragged.values)
+    assert before == (ragged.values[0, 0].item(), ragged.offsets[1].item())
+
+
 def test_the_repr_tells_sizes_and_no_values(ragged):
     assert repr(ragged).startswith("Ragged(3 samples, values of shape (5, 2), ")

@@ -1,0 +1,106 @@
+"""Placements: where the images of one output go, for outputs that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.errors import PipelineError
+from gpubeton.plan.branch_point import BranchPoint
+from gpubeton.plan.draws import SHIFT_X
+from gpubeton.transforms.boxes import TransformBoxes
+from gpubeton.transforms.chosen_samples import ChosenSamples
+from gpubeton.transforms.colour import ColourTransform
+from gpubeton.transforms.cutout import Cutout
+from gpubeton.transforms.erasing import RandomErasing
+from gpubeton.transforms.levels import LevelTransform
+from gpubeton.transforms.mixing import ImageMixing
+from gpubeton.transforms.module import ModuleWrapper
+from gpubeton.transforms.normalize import NormalizeImage
+from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
+from gpubeton.transforms.transform import Transform
+
+_VIEWS = (ToTensor, ToDevice, ToTorchImage, Convert, View, BranchPoint)
+_PAINTS = (NormalizeImage, ColourTransform, LevelTransform, ChosenSamples, ImageMixing, Cutout, RandomErasing)
+_STILL = (*_VIEWS, *_PAINTS, ModuleWrapper)
+"""Operations of the library that leave the pixels of an image where they are; modules are the user's affair."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePlacements:
+    """Tells where the images of an output go, as the output itself decides it.
+
+    Parameters
+    ----------
+    output : ImageOutput
+        The output.
+    """
+
+    output: ImageOutput
+
+    def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Give a row for each sample, see `gpubeton.transforms.boxes.PLACEMENT_COLUMNS`.
+
+        Parameters
+        ----------
+        seed, epoch : int
+            The loader's seed and the number of the epoch.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+
+        Returns
+        -------
+        ndarray of float64, shape (N, PLACEMENT_COLUMNS)
+            Crop, flip, shift and sizes.
+        """
+        program, column = self.output.program, self.output.source.column
+        heights, widths = (column[side][samples].astype(np.int32) for side in ("height", "width"))
+        draws = program.draw(seed, epoch, samples, heights, widths)[:, : SHIFT_X + 1]
+        size = np.broadcast_to([program.height, program.width], (len(samples), 2))
+        return np.concatenate([draws, heights[:, None], widths[:, None], size], axis=1).astype(np.float64)
+
+
+def connect_boxes(outputs: Mapping[str, Any]) -> None:
+    """Tell the boxes of a batch which images they follow.
+
+    Parameters
+    ----------
+    outputs : mapping of str to ImageOutput, RowOutput or BranchOutput
+        What a batch consists of, by name.
+
+    Raises
+    ------
+    PipelineError
+        If boxes follow what is no image, or an image that is moved where they cannot follow.
+    """
+    for name, output in outputs.items():
+        for step in () if isinstance(output, ImageOutput) else output.tail.steps:
+            if isinstance(step.operation, TransformBoxes):
+                try:
+                    image = _followed(step.operation.image, outputs)
+                except PipelineError as error:
+                    raise PipelineError(f"field {name!r}: {error}") from error
+                step.operation.accept_placements(ImagePlacements(image))
+
+
+def _followed(name: str, outputs: Mapping[str, Any]) -> ImageOutput:
+    image = outputs.get(name)
+    if not isinstance(image, ImageOutput):
+        images = [repr(other) for other, output in outputs.items() if isinstance(output, ImageOutput)]
+        raise PipelineError(
+            f"TransformBoxes(image={name!r}), but {name!r} is no output with decoded images; there are "
+            f"{', '.join(images) or 'none'}."
+        )
+    for step in image.program.tail.steps:
+        if isinstance(step.operation, Transform) and not isinstance(step.operation, _STILL):
+            raise PipelineError(
+                f"TransformBoxes(image={name!r}) cannot follow {step.operation!r}, which runs after the one pass over "
+                f"the image. If it is a flip or a translate, move it up in the pipeline of {name!r}, right behind the "
+                "decoder; else boxes cannot follow it."
+            )
+    return image

@@ -1,0 +1,172 @@
+"""TransformBoxes: boxes follow their image through its crop and its flips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.dtypes import is_torch_dtype
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.ragged import Ragged, is_ragged
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.transform import Transform
+
+PLACEMENT_COLUMNS = 11
+"""Crop (top, left, height, width), flip, shift (y, x), size of the source (height, width), of the output (same)."""
+
+Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
+"""Called with seed, epoch and samples: where their images went, float64 of shape (N, PLACEMENT_COLUMNS)."""
+
+_FORMATS = ("xyxy", "xywh", "cxcywh")
+
+
+class TransformBoxes(Transform):
+    """Move the boxes of each sample as another output moves its image: crop, resize, flips and translates.
+
+    Stands behind the `RaggedDecoder` of a field of boxes, before ``ToTensor``. What was drawn for the image is drawn
+    again, as a function of the seed, the epoch and the sample, so that the two agree in every batch. Boxes are cut off
+    at the borders of the image. Columns behind the first four, such as a class, stay as they are.
+
+    Parameters
+    ----------
+    image : str
+        Name of the output with the image.
+    box_format : {"xyxy", "xywh", "cxcywh"}
+        What the first four columns are: two corners, or a corner or the centre with width and height.
+    relative : bool
+        Whether they are fractions of the image's width and height, instead of pixels of the image as it is stored. (It
+        may be smaller than the original, if it was written with a ``max_resolution``.) The result is given likewise.
+    min_visible : float
+        Share of its area that has to be inside for a box to count as visible. Without any area inside it never does.
+    keep : {"visible", "all"}
+        Whether boxes that are not visible are left out, or all boxes are kept and get a further column, 1 for visible
+        and 0 for others: then they stay beside what other fields say of them.
+
+    Raises
+    ------
+    OptionError
+        If an argument is none of these.
+
+    Notes
+    -----
+    Only what the image's pipeline does in one pass is followed, see ``Loader.explain``; a flip or a translate that runs
+    afterwards is refused, and modules and operations of your own must leave pixels where they are. Rectangles that are
+    painted over the image, and other images that are mixed in, hide no box.
+
+    Examples
+    --------
+    >>> placement = np.array([[0, 10, 40, 20, 1, 0, 0, 40, 60, 80, 40]])     # 20 x 40 pixels, twice as large, mirrored
+    >>> boxes = Ragged(np.array([[5.0, 0, 20, 10], [40, 0, 50, 10]]), np.array([0, 2]))
+    >>> TransformBoxes().apply(boxes, placement)[0].tolist()
+    [[20.0, 0.0, 40.0, 20.0]]
+    """
+
+    takes_ragged: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        image: str = "image",
+        box_format: str = "xyxy",
+        *,
+        relative: bool = False,
+        min_visible: float = 0.0,
+        keep: str = "visible",
+    ) -> None:
+        if box_format not in _FORMATS:
+            raise OptionError(f"TransformBoxes: box_format is {box_format!r}; expected one of {_FORMATS}")
+        if keep not in ("visible", "all"):
+            raise OptionError(f"TransformBoxes: keep is {keep!r}; expected 'visible' or 'all'")
+        if not 0 <= min_visible <= 1:
+            raise OptionError(f"TransformBoxes: min_visible is {min_visible}; expected a number from 0 to 1")
+        self.image = image
+        self.box_format = box_format
+        self.relative = bool(relative)
+        self.min_visible = float(min_visible)
+        self.keep = keep
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        if not is_ragged(previous_state) or is_torch_dtype(previous_state.dtype):
+            raise PipelineError("TransformBoxes works on what RaggedDecoder leaves behind. Put it right after that.")
+        shape, dtype = tuple(previous_state.shape), previous_state.dtype
+        if len(shape) != 2 or shape[1] < 4 or dtype.kind != "f":
+            raise PipelineError(
+                f"TransformBoxes works on rows of four or more floats, but here they have shape {shape[1:]} and dtype "
+                f"{dtype}. RaggedDecoder('<f4', (-1, 4)) reads boxes; Convert('float32') makes floats of integers."
+            )
+        return replace(previous_state, shape=(shape[0], shape[1] + (self.keep == "all"))), None
+
+    def accept_placements(self, placements: Placements) -> None:
+        """Learn where the images go; the loader says it.
+
+        Parameters
+        ----------
+        placements : callable
+            Called with seed, epoch and samples, gives float64 of shape (N, PLACEMENT_COLUMNS).
+        """
+        self._placements = placements
+
+    def placements(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """Tell where the images of samples go.
+
+        Parameters
+        ----------
+        seed, epoch : int
+            The loader's seed and the number of the epoch.
+        samples : ndarray of uint64, shape (N,)
+            Sample ids.
+
+        Returns
+        -------
+        ndarray of float64, shape (N, PLACEMENT_COLUMNS)
+            A row for each.
+        """
+        return self._placements(seed, epoch, samples)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError("TransformBoxes.apply needs to know where the images went: pass rows of placements")
+        rows = draw[batch.rows].astype(np.float64)
+        crop, flip, shift, source, size = rows[:, :4], rows[:, 4:5] == 1, rows[:, 5:7], rows[:, 7:9], rows[:, 9:11]
+        # All pairs are (y, x) from here on, as in the placement: corners of shape (M, 2).
+        first, last = self._corners(batch.values[:, :4].astype(np.float64), source)
+        first, last = ((corner - crop[:, :2]) * (size / crop[:, 2:]) for corner in (first, last))
+        area = np.prod(last - first, axis=1)
+        first, last = (np.clip(corner, 0, size) for corner in (first, last))
+        mirrored = flip & np.array([False, True])
+        first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
+        first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
+        sides = last - first
+        is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= self.min_visible * area)
+        boxes = np.concatenate([self._written(first, last, size), batch.values[:, 4:]], axis=1)
+        if self.keep == "all":
+            boxes = np.concatenate([boxes, is_visible[:, None]], axis=1)
+            return Ragged(boxes.astype(batch.dtype), batch.offsets)
+        offsets = np.concatenate([[0], np.cumsum(is_visible)])[batch.offsets]
+        return Ragged(boxes[is_visible].astype(batch.dtype), offsets)
+
+    def _corners(
+        self, boxes: NDArray[np.float64], source: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """First and last corner of boxes, in pixels of the source, (y, x)."""
+        first, last = boxes[:, 1::-1], boxes[:, :1:-1]
+        if self.box_format == "cxcywh":
+            first = first - last / 2
+        if self.box_format != "xyxy":
+            last = first + last
+        return (first * source, last * source) if self.relative else (first, last)
+
+    def _written(
+        self, first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The boxes as the user writes them."""
+        if self.relative:
+            first, last = first / size, last / size
+        second = last if self.box_format == "xyxy" else last - first
+        if self.box_format == "cxcywh":
+            first = (first + last) / 2
+        return np.concatenate([first[:, ::-1], second[:, ::-1]], axis=1)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields import IntField, RaggedField, RGBImageField
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RaggedDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.transforms import (
+    Cutout,
+    NormalizeImage,
+    RandomHorizontalFlip,
+    RandomTranslate,
+    ToTensor,
+    ToTorchImage,
+    TransformBoxes,
+)
+from tests.small_files import damage, write
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Rectangles:
+    """A white rectangle in a black image, and a box around it."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, number):
+        rng = np.random.default_rng(number)
+        height, width = rng.integers(60, 120, 2)
+        image = np.zeros((height, width, 3), np.uint8)
+        top, left = rng.integers(0, [height - 24, width - 24])
+        bottom, right = np.add((top, left), rng.integers(12, 25, 2))
+        image[top:bottom, left:right] = 255
+        return image, np.array([[left, top, right, bottom, number]], np.float32), number
+
+
+def rectangles(path, write_mode):
+    fields = {"image": RGBImageField(write_mode), "boxes": RaggedField("<f4", (-1, 5)), "label": IntField()}
+    return write(path, fields, Rectangles())
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    return rectangles(tmp_path_factory.mktemp("boxes") / "raw.beton", "raw")
+
+
+MARKED = (TransformBoxes(keep="all"), ToTensor())
+
+
+def make(path, image, boxes=MARKED, **arguments):
+    pipelines = {"image": [*image, ToTensor()], "boxes": [RaggedDecoder(), *boxes], "label": None}
+    return Loader(
+        path, **{"batch_size": 5, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": pipelines, **arguments}
+    )
+
+
+AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomHorizontalFlip()]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        [CenterCropRGBImageDecoder((40, 56), 1)],
+        AUGMENTED,
+        [*AUGMENTED, RandomTranslate(6)],
+        [AUGMENTED[0], RandomTranslate(6), RandomHorizontalFlip(), RandomTranslate(3)],
+    ],
+    ids=["center", "crop and flip", "then a translate", "a flip between translates"],
+)
+def test_the_box_stays_around_what_is_seen(raw, image):
+    num_seen = num_gone = 0
+    loader = make(raw, image, order="random")
+    for _ in range(3):
+        for images, boxes in loader:
+            for pixels, (box,) in zip(images.numpy(), boxes, strict=True):
+                left, top, right, bottom, _, is_visible = box.tolist()
+                seen = pixels[..., 0] > 127
+                if right - left < 2 or bottom - top < 2:
+                    num_gone += 1
+                    # A rest of less than two pixels may be lost by rounding, or painted over at the border.
+                    assert seen.sum() <= 2 * 64 + 2 * 48
+                    continue
+                assert is_visible
+                num_seen += 1
+                rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
+                found = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+                # A border falls inside a pixel that is more or less than half white. A translate back over a border
+                # that was painted leaves up to its padding black.
+                slack = 1 + (3 if len(image) == 4 else 0)
+                np.testing.assert_allclose(found, [left, top, right, bottom], rtol=0, atol=slack)
+    assert num_seen > 40
+    assert num_seen + num_gone == 72
+
+
+def boxes_by_sample(loader):
+    batches, found = iter(loader), {}
+    for batch in batches:
+        found.update(zip(batches.samples.tolist(), (box.tolist() for box in batch[1]), strict=True))
+    return found
+
+
+def test_boxes_depend_on_the_sample_and_not_on_its_batch(raw):
+    first = boxes_by_sample(make(raw, AUGMENTED))
+    assert first == boxes_by_sample(make(raw, AUGMENTED, batch_size=7, order="random"))
+    again = make(raw, AUGMENTED)
+    again.set_epoch(1)
+    assert first != boxes_by_sample(again)
+
+
+def test_hidden_boxes_are_left_out_of_their_sample(raw):
+    small = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.1, 0.2))]
+    every = boxes_by_sample(make(raw, small))
+    visible = boxes_by_sample(make(raw, small, [TransformBoxes(), ToTensor()]))
+    assert visible == {sample: [box[:5] for box in boxes if box[5]] for sample, boxes in every.items()}
+    assert any(not boxes for boxes in visible.values())
+
+
+def test_a_replaced_sample_brings_its_own_box(raw, tmp_path):
+    path = rectangles(tmp_path / "jpg.beton", "jpg")
+    whole = boxes_by_sample(make(path, AUGMENTED))
+    damaged = shutil.copy(path, tmp_path / "damaged.beton")
+    damage(damaged, 1, content=bytes(300))
+    images, boxes = next(iter(make(damaged, AUGMENTED, on_error="replace")))
+    assert [box[0, 4].item() for box in boxes] == [0, 2, 2, 3, 4]
+    assert [box.tolist() for box in boxes] == [whole[int(box[0, 4])] for box in boxes]
+    assert torch.equal(images[1], images[2])
+
+
+def test_boxes_may_follow_an_output_of_another_name(raw):
+    view = PipelineSpec("image", transforms=[*AUGMENTED, ToTensor()])
+    followed = PipelineSpec("boxes", RaggedDecoder(), [TransformBoxes("view", keep="all")])
+    loader = make(raw, AUGMENTED)
+    both = Loader(raw, 24, num_workers=1, seed=3, pipelines={**loader.pipelines, "view": view, "followed": followed})
+    ((_, own, _, others),) = both
+    assert [box.tolist() for box in own] == list(boxes_by_sample(loader).values())
+    assert not np.array_equal(own.values, others.values)
+
+
+def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw):
+    later = [NormalizeImage([0] * 3, [1] * 3, np.float32), Cutout(4), ToTensor(), ToTorchImage(), torch.nn.Identity()]
+    assert boxes_by_sample(make(raw, [*AUGMENTED, *later])) == boxes_by_sample(make(raw, AUGMENTED))
+
+
+@pytest.mark.parametrize(
+    ("image", "boxes", "message"),
+    [
+        (AUGMENTED, [TransformBoxes("label")], r"field 'boxes': .*'label' is no output with decoded images; .*'image'"),
+        (AUGMENTED, [TransformBoxes("nothing")], "'nothing' is no output with decoded images"),
+        (
+            [AUGMENTED[0], NormalizeImage([0] * 3, [1] * 3, np.float32), RandomTranslate(3)],
+            [TransformBoxes()],
+            r"cannot follow RandomTranslate\(.* move it up in the pipeline of 'image'",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_when_the_loader_is_made(raw, image, boxes, message):
+    with pytest.raises(PipelineError, match=message):
+        make(raw, image, boxes)
