@@ -7,7 +7,7 @@ import torch
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.tail import compile_tail
-from gpubeton.transforms import RandomRotation
+from gpubeton.transforms import RandomAffine, RandomRotation
 from gpubeton.transforms.warp import IDENTITY, affine_rows, warp
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.reference.warp import matrix, warped
@@ -121,6 +121,47 @@ def test_angles_are_drawn_as_asked_and_turn_counter_clockwise():
     assert RandomRotation(20).degrees == (-20, 20)
     clockwise = affine_rows(SIZE, angle=40.0)[0]
     assert np.degrees(np.arctan2(clockwise[1], clockwise[0])) == pytest.approx(40)
+
+
+def test_an_affine_warp_is_drawn_as_asked():
+    affine = RandomAffine((-10, 40), (0.5, 0.25), (0.5, 2), (-20, 10, 5, 30), p=0.9)
+    rows = affine.draw(numbers, 20_000, NHWC)
+    stays = (rows == IDENTITY).all(axis=1)
+    assert abs(stays.mean() - 0.1) < 0.01
+    drawn = numbers(7)
+    angle, scale = -10 + 50 * drawn[:, 1], 0.5 + 1.5 * drawn[:, 4]
+    shift = np.rint((drawn[:, 2:4] * 2 - 1) * [0.5 * 18, 0.25 * 13])
+    shear = np.stack([-20 + 30 * drawn[:, 5], 5 + 25 * drawn[:, 6]], axis=1)
+    for number in np.flatnonzero(~stays)[:50]:
+        wanted = matrix(SIZE, angle[number], shift[number], scale[number], shear[number])
+        assert np.abs(rows[number] / 2**32 - wanted[:2].ravel()).max() <= 2**-33 + 2**-40
+    assert (RandomAffine(0).draw(numbers, 20_000, NHWC) == IDENTITY).all()
+    assert RandomAffine(0, shear=10).shear == (-10, 10, 0, 0)
+
+
+def test_affine_warps_are_carried_out_with_their_fill():
+    affine = RandomAffine(30, interpolation="bilinear", fill=FILL)
+    assert affine.declare_state_and_memory(NHWC) == (NHWC, None)
+    assert np.array_equal(affine.apply(IMAGES.copy(), ROWS), applied("bilinear", ROWS))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"degrees": -1},
+        {"degrees": 1, "translate": (0.5, 1.5)},
+        {"degrees": 1, "translate": 0.5},
+        {"degrees": 1, "scale": (0, 1)},
+        {"degrees": 1, "scale": (2, 1)},
+        {"degrees": 1, "shear": 90},
+        {"degrees": 1, "shear": (1, 2, 3)},
+        {"degrees": 1, "interpolation": "cubic"},
+        {"degrees": 1, "p": -1},
+    ],
+)
+def test_an_argument_of_an_affine_warp_out_of_its_range_is_refused(arguments):
+    with pytest.raises(OptionError, match=r"RandomAffine: .* expected"):
+        RandomAffine(**arguments)
 
 
 def test_an_image_does_not_depend_on_the_batch_it_is_in():

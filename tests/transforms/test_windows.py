@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline import State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 9, 3), np.uint8)
+NHWC = State(True, torch.device("cpu"), (6, 9, 3), np.dtype("uint8"))
+NCHW = State(False, torch.device("cpu"), (3, 6, 9), torch.uint8)
+OPERATIONS = [RandomCrop((4, 5)), RandomCrop(7, 2, (1, 2, 3)), CornerCrop((4, 6)), Pad((1, 2, 0, 3), (7, 8, 9))]
+
+
+def numbers(count, _rows=None):
+    return np.random.default_rng(1).random((20_000, 8))[:, :count]
+
+
+def padded(images, left, top, right, bottom, fill):
+    wanted = np.empty((len(images), images.shape[1] + top + bottom, images.shape[2] + left + right, 3), np.uint8)
+    wanted[:] = fill
+    wanted[:, top : top + images.shape[1], left : left + images.shape[2]] = images
+    return wanted
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("padding", "sides"), [(2, (2, 2, 2, 2)), ((3, 1), (3, 1, 3, 1)), ((1, 2, 0, 3), (1, 2, 0, 3)), (0, (0, 0, 0, 0))]
+)
+def test_padding_stands_on_the_sides_that_torchvision_puts_it_on(padding, sides, layout):
+    found = Pad(padding, (7, 8, 9)).apply(in_layout(IMAGES, layout))
+    assert np.array_equal(as_nhwc_array(found, layout), padded(IMAGES, *sides, (7, 8, 9)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_crop_is_a_window_of_the_padded_image(layout):
+    corners = np.array([[-2, -2], [1, 4], [-1, 3], [0, 0]])
+    wide = padded(IMAGES, 2, 2, 2, 2, (7, 8, 9))
+    wanted = [image[y + 2 : y + 9, x + 2 : x + 9] for image, (y, x) in zip(wide, corners, strict=True)]
+    found = RandomCrop(7, 2, (7, 8, 9)).apply(in_layout(IMAGES, layout), corners)
+    assert np.array_equal(as_nhwc_array(found, layout), np.stack(wanted))
+
+
+def test_a_window_outside_the_image_is_all_padding():
+    found = RandomCrop(2, 50, (7, 8, 9)).apply(IMAGES, np.array([[-50, 0], [0, -50], [40, 0], [0, 40]]))
+    assert (found == [7, 8, 9]).all()
+
+
+def test_every_place_of_a_crop_is_equally_likely():
+    corners = RandomCrop(7, 2).draw(numbers, 20_000, NHWC)
+    places, times = np.unique(corners, axis=0, return_counts=True)
+    assert len(places) == (6 + 4 - 7 + 1) * (9 + 4 - 7 + 1)
+    assert (corners.min(axis=0).tolist(), corners.max(axis=0).tolist()) == ([-2, -2], [1, 4])
+    assert abs(times * 28 / 20_000 - 1).max() < 0.2
+    assert np.array_equal(RandomCrop(7, 2).draw(numbers, 20_000, NCHW), corners)
+
+
+def test_a_crop_of_the_images_size_is_a_translate():
+    crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
+    samples = np.arange(4, dtype=np.uint64)
+    found = [compile_tail([one], NHWC, field_number=1).run(IMAGES.copy(), 7, 0, samples) for one in (crop, translate)]
+    assert np.array_equal(*found)
+
+
+def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
+    corners = CornerCrop((3, 4)).draw(numbers, 20_000, NHWC)
+    places, times = np.unique(corners, axis=0, return_counts=True)
+    # The middle ones of three rows and five columns to spare are 1.5 and 2.5: Python rounds both to 2.
+    assert places.tolist() == [[0, 0], [0, 5], [2, 2], [3, 0], [3, 5]]
+    assert abs(times / 4_000 - 1).max() < 0.05
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("layout", ["numpy", "nchw"])
+def test_the_state_tells_the_new_size(operation, layout):
+    state = NHWC if layout == "numpy" else NCHW
+    after, _ = operation.declare_state_and_memory(state)
+    tail = compile_tail([operation], state, field_number=2)
+    batch = in_layout(IMAGES, layout)
+    samples = np.array([9, 4, 7, 1], np.uint64)
+    whole = tail.run(batch, 5, 1, samples)
+    assert tuple(whole.shape[1:]) == after.shape == tail.state.shape
+    assert np.array_equal(tail.run(batch[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
+
+
+def test_normalised_images_are_padded_in_their_units():
+    pad = Pad(1, (-0.5, 0.25, 2))
+    pad.declare_state_and_memory(State(False, "cpu", (3, 6, 9), torch.float32))
+    assert pad.apply(torch.zeros((1, 3, 6, 9)))[0, :, 0, 0].tolist() == [-0.5, 0.25, 2]
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (RandomCrop((8, 5)), "window of 8 x 5 does not fit into images of 6 x 9 with a padding of 0"),
+        (RandomCrop(12, 1), "window of 12 x 12 does not fit"),
+        (CornerCrop(7), "window of 7 x 7 does not fit into images of 6 x 9"),
+        (RandomCrop(3, 1, (0.5, 0, 0)), "whole numbers from 0 to 255"),
+        (Pad(1, (256, 0, 0)), "whole numbers from 0 to 255"),
+    ],
+)
+def test_what_does_not_fit_is_refused(operation, message):
+    with pytest.raises(PipelineError, match=message):
+        operation.declare_state_and_memory(NHWC)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_labels_are_refused_and_missing_draws_named(operation):
+    with pytest.raises(PipelineError, match="works on images"):
+        operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
+    if operation.is_random:
+        with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+            operation.apply(IMAGES)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomCrop(0),
+        lambda: RandomCrop((1, 2, 3)),
+        lambda: RandomCrop(2.5),
+        lambda: RandomCrop(2, -1),
+        lambda: RandomCrop(2, 1, (1, 2)),
+        lambda: CornerCrop("small"),
+        lambda: Pad(-1),
+        lambda: Pad((1, 2, 3)),
+        lambda: Pad(1.5),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
+    with pytest.raises(OptionError, match="expected"):
+        make()
