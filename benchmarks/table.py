@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.results import RESULTS, latest
 from gpubeton.cli.race import Lap, median_cpu, median_rate, ratios
 
@@ -179,6 +180,8 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "compare": ("compare", _compare),
     "open_index": ("open_index", _open_index),
     "memory": ("memory", _memory),
+    "gpu": ("gpu", draw_gpu),
+    "host_cost": ("host_cost", draw_host_cost),
 }
 
 

@@ -28,6 +28,7 @@ from rich.console import Console
 from benchmarks.gpu.environment import COMMIT_VARIABLE, describe
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.steps import STEPS, Scale, run_step
+from benchmarks.gpu.tables import summary
 from benchmarks.results import RESULTS
 from gpubeton import __version__
 
@@ -85,7 +86,11 @@ def main(
                 "commit": environment["commit"],
             }
             _write(path, result)
-            console.print(_in_a_line(step.name, result["steps"][step.name]), soft_wrap=True)
+            own = result["steps"][step.name]
+            said = summary(step.name, own["found"])
+            console.print(
+                f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{said}", soft_wrap=True, markup=False
+            )
     console.print(f"Written: {path}", soft_wrap=True)
     failed = [name for name, own in result["steps"].items() if own["ended"] != "done"]
     if failed:
@@ -137,20 +142,6 @@ def _warm_up(data: Path, log: Path, is_small: bool, seconds: float) -> dict[str,
         except subprocess.TimeoutExpired:
             ended = "stopped: its time was up"
     return {"ended": ended, "seconds": round(time.perf_counter() - begin, 1)}
-
-
-def _in_a_line(name: str, step: dict[str, Any]) -> str:
-    found = step["found"]
-    if "tests" in found:
-        said = f"{found['passed']} of {found['tests']} tests passed" + "".join(
-            f"\n  {test}: {why.splitlines()[0]}" for test, why in found["not_passed"].items()
-        )
-    elif name == "hazards":
-        answers = {question: own for question, own in found.items() if isinstance(own, dict) and "verdict" in own}
-        said = "".join(f"\n  {question}: {own['verdict']}" for question, own in answers.items())
-    else:
-        said = found.get("error", ", ".join(found))
-    return f"{name}: {step['ended']} after {step['seconds']:.0f} s: {said}"
 
 
 def _now() -> str:

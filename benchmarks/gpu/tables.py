@@ -1,0 +1,255 @@
+"""The tables of what was measured on a GPU, and of the host's part."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["draw_gpu", "draw_host_cost", "summary"]
+
+_CEILING = "nvJPEG alone, engines"
+_ALL_CORES = "all cores"
+
+
+def draw_gpu(result: dict[str, Any]) -> str:
+    """Draw what a session on a GPU has found.
+
+    Parameters
+    ----------
+    result : dict
+        Its result file.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    drawers = {
+        "race": _race,
+        "cores": _cores,
+        "kernels": _kernels,
+        "training": _training,
+        "hazards": _hazards,
+        "tests": _tests,
+    }
+    parts = []
+    for name, draw in drawers.items():
+        step = result["steps"].get(name)
+        if step is not None and "error" not in step["found"]:
+            parts.append(draw(step["found"]))
+    return "\n\n".join([*(part for part in parts if part), _provenance(result)])
+
+
+def draw_host_cost(result: dict[str, Any]) -> str:
+    """Draw what the host does for each image.
+
+    Parameters
+    ----------
+    result : dict
+        The result of `benchmarks.gpu.host_cost`.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    lines = [_row(["µs of processor time for an image", *(_size(own) for own in result["corpora"])]), _rule(2)]
+    for case in result["corpora"][0]["cases"]:
+        costs = [
+            [1e6 * own["cpu_seconds"] / own["images"] for own in corpus["cases"][case]] for corpus in result["corpora"]
+        ]
+        lines.append(_row([case, *(_spread(own, "{:.1f}") for own in costs)]))
+    machine, made = result["machine"], result["made"][:10]
+    where = f"{machine['cpu']}, {machine['cores']} cores; batches of {result['batch_size']}"
+    gpubeton = result["gpubeton"]
+    return "\n".join([*lines, "", f"{made}, {where}; gpubeton {gpubeton['version']} at {gpubeton['commit']}."])
+
+
+def summary(name: str, found: dict[str, Any]) -> str:
+    """Say in a few lines what a step has found.
+
+    Parameters
+    ----------
+    name : str
+        The step.
+    found : dict
+        What it wrote.
+
+    Returns
+    -------
+    str
+        Lines, each indented.
+    """
+    if "error" in found:
+        return f"\n  {found['error']}"
+    lines: list[str] = []
+    if name == "tests":
+        lines.append(f"{found['passed']} of {found['tests']} passed")
+        lines += [f"{test}: {why.splitlines()[0]}" for test, why in found["not_passed"].items()]
+    elif name == "hazards":
+        lines += [f"{_sign(own)}{question}: {own['verdict']}" for question, own in _answers(found).items()]
+    elif name in {"race", "cores"}:
+        for title, race in _races(found).items():
+            for who, laps in race.items():
+                lines.append(f"{title}, {who}: {_median(laps):,.0f} images/s, {_cost(laps):,.1f} µs each{_busy(laps)}")
+    elif name == "kernels":
+        for pipeline, own in _pipelines(found).items():
+            times = ", ".join(f"{kernel} {one['median_microseconds']:.1f}" for kernel, one in own["kernels"].items())
+            lines.append(f"{pipeline}: {times} µs; {100 * own['share_of_bound']:.0f} % of the bound")
+    elif name == "training":
+        for network, by_loader in _networks(found).items():
+            lines += [f"{network}, {who}: {100 * _share(own):.1f} %" for who, own in by_loader.items()]
+    return "".join(f"\n  {line}" for line in lines)
+
+
+def _race(found: dict[str, Any]) -> str:
+    race = _races(found).get(_ALL_CORES)
+    if not race:
+        return ""
+    corpus = found["corpus"]
+    ceiling = _median(race[_CEILING]) if _CEILING in race else 0.0
+    work = (
+        f"{corpus['images']:,} images of {corpus['median_width']} × {corpus['median_height']}, "
+        f"{corpus['mean_bytes'] / 1000:.0f} kB each, in memory; random resized crop to 224, flip, normalise to "
+        f"float16, channels last, on the GPU; batches of {found['batch_size']}; laps of {found['seconds']:g} seconds "
+        "by turns"
+    )
+    lines = [
+        work,
+        "",
+        _row(["", "images/s", "× engines alone", "processor time for an image", "engines busy"]),
+        _rule(4),
+    ]
+    for name, laps in sorted(race.items(), key=lambda item: -_median(item[1])):
+        beside = f"{_median(laps) / ceiling:.2f}" if ceiling else ""
+        rates = _spread([_rate(lap) for lap in laps], "{:,.0f}")
+        busy = _engines(laps)
+        lines.append(_row([name, rates, beside, f"{_cost(laps):,.1f} µs", f"{busy:.0f} %" if busy is not None else ""]))
+    return "\n".join(lines)
+
+
+def _cores(found: dict[str, Any]) -> str:
+    races = _races(found)
+    if not races:
+        return ""
+    names = dict.fromkeys(name for race in races.values() for name in race)
+    lines = [_row(["images/s, held to", *races]), _rule(len(races))]
+    for name in names:
+        cells = [f"{_median(race[name]):,.0f}" if name in race else "" for race in races.values()]
+        lines.append(_row([name, *cells]))
+    return "\n".join(lines)
+
+
+def _kernels(found: dict[str, Any]) -> str:
+    pipelines = _pipelines(found)
+    if not pipelines:
+        return ""
+    lines = [
+        _row(["pipeline", "bound", "augment", "all kernels", "of the bound"]),
+        _rule(4),
+    ]
+    for name, own in pipelines.items():
+        times = {kernel: one["median_microseconds"] for kernel, one in own["kernels"].items()}
+        cells = [f"{own['bound_microseconds']:.1f} µs", f"{times['augment']:.1f} µs", f"{sum(times.values()):.1f} µs"]
+        lines.append(_row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
+    rate = found["copy_bytes_per_second"] / 1e12
+    facts = f"Kernels of a batch of {found['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."
+    return "\n".join([*lines, "", facts])
+
+
+def _training(found: dict[str, Any]) -> str:
+    lines = [_row(["training", "loader", "images/s", "of what the network can do"]), _rule(3)]
+    for network, laps in _networks(found).items():
+        for who, own in laps.items():
+            rates = _spread([lap["images_per_second"] for lap in own], "{:,.0f}")
+            lines.append(_row([network, who, rates, f"{100 * _share(own):.1f} %"]))
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _hazards(found: dict[str, Any]) -> str:
+    return "\n".join(f"* {_sign(own)}{own['question']} {own['verdict']}" for own in _answers(found).values())
+
+
+def _tests(found: dict[str, Any]) -> str:
+    return f"{found['passed']} of {found['tests']} tests on the GPU passed."
+
+
+def _provenance(result: dict[str, Any]) -> str:
+    environment, gpubeton = result["environment"], result["gpubeton"]
+    gpu, machine = environment["gpu"], result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    limit = f", limit {gpu['power_limit']}" if "power_limit" in gpu else ""
+    where = f"{gpu['name']}, driver {gpu.get('driver_version', 'unknown')}{limit}"
+    what = f"gpubeton {gpubeton['version']} at {gpubeton['commit']}"
+    return f"{result['made'][:10]}, {where}; {machine['cpu']}, {machine['cores']} cores; {what}. {versions}."
+
+
+def _races(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Laps by race and contender, of those that have any."""
+    return {
+        title: {name: own["laps"] for name, own in race["contenders"].items() if own["laps"]}
+        for title, race in found.items()
+        if isinstance(race, dict) and "contenders" in race
+    }
+
+
+def _pipelines(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: own for name, own in found.items() if isinstance(own, dict) and "kernels" in own}
+
+
+def _networks(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    return {name: own for name, own in found.items() if isinstance(own, dict) and "synthetic" in own}
+
+
+def _answers(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: own for name, own in found.items() if isinstance(own, dict) and "verdict" in own}
+
+
+def _sign(answer: dict[str, Any]) -> str:
+    return "**Fails:** " if answer["holds"] is False else ""
+
+
+def _rate(lap: dict[str, Any]) -> float:
+    return float(lap["images"] / lap["wall_seconds"])
+
+
+def _median(laps: Sequence[dict[str, Any]]) -> float:
+    return statistics.median(_rate(lap) for lap in laps)
+
+
+def _cost(laps: Sequence[dict[str, Any]]) -> float:
+    """Microseconds of processor time for an image."""
+    return statistics.median(1e6 * float(lap["cpu_seconds"]) / lap["images"] for lap in laps)
+
+
+def _share(laps: Sequence[dict[str, Any]]) -> float:
+    return statistics.median(float(lap["share_of_synthetic"]) for lap in laps)
+
+
+def _engines(laps: Sequence[dict[str, Any]]) -> float | None:
+    found = [lap["engines"]["nvjpg_percent"] for lap in laps if "nvjpg_percent" in lap.get("engines", {})]
+    return statistics.median(found) if found else None
+
+
+def _busy(laps: Sequence[dict[str, Any]]) -> str:
+    busy = _engines(laps)
+    return "" if busy is None else f", engines {busy:.0f} % busy"
+
+
+def _size(corpus: dict[str, Any]) -> str:
+    return f"{corpus['median_width']} × {corpus['median_height']}, {corpus['mean_bytes'] / 1000:.0f} kB"
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """Write the median, and in small letters the extremes."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return f"{form.format(statistics.median(values))} <sub>{low}–{high}</sub>"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(numbers: int) -> str:
+    return _row(["---", *["---:"] * numbers])
