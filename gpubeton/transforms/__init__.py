@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpubeton.transforms.affine import RandomAffine
 from gpubeton.transforms.autocontrast import RandomAutocontrast
 from gpubeton.transforms.blur import RandomGaussianBlur
+from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.brightness import RandomBrightness
 from gpubeton.transforms.colour_jitter import ColorJitter
 from gpubeton.transforms.common import Squeeze
@@ -71,6 +72,7 @@ __all__ = [
     "ToDevice",
     "ToTensor",
     "ToTorchImage",
+    "TransformBoxes",
     "TrivialAugmentWide",
     "View",
 ]
