@@ -22,6 +22,9 @@ PLACEMENT_COLUMNS = 11
 Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
 """Called with seed, epoch and samples: where their images went, float64 of shape (N, PLACEMENT_COLUMNS)."""
 
+_ROUNDING = 2.0**-30
+"""Share of a box's area that mirroring and shifting may take away by rounding, and much more."""
+
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
@@ -141,7 +144,8 @@ class TransformBoxes(Transform):
         first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
         first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
         sides = last - first
-        is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= self.min_visible * area)
+        enough = self.min_visible * area * (1 - _ROUNDING)
+        is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= enough)
         boxes = np.concatenate([self._written(first, last, size), batch.values[:, 4:]], axis=1)
         if self.keep == "all":
             boxes = np.concatenate([boxes, is_visible[:, None]], axis=1)

@@ -38,11 +38,14 @@ class Rectangles:
         top, left = rng.integers(0, [height - 24, width - 24])
         bottom, right = np.add((top, left), rng.integers(12, 25, 2))
         image[top:bottom, left:right] = 255
-        return image, np.array([[left, top, right, bottom, number]], np.float32), number
+        box = np.array([[left, top, right, bottom]])
+        fractions = box / [width, height, width, height]
+        return image, np.append(box, [[number]], axis=1).astype(np.float32), fractions, number
 
 
 def rectangles(path, write_mode):
-    fields = {"image": RGBImageField(write_mode), "boxes": RaggedField("<f4", (-1, 5)), "label": IntField()}
+    fields = {"image": RGBImageField(write_mode), "boxes": RaggedField("<f4", (-1, 5))}
+    fields |= {"fractions": RaggedField("<f8", (-1, 4)), "label": IntField()}
     return write(path, fields, Rectangles())
 
 
@@ -55,7 +58,11 @@ MARKED = (TransformBoxes(keep="all"), ToTensor())
 
 
 def make(path, image, boxes=MARKED, **arguments):
-    pipelines = {"image": [*image, ToTensor()], "boxes": [RaggedDecoder(), *boxes], "label": None}
+    pipelines = {
+        "image": [*image, ToTensor()],
+        "boxes": [RaggedDecoder(), *boxes],
+        **dict.fromkeys(["fractions", "label"]),
+    }
     return Loader(
         path, **{"batch_size": 5, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": pipelines, **arguments}
     )
@@ -143,15 +150,26 @@ def test_boxes_may_follow_an_output_of_another_name(raw):
     assert not np.array_equal(own.values, others.values)
 
 
+def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):
+    loader = make(raw, AUGMENTED, [TransformBoxes()], batch_size=24)
+    follows = [RaggedDecoder(), TransformBoxes(relative=True)]
+    ((_, boxes, fractions),) = Loader(
+        raw, 24, num_workers=1, seed=3, pipelines={**loader.pipelines, "fractions": follows}
+    )
+    assert len(boxes.values) > 10
+    # The boxes are rounded to float32 once, at most by half a unit in the last place of numbers below 64.
+    np.testing.assert_allclose(fractions.values * [64, 48, 64, 48], boxes.values[:, :4], rtol=0, atol=2.0**-19)
+
+
 def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw):
-    later = [NormalizeImage([0] * 3, [1] * 3, np.float32), Cutout(4), ToTensor(), ToTorchImage(), torch.nn.Identity()]
+    later = [NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor(), ToTorchImage(), torch.nn.Identity()]
     assert boxes_by_sample(make(raw, [*AUGMENTED, *later])) == boxes_by_sample(make(raw, AUGMENTED))
 
 
 @pytest.mark.parametrize(
     ("image", "boxes", "message"),
     [
-        (AUGMENTED, [TransformBoxes("label")], r"field 'boxes': .*'label' is no output with decoded images; .*'image'"),
+        (AUGMENTED, [TransformBoxes("boxes")], r"field 'boxes': .*'boxes' is no output with decoded images; .*'image'"),
         (AUGMENTED, [TransformBoxes("nothing")], "'nothing' is no output with decoded images"),
         (
             [AUGMENTED[0], NormalizeImage([0] * 3, [1] * 3, np.float32), RandomTranslate(3)],

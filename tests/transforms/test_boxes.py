@@ -33,7 +33,7 @@ def reference(box, placement, min_visible):
     x = [min(max(one - shift_x, 0), out_width) for one in x]
     y = [min(max(one - shift_y, 0), out_height) for one in y]
     inside = (x[1] - x[0]) * (y[1] - y[0])
-    return [x[0], y[0], x[1], y[1]], inside > 0 and inside >= min_visible * area
+    return [x[0], y[0], x[1], y[1]], inside > 0 and inside >= min_visible * area * (1 - 2.0**-30)
 
 
 @pytest.mark.parametrize("min_visible", [0.0, 0.3, 1.0])
@@ -103,6 +103,13 @@ def test_boxes_are_cut_off_at_the_borders_and_left_out_beyond_them():
 @pytest.mark.parametrize(("min_visible", "count"), [(0.0, 1), (0.5, 1), (0.51, 0)])
 def test_a_box_counts_from_the_share_on_that_is_wished(min_visible, count):
     assert len(moved([[5, 10, 15, 15]], min_visible=min_visible)) == count
+
+
+def test_a_box_that_is_inside_as_a_whole_counts_whatever_rounding_does():
+    corner = np.random.default_rng(1).uniform(0.1, 0.4, (200, 2))
+    boxes = np.concatenate([corner, corner + 0.3], axis=1)
+    rolled = (0, 0, 37, 53, 1, 0, 1, 37, 53, 41, 29)
+    assert len(moved(boxes.tolist(), rolled, relative=True, min_visible=1.0)) == 200
 
 
 def test_all_boxes_may_be_kept_and_marked():
