@@ -224,7 +224,8 @@ def _cost(laps: Sequence[dict[str, Any]]) -> float:
 
 
 def _share(laps: Sequence[dict[str, Any]]) -> float:
-    return statistics.median(float(lap["share_of_synthetic"]) for lap in laps)
+    shares = [float(lap["share_of_synthetic"]) for lap in laps]
+    return statistics.median(shares)
 
 
 def _engines(laps: Sequence[dict[str, Any]]) -> float | None:
