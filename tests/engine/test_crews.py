@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.engine import ArrayPool
+from gpubeton.engine.crews import Crews
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.image_job import BadImage
+from gpubeton.transforms import NormalizeImage, ToTensor
+
+SIZES = np.array([9]), np.array([9])
+HALVES, BFLOAT = (NormalizeImage((1, 2, 3), (4, 5, 6), kind) for kind in (np.float16, torch.bfloat16))
+
+
+def output(name, device, *operations):
+    program = compile_image_program(name, 0, [CenterCropRGBImageDecoder((4, 5), 1), *operations], *SIZES, device)
+    return ImageOutput(name, SimpleNamespace(name=name), program)
+
+
+class Workers:
+    """A crew that writes down what it is asked for; the CPU's or a GPU's."""
+
+    def __init__(self, calls, where, programs, arguments):
+        self.calls, self.where = calls, where
+        self.programs, self.arguments = programs, arguments
+        self.bad = []
+        self.fails = False
+
+    def note(self, name, *what):
+        self.calls.append((self.where, name, *what))
+
+    def take(self, program, count):
+        self.note("take", program, count)
+        return torch.zeros(count, 4, 5, 3, dtype=getattr(torch, self.programs[program].dtype))
+
+    def submit(self, jobs):
+        self.note("submit", *jobs)
+
+    def collect(self):
+        self.note("collect")
+        return self.bad
+
+    def decode(self, program, job):
+        self.note("decode", program, job)
+        return [BadImage(program, 0, "planted")]
+
+    @contextmanager
+    def tail(self):
+        self.note("tail")
+        yield
+
+    def fetch(self, tensor):
+        self.note("fetch", tuple(tensor.shape))
+        return tensor.clone()
+
+    def arrival(self, tensors):
+        self.note("arrival", len(tensors))
+        return lambda: self.note("arrived")
+
+    def close(self):
+        self.note("close")
+        if self.fails:
+            raise MemoryError(f"planted on the {self.where}")
+
+
+class Bench:
+    def __init__(self, *outputs):
+        self.calls, self.made = [], {}
+
+        def make_crew(programs, *arguments):
+            where = "CPU" if "CPU" not in self.made else "GPU's CPU"
+            self.made[where] = Workers(self.calls, where, programs, arguments)
+            return self.made[where]
+
+        def make_gpu_crew(programs, host):
+            self.made["GPU"] = Workers(self.calls, "GPU", programs, host)
+            return self.made["GPU"]
+
+        self.crews = Crews(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
+
+    def names(self, where):
+        return [program.field for program in self.made[where].programs]
+
+
+@pytest.fixture
+def mixed():
+    """Outputs of both, in turn."""
+    return Bench(output("a", "cpu"), output("b", "cuda:0"), output("c", "cpu", HALVES), output("d", "cuda:0", HALVES))
+
+
+def test_each_output_is_made_where_its_program_says(mixed):
+    assert (mixed.names("CPU"), mixed.names("GPU")) == (["a", "c"], ["b", "d"])
+    assert mixed.made["CPU"].arguments == (8, 2, 3)
+
+
+@pytest.mark.parametrize(("device", "made"), [("cpu", ["CPU"]), ("cuda:0", ["GPU"])])
+def test_workers_that_have_nothing_to_do_are_not_started(device, made):
+    bench = Bench(output("a", device), output("b", device))
+    assert list(bench.made) == made
+    bench.crews.submit([1, 2])
+    bench.crews.collect()
+    assert [call[:2] for call in bench.calls] == [(made[0], "submit"), (made[0], "collect")]
+
+
+def test_without_images_nobody_is_started():
+    bench = Bench()
+    assert bench.made == {}
+    bench.crews.submit([])
+    assert bench.crews.collect() == []
+    assert bench.crews.arrival([]) is None
+    bench.crews.close()
+
+
+def test_memory_is_that_of_whoever_writes_it(mixed):
+    taken = [mixed.crews.take(number, 3) for number in range(4)]
+    assert [type(one) for one in taken] == [np.ndarray, torch.Tensor] * 2
+    assert [str(one.dtype).removeprefix("torch.") for one in taken] == ["uint8", "uint8", "float16", "float16"]
+    assert mixed.calls == [("GPU", "take", 0, 3), ("GPU", "take", 1, 3)]
+
+
+def test_jobs_go_to_their_workers_and_bad_images_come_back_with_the_number_of_their_output(mixed):
+    mixed.crews.submit(["job a", "job b", "job c", "job d"])
+    assert mixed.calls == [("GPU", "submit", "job b", "job d"), ("CPU", "submit", "job a", "job c")]
+    mixed.made["GPU"].bad = [BadImage(1, 5, "why")]
+    mixed.made["CPU"].bad = [BadImage(0, 6, "how"), BadImage(1, 7, "when")]
+    assert sorted(mixed.crews.collect(), key=lambda bad: bad.program) == [
+        BadImage(0, 6, "how"),
+        BadImage(2, 7, "when"),
+        BadImage(3, 5, "why"),
+    ]
+
+
+def test_a_job_alone_is_carried_out_by_its_own_workers(mixed):
+    for number in range(4):
+        assert mixed.crews.decode(number, f"job {number}")
+    assert mixed.calls == [
+        ("CPU", "decode", 0, "job 0"),
+        ("GPU", "decode", 0, "job 1"),
+        ("CPU", "decode", 1, "job 2"),
+        ("GPU", "decode", 1, "job 3"),
+    ]
+
+
+def test_batches_are_finished_where_torch_finds_the_gpus_work(mixed):
+    with mixed.crews.tail():
+        assert mixed.calls == [("GPU", "tail")]
+    with Bench(output("a", "cpu")).crews.tail():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("operations", "dtype"),
+    [
+        ([], np.uint8),
+        ([HALVES], np.float16),
+        ([NormalizeImage((1, 2, 3), (4, 5, 6), np.float32)], np.float32),
+    ],
+)
+def test_what_returns_to_the_cpu_is_fetched_as_an_array(operations, dtype):
+    bench = Bench(output("a", "cuda:0", *operations))
+    found = bench.crews.finished(0, bench.crews.take(0, 2), None)
+    assert (type(found), found.dtype, found.shape) == (np.ndarray, dtype, (2, 4, 5, 3))
+    assert bench.calls[1:] == [("GPU", "fetch", (2, 4, 5, 3))]
+
+
+def test_bfloat16_is_fetched_as_its_bits():
+    own = output("a", "cuda:0", BFLOAT, ToTensor())
+    bench = Bench(replace(own, program=replace(own.program, returns_to_cpu=True)))
+    found = bench.crews.finished(0, torch.ones(1, 4, 5, 3, dtype=torch.bfloat16), None)
+    assert (found.dtype, found[0, 0, 0, 0]) == (np.uint16, 0x3F80)
+
+
+def test_what_stays_on_the_gpu_is_not_fetched(mixed):
+    bench = Bench(output("a", "cuda:0", ToTensor()), output("b", "cpu"))
+    tensor, array = torch.zeros(2), np.zeros(2)
+    assert bench.crews.finished(0, tensor, None) is tensor
+    assert bench.crews.finished(1, array, None) is array
+    assert bench.calls == []
+
+
+def test_whoever_receives_a_batch_waits_for_its_tensors(mixed):
+    arrive = mixed.crews.arrival([torch.zeros(1), np.zeros(1), torch.zeros(1)])
+    arrive()
+    assert mixed.calls == [("GPU", "arrival", 2), ("GPU", "arrived")]
+    assert Bench(output("a", "cpu")).crews.arrival([torch.zeros(1)]) is None
+
+
+def test_both_are_closed_although_one_fails(mixed):
+    for where in ("GPU", "CPU"):
+        mixed.made[where].fails = True
+    with pytest.raises(MemoryError, match="planted on the CPU"):
+        mixed.crews.close()
+    assert mixed.calls == [("GPU", "close"), ("CPU", "close")]
+
+
+def test_the_cpus_workers_are_ended_if_the_gpu_cannot_begin():
+    outputs = output("a", "cpu"), output("b", "cuda:0")
+    calls = []
+
+    def make_crew(programs, *arguments):
+        return Workers(calls, "CPU", programs, arguments)
+
+    def make_gpu_crew(programs, host):
+        raise MemoryError("planted")
+
+    with pytest.raises(MemoryError, match="planted"):
+        Crews(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
+    assert calls == [("CPU", "close")]
+
+
+def test_a_gpu_may_have_workers_of_the_cpu_of_its_own(mixed):
+    host = mixed.made["GPU"].arguments
+    assert (host.survey, host.num_workers) == (survey_jpegs, 2)
+    workers = host.make_crew(["programs"])
+    assert workers is mixed.made["GPU's CPU"]
+    assert (workers.programs, workers.arguments) == (["programs"], (8, 2, 3))
