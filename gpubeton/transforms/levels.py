@@ -160,10 +160,13 @@ def count_levels(images: Any, rows: Any, counts: Any) -> None:
     """
     for number in range(len(rows)):
         image = images[rows[number]]
+        red, green, blue = counts[number, 0], counts[number, 1], counts[number, 2]
         for y in range(image.shape[0]):
-            for x in range(image.shape[1]):
-                for channel in range(3):
-                    counts[number, channel, image[y, x, channel]] += 1
+            line = image[y]
+            for x in range(len(line)):
+                red[line[x, 0]] += 1
+                green[line[x, 1]] += 1
+                blue[line[x, 2]] += 1
 
 
 def look_up(images: Any, rows: Any, tables: Any) -> None:
@@ -180,10 +183,13 @@ def look_up(images: Any, rows: Any, tables: Any) -> None:
     """
     for number in range(len(rows)):
         image = images[rows[number]]
+        red, green, blue = tables[number, 0], tables[number, 1], tables[number, 2]
         for y in range(image.shape[0]):
-            for x in range(image.shape[1]):
-                for channel in range(3):
-                    image[y, x, channel] = tables[number, channel, image[y, x, channel]]
+            line = image[y]
+            for x in range(len(line)):
+                line[x, 0] = red[line[x, 0]]
+                line[x, 1] = green[line[x, 1]]
+                line[x, 2] = blue[line[x, 2]]
 
 
 change_levels = ImageChange(_change_arrays, _change_tensors)

@@ -77,21 +77,31 @@ def sharpen_images(images: Any, rows: Any) -> None:
     rows : ndarray of integers, shape (N, 1)
         Factors, in units of 2**-15.
     """
+    height, width = images.shape[1], images.shape[2]
+    values = 3 * width
+    old = np.empty((height, values), np.int32)
+    columns = np.empty(values, np.int32)
     for number in range(len(images)):
-        image, factor = images[number], np.int64(rows[number, 0])
+        image, factor = images[number], np.int32(rows[number, 0])
         if factor == 32768:
             continue
-        old = image.astype(np.int32)
-        for y in range(1, image.shape[0] - 1):
-            for x in range(1, image.shape[1] - 1):
+        away = np.int32(32768 - factor)
+        for y in range(height):
+            for x in range(width):
                 for channel in range(3):
-                    own = old[y, x, channel]
-                    total = 4 * own
-                    for row in range(y - 1, y + 2):
-                        for column in range(x - 1, x + 2):
-                            total += old[row, column, channel]
-                    mean = (2 * total + 13) // 26
-                    image[y, x, channel] = min(max((own * 32768 + (32768 - factor) * (mean - own)) >> 15, 0), 255)
+                    old[y, 3 * x + channel] = image[y, x, channel]
+        for y in range(1, height - 1):
+            above, line, below = old[y - 1], old[y], old[y + 1]
+            for place in range(values):
+                columns[place] = above[place] + line[place] + below[place]
+            for x in range(1, width - 1):
+                for channel in range(3):
+                    place = 3 * x + channel
+                    own = line[place]
+                    total = np.uint32(columns[place - 3] + columns[place] + columns[place + 3] + 4 * own)
+                    mean = np.int32(np.uint32(2 * total + 13) // np.uint32(26))
+                    changed = np.int32(np.int32(own * 32768) + np.int32(away * np.int32(mean - own))) >> 15
+                    image[y, x, channel] = min(max(changed, 0), 255)
 
 
 def _sharpen_tensors(images: Any, rows: NDArray[Any]) -> None:

@@ -199,16 +199,21 @@ def warp_bilinear(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
                 across = (own[0] * x + own[1] * y + own[2] + (1 << 20)) >> 21
                 down = (own[3] * x + own[4] * y + own[5] + (1 << 20)) >> 21
                 left, top = across >> 11, down >> 11
-                part_x, part_y = across & 2047, down & 2047
+                part_x, part_y = np.int32(across & 2047), np.int32(down & 2047)
+                rest_x, rest_y = np.int32(2048 - part_x), np.int32(2048 - part_y)
+                if 0 <= left < width - 1 and 0 <= top < height - 1:
+                    for channel in range(3):
+                        upper = rest_x * old[top, left, channel] + part_x * old[top, left + 1, channel]
+                        lower = rest_x * old[top + 1, left, channel] + part_x * old[top + 1, left + 1, channel]
+                        image[y, x, channel] = (rest_y * upper + part_y * lower + (1 << 21)) >> 22
+                    continue
                 for channel in range(3):
-                    total = np.int64(1 << 21)
+                    total = 1 << 21
                     for row in range(2):
                         for column in range(2):
-                            weight = part_x if column else 2048 - part_x
-                            weight *= part_y if row else 2048 - part_y
+                            weight = (part_x if column else rest_x) * (part_y if row else rest_y)
                             inside = 0 <= top + row < height and 0 <= left + column < width
-                            level = np.int64(old[top + row, left + column, channel]) if inside else fill[channel]
-                            total += weight * level
+                            total += weight * (old[top + row, left + column, channel] if inside else fill[channel])
                     image[y, x, channel] = total >> 22
 
 
