@@ -111,19 +111,24 @@ def level_tables(kind: int, parameters: Any, histograms: Any) -> Any:
 
 
 def _change_arrays(images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
-    import torch
+    # Not torch's tables: its threads would wait for each other wherever all cores are busy.
+    parts = (count_levels, write_table, look_up)
+    count, write, look = (Compiler.compile(part) for part in parts)
 
-    for kind in range(1, EQUALIZE + 1):
-        chosen = np.flatnonzero(rows[:, 0] == kind)
-        if len(chosen) == 0:
-            continue
-        histograms = None
-        if kind in _WITH_HISTOGRAM:
-            counts = np.zeros((len(chosen), 3, 256), np.int64)
-            Compiler.compile(count_levels)(images, chosen, counts)
-            histograms = torch.from_numpy(counts)
-        parameters = torch.from_numpy(rows[chosen, 1].astype(np.int64)).view(-1, 1, 1)
-        Compiler.compile(look_up)(images, chosen, level_tables(kind, parameters, histograms).numpy())
+    def change_images(images: Any, rows: Any) -> None:
+        counts = np.zeros((3, 256), np.int64)
+        table = np.empty((3, 256), np.uint8)
+        for number in range(len(images)):
+            kind = rows[number, 0]
+            if kind == KEEP:
+                continue
+            if kind >= AUTOCONTRAST:
+                count(images[number], counts)
+            for channel in range(3):
+                write(kind, rows[number, 1], counts[channel], table[channel])
+            look(images[number], table)
+
+    Compiler.compile(change_images)(images, rows)
 
 
 def _change_tensors(images: Any, rows: NDArray[Any]) -> None:
@@ -146,50 +151,77 @@ def _change_tensors(images: Any, rows: NDArray[Any]) -> None:
         images[own] = tables.flatten(1).gather(1, places).view(levels.shape)
 
 
-def count_levels(images: Any, rows: Any, counts: Any) -> None:
+def write_table(kind: Any, parameter: Any, counts: Any, table: Any) -> None:
+    """Make the table of one channel, as `level_tables` does.
+
+    Parameters
+    ----------
+    kind, parameter : int
+        What is done.
+    counts : ndarray of int64, shape (256,)
+        How often each level occurs, for AUTOCONTRAST and EQUALIZE.
+    table : ndarray of uint8, shape (256,)
+        Written.
+    """
+    least, most, before = 255, 0, 0
+    if kind >= AUTOCONTRAST:
+        for level in range(256):
+            if counts[level] > 0:
+                least, most = min(least, level), level
+    step = (counts.sum() - counts[most]) // 255
+    for level in range(256):
+        made = level
+        if kind == SOLARIZE:
+            made = 255 - level if level >= parameter else level
+        elif kind == POSTERIZE:
+            made = level & (256 - (1 << (8 - parameter)))
+        elif kind == INVERT:
+            made = 255 - level
+        elif kind == AUTOCONTRAST and most > least:
+            made = (max(level, least) - least) * 255 // (most - least)
+        elif kind == EQUALIZE and step > 0:
+            made = (before + step // 2) // step
+            before += counts[level]
+        table[level] = min(made, 255)
+
+
+def count_levels(image: Any, counts: Any) -> None:
     """Count how often each level occurs.
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
+    image : ndarray of uint8, shape (H, W, 3)
         Levels.
-    rows : ndarray of intp, shape (R,)
-        Which images.
-    counts : ndarray of int64, shape (R, 3, 256)
-        Added to.
+    counts : ndarray of int64, shape (3, 256)
+        Written.
     """
-    for number in range(len(rows)):
-        image = images[rows[number]]
-        red, green, blue = counts[number, 0], counts[number, 1], counts[number, 2]
-        for y in range(image.shape[0]):
-            line = image[y]
-            for x in range(len(line)):
-                red[line[x, 0]] += 1
-                green[line[x, 1]] += 1
-                blue[line[x, 2]] += 1
+    counts[:] = 0
+    red, green, blue = counts[0], counts[1], counts[2]
+    for y in range(len(image)):
+        line = image[y]
+        for x in range(len(line)):
+            red[line[x, 0]] += 1
+            green[line[x, 1]] += 1
+            blue[line[x, 2]] += 1
 
 
-def look_up(images: Any, rows: Any, tables: Any) -> None:
+def look_up(image: Any, table: Any) -> None:
     """Replace each level by what stands in its image's table.
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
+    image : ndarray of uint8, shape (H, W, 3)
         Levels, changed.
-    rows : ndarray of intp, shape (R,)
-        Which images.
-    tables : ndarray of uint8, shape (R, 3, 256)
-        Their tables.
+    table : ndarray of uint8, shape (3, 256)
+        The table.
     """
-    for number in range(len(rows)):
-        image = images[rows[number]]
-        red, green, blue = tables[number, 0], tables[number, 1], tables[number, 2]
-        for y in range(image.shape[0]):
-            line = image[y]
-            for x in range(len(line)):
-                line[x, 0] = red[line[x, 0]]
-                line[x, 1] = green[line[x, 1]]
-                line[x, 2] = blue[line[x, 2]]
+    red, green, blue = table[0], table[1], table[2]
+    for y in range(len(image)):
+        line = image[y]
+        for x in range(len(line)):
+            line[x, 0] = red[line[x, 0]]
+            line[x, 1] = green[line[x, 1]]
+            line[x, 2] = blue[line[x, 2]]
 
 
 change_levels = ImageChange(_change_arrays, _change_tensors)
