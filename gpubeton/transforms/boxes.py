@@ -174,3 +174,8 @@ class TransformBoxes(Transform):
         if self.box_format == "cxcywh":
             first = (first + last) / 2
         return np.concatenate([first[:, ::-1], second[:, ::-1]], axis=1)
+
+    def __repr__(self) -> str:
+        # Not what the loader has told it, which would tell all of the image's pipeline.
+        names = ("image", "box_format", "relative", "min_visible", "keep")
+        return f"TransformBoxes({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

@@ -40,6 +40,12 @@ def test_fields_of_ones_own_come_back():
     assert "lengths of the features: [1.]" in printed
 
 
+def test_boxes_follow_their_images():
+    printed = run("detection.py")
+    assert printed.count("of 100 images are of class 1") == 4
+    assert printed.count("  100% of their centres are white") == 4
+
+
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
     assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in listed] == []

@@ -161,6 +161,13 @@ def test_fractions_of_the_stored_image_become_fractions_of_the_output(raw):
     np.testing.assert_allclose(fractions.values * [64, 48, 64, 48], boxes.values[:, :4], rtol=0, atol=2.0**-19)
 
 
+def test_explain_names_the_output_that_is_followed_and_no_more_of_it(raw, capsys):
+    make(raw, AUGMENTED, [TransformBoxes(min_visible=0.5)]).explain()
+    arguments = "image='image', box_format='xyxy', relative=False, min_visible=0.5, keep='visible'"
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "TransformBoxes" in line)
+    assert line.split(")")[0].strip() == f"TransformBoxes({arguments}"
+
+
 def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw):
     later = [NormalizeImage([0] * 3, [1] * 3, np.float64), Cutout(4), ToTensor(), ToTorchImage(), torch.nn.Identity()]
     assert boxes_by_sample(make(raw, [*AUGMENTED, *later])) == boxes_by_sample(make(raw, AUGMENTED))
