@@ -314,7 +314,7 @@ class GpuCrew:
                     rows, start = one.rows, one.staged
             shape = (len(rows), program.height, program.width, 3)
             out = array[start : start + int(np.prod(shape))].reshape(shape)
-            jobs.append(job.rows(rows, out))
+            jobs.append(replace(job.rows(rows, out), colours=None))  # those are changed on the GPU
         self._workers().submit(jobs)
 
     def collect_levels(self, work: Work) -> list[BadImage]:

@@ -61,7 +61,8 @@ def checked_levels(operation: str, fill: Fill, dtype: Any) -> None:
     Raises
     ------
     PipelineError
-        If the batch is uint8 and the fill is not three whole numbers from 0 to 255.
+        If the batch is uint8 and the fill is not three whole numbers from 0 to 255, or the batch is int16, the bits of
+        halves, and the fill is not 0.
 
     Examples
     --------
@@ -71,6 +72,11 @@ def checked_levels(operation: str, fill: Fill, dtype: Any) -> None:
         raise PipelineError(
             f"{operation}: fill {fill} cannot be painted on uint8 images; expected whole numbers from 0 to 255. "
             f"A fill in normalised units belongs after NormalizeImage."
+        )
+    if dtype_name(dtype) == "int16" and any(fill):
+        raise PipelineError(
+            f"{operation}: fill {fill} cannot be painted on int16 images, which after NormalizeImage are the bits of "
+            f"float16. Put it behind ToTorchImage, which turns them back."
         )
 
 

@@ -88,6 +88,10 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
         erasing.declare_state_and_memory(NHWC)
     erasing.declare_state_and_memory(State(False, "cpu", (3, 60, 80), torch.float32))
+    halves = State(True, "cpu", (60, 80, 3), np.dtype("int16"))
+    with pytest.raises(PipelineError, match=r"bits of float16. Put it behind ToTorchImage"):
+        erasing.declare_state_and_memory(halves)
+    RandomErasing(value=0).declare_state_and_memory(halves)
     with pytest.raises(PipelineError, match="RandomErasing works on images"):
         erasing.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
     with pytest.raises(TypeError, match=r"needs the rectangles: pass what draw\(\) returned"):

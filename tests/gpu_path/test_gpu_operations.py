@@ -1,0 +1,66 @@
+"""What operations give behind a GPU that they give on the CPU as well: in the one pass, or after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.transforms import (
+    ColorJitter,
+    Cutout,
+    NormalizeImage,
+    Pad,
+    RandAugment,
+    RandomAdjustSharpness,
+    RandomAffine,
+    RandomAutocontrast,
+    RandomCrop,
+    RandomEqualize,
+    RandomErasing,
+    RandomGaussianBlur,
+    RandomHorizontalFlip,
+    RandomRotation,
+    RandomSolarization,
+    RandomTranslate,
+    ToTensor,
+    ToTorchImage,
+    TrivialAugmentWide,
+)
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+
+pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
+
+CROP = RandomResizedCropRGBImageDecoder((24, 20))
+NORMALIZE = NormalizeImage((123, 116, 103), (58, 57, 57), np.float16)
+VIEWS = [ToTensor(), ToTorchImage()]
+JITTER = ColorJitter(0.4, 0.4, 0.4, 0.1)
+
+PIPELINES = {
+    "erasing": [CROP, RandomErasing(0.7), RandomHorizontalFlip(), RandomErasing(value=(9, 8, 7)), NORMALIZE, *VIEWS],
+    "colours, erasing": [CROP, Cutout(3), JITTER, RandomErasing(1, value=(9, 8, 7)), NORMALIZE, *VIEWS],
+    "erasing, colours": [CROP, RandomErasing(1, value=99), RandomTranslate(2), JITTER, NORMALIZE, *VIEWS],
+    "erasing, normalised": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value=-0.5)],
+    "view": [CROP, JITTER, RandomGaussianBlur(5, p=0.8), RandomSolarization(p=0.4), NORMALIZE, *VIEWS],
+    "levels": [CROP, *VIEWS, RandomAutocontrast(), RandomEqualize(), RandomAdjustSharpness(2)],
+    "turned": [CROP, RandomRotation(40, "bilinear", (1, 2, 3)), RandomCrop(18, 2), ToTensor(), Pad(1), ToTorchImage()],
+    "affine": [CROP, RandomHorizontalFlip(), RandomAffine(9, (0.1, 0.2), (0.7, 1.3), 8), NORMALIZE, *VIEWS],
+    "rand augment": [CROP, RandomHorizontalFlip(), RandAugment(2, 15), NORMALIZE, *VIEWS, RandomErasing(value=1)],
+    "trivial augment": [CROP, TrivialAugmentWide(interpolation="bilinear"), *VIEWS, NORMALIZE],
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("zoo") / "zoo.beton", ZOO)
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(ZOO))
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_gpu_draws_and_does_what_the_cpu_does(gpus, zoo, decoded, name):
+    found = epochs(gpu_loader(zoo, PIPELINES[name]), 2)
+    assert_same(found, epochs(gpu_loader(decoded, PIPELINES[name], device="cpu"), 2))
