@@ -220,7 +220,8 @@ def _median(laps: Sequence[dict[str, Any]]) -> float:
 
 def _cost(laps: Sequence[dict[str, Any]]) -> float:
     """Microseconds of processor time for an image."""
-    return statistics.median(1e6 * float(lap["cpu_seconds"]) / lap["images"] for lap in laps)
+    costs = [1e6 * float(lap["cpu_seconds"]) / int(lap["images"]) for lap in laps]
+    return statistics.median(costs)
 
 
 def _share(laps: Sequence[dict[str, Any]]) -> float:

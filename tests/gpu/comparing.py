@@ -1,0 +1,64 @@
+"""Loaders on a GPU beside the same on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import simplejpeg
+import torch
+
+from gpubeton.format import ImageMode
+from gpubeton.format.index import Index
+from gpubeton.gpu.options import GpuOptions
+from gpubeton.loader import Loader
+from tests.gpu_path.zoo import StoredField, raw
+
+#: Fields that files have beside their images.
+OTHERS = ("label", "weight", "note", "info", "vector", "number")
+
+
+def images_loader(path, pipeline, *, device="cuda:0", batch_size=16, custom=False, **arguments):
+    """A loader of the field "image" alone."""
+    names = ("lanes", "deterministic", "raw", "images_per_call", "images_per_sm_call", "smooth_chroma")
+    options = {name: arguments.pop(name) for name in names if name in arguments}
+    others = {"number": None} if custom else {name: None for name in OTHERS if name in Index.open(path).names}
+    usual = {"num_workers": 2, "seed": 3, "drop_last": False, "gpu_options": GpuOptions(**options)}
+    if custom:
+        usual["custom_fields"] = {"image": StoredField}
+    pipelines = {**others, "image": pipeline}
+    return Loader(path, batch_size, pipelines=pipelines, device=device, **{**usual, **arguments})
+
+
+def epoch(loader):
+    """The images of one epoch, on the host, as one tensor; closes the loader."""
+    with closing(loader):
+        return torch.cat([batch[0].cpu() for batch in loader])
+
+
+def bits(tensor):
+    """The bytes of a tensor in the order of its elements."""
+    return tensor.contiguous().view(torch.uint8)
+
+
+def assert_equal_to_the_bit(found, wanted):
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    assert torch.equal(bits(found), bits(wanted))
+
+
+def levels_apart(found, wanted):
+    """Largest and mean difference of two tensors of levels."""
+    apart = (found.int() - wanted.int()).abs()
+    return int(apart.max()), float(apart.float().mean())
+
+
+def plain_twin(images):
+    """The same pixels, stored raw, by libjpeg-turbo with repeated chroma."""
+    return [
+        one if one.mode is ImageMode.RAW else raw(simplejpeg.decode_jpeg(one.data, fastupsample=True)) for one in images
+    ]
+
+
+def means_apart(found, wanted):
+    """Mean difference of each image, shape (N,)."""
+    return np.abs(found.numpy().astype(np.int32) - wanted.numpy()).mean(axis=(1, 2, 3))

@@ -1,0 +1,127 @@
+"""Images that cannot be decoded: they are named, and the rest of the epoch arrives."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+
+import pytest
+import torch
+
+from benchmarks.gpu.pipelines import usual_pipeline
+from gpubeton.errors import BadImageError
+from gpubeton.fields.registry import open_index
+from tests.cpu.pictures import jpeg, photo
+from tests.gpu.comparing import images_loader
+from tests.gpu_path.zoo import stored, write_images
+from tests.small_files import damage, write_photos
+
+SAMPLES = 40
+BAD = 13
+LANES = [("hardware", "sm", "hybrid"), ("hardware",), ("sm", "hybrid"), ("hybrid",)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("whole") / "whole.beton", SAMPLES)
+
+
+@pytest.fixture
+def damaged(whole, tmp_path):
+    """The same file with one image whose first bytes are gone."""
+    path = tmp_path / "damaged.beton"
+    shutil.copy(whole, path)
+    damage(path, BAD, content=bytes(40))
+    return path
+
+
+def batches(loader):
+    """Samples and images of an epoch, on the host; the loader closed, with what it says of bad ones."""
+    with closing(loader):
+        iterator = iter(loader)
+        found = [(iterator.samples.tolist(), images.cpu()) for (images,) in iterator]
+        return found, list(loader.bad_samples)
+
+
+def rows(found):
+    return {sample: image for samples, images in found for sample, image in zip(samples, images, strict=True)}
+
+
+@pytest.mark.parametrize("lanes", LANES, ids="+".join)
+def test_a_damaged_image_is_left_out_and_the_rest_is_as_it_was(gpu, whole, damaged, lanes):
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32), lanes=lanes))
+    found, bad = batches(images_loader(damaged, usual_pipeline(32), lanes=lanes, on_error="skip"))
+    assert [(epoch, sample) for epoch, sample, _ in bad] == [(0, BAD)]
+    found, wanted = rows(found), rows(wanted)
+    del wanted[BAD]
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[sample], wanted[sample]) for sample in wanted)
+
+
+def test_a_damaged_image_is_replaced_by_the_next(gpu, whole, damaged):
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32)))
+    found, bad = batches(images_loader(damaged, usual_pipeline(32), on_error="replace"))
+    assert len(bad) == 1
+    samples = [sample for own, _ in found for sample in own]
+    assert samples == [*range(BAD), BAD + 1, *range(BAD + 1, SAMPLES)]
+    (first, images), *_ = found
+    place = first.index(BAD + 1)
+    assert torch.equal(images[place], images[place + 1])
+    assert torch.equal(images[place], rows(wanted)[BAD + 1])
+
+
+def test_a_damaged_image_ends_the_loop_with_its_name_if_nothing_else_is_wanted(gpu, damaged):
+    loader = images_loader(damaged, usual_pipeline(32), on_error="raise")
+    with closing(loader), pytest.raises(BadImageError, match=rf"sample {BAD}\b|{BAD}"):
+        list(loader)
+
+
+def test_a_loader_goes_on_after_an_error(gpu, whole, damaged):
+    """The engines' states have to be initialised again after a call that failed."""
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32), on_error="skip"))
+    loader = images_loader(damaged, usual_pipeline(32), on_error="skip")
+    with closing(loader):
+        for _ in range(3):
+            loader.set_epoch(0)
+            iterator = iter(loader)
+            found = rows([(iterator.samples.tolist(), images.cpu()) for (images,) in iterator])
+            assert len(found) == SAMPLES - 1
+            assert all(torch.equal(found[sample], rows(wanted)[sample]) for sample in found)
+
+
+def test_data_that_are_cut_short_are_the_same_to_the_gpu_as_to_the_cpu(gpu, whole, tmp_path):
+    """Zeros instead of the end of the data: whether that is an error is up to the decoder, not who runs it."""
+    path = tmp_path / "cut.beton"
+    shutil.copy(whole, path)
+    size = int(open_index(path)[0].regions("image").size[BAD])
+    damage(path, BAD, at=size // 2, content=bytes(size - size // 2))
+    on_gpu, _ = batches(images_loader(path, usual_pipeline(32), on_error="skip"))
+    on_cpu, _ = batches(images_loader(path, usual_pipeline(32), on_error="skip", device="cpu"))
+    others = set(range(SAMPLES)) - {BAD}
+    assert others <= set(rows(on_gpu))
+    assert others <= set(rows(on_cpu))
+
+
+def test_an_image_whose_size_is_not_what_the_file_says_touches_no_other(gpu, tmp_path):
+    """nvJPEG writes by the image's own size: into its neighbours, if it were given to it."""
+    images = [stored(jpeg(photo(60, 50, number), quality=90)) for number in range(12)]
+    lying = stored(jpeg(photo(200, 180, 99), quality=90), size=(60, 50))
+    honest = write_images(tmp_path / "honest.beton", images)
+    path = write_images(tmp_path / "lying.beton", [*images[:5], lying, *images[6:]])
+    arguments = {"batch_size": 12, "custom": True}
+    wanted, _ = batches(images_loader(honest, usual_pipeline(32), **arguments))
+    found, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", **arguments))
+    assert [sample for _, sample, _ in bad] == [5]
+    assert all(torch.equal(image, rows(wanted)[sample]) for sample, image in rows(found).items())
+    assert len(rows(found)) == 11
+
+
+def test_many_bad_images_in_many_batches_are_all_found(gpu, whole, tmp_path):
+    path = tmp_path / "many.beton"
+    shutil.copy(whole, path)
+    bad_ones = list(range(0, SAMPLES, 3))
+    for sample in bad_ones:
+        damage(path, sample, content=bytes(40))
+    found, bad = batches(images_loader(path, usual_pipeline(32), on_error="skip", batch_size=7))
+    assert sorted(sample for _, sample, _ in bad) == bad_ones
+    assert len(rows(found)) == SAMPLES - len(bad_ones)

@@ -1,0 +1,140 @@
+"""Who decodes: each lane does what it is there for, and nobody else does its work."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+
+from benchmarks.gpu.hazards.pixels import decode_all, difference, do_pixels_agree
+from benchmarks.gpu.hazards.ways import Batched, Single
+from benchmarks.gpu.pipelines import usual_pipeline
+from benchmarks.gpu.target import Target
+from gpubeton.cli.photos import list_photos
+from gpubeton.gpu.batched_lane import BatchedLane
+from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.single import Single as SingleImages
+from gpubeton.gpu.single_lane import SingleLane
+from tests.gpu.comparing import epoch, images_loader, means_apart
+
+
+@contextmanager
+def counted():
+    """Count images by the backend that they were given to, and those that were made one by one afterwards."""
+    counts = {}
+
+    def counting(kind, name_of):
+        begin = kind.begin
+
+        def counted_begin(lane, piece):
+            name = name_of(lane)
+            counts[name] = counts.get(name, 0) + len(piece.address)
+            return begin(lane, piece)
+
+        return mock.patch.object(kind, "begin", counted_begin)
+
+    repair = SingleImages.decode
+
+    def counted_repair(*arguments):
+        counts["again"] = counts.get("again", 0) + 1
+        return repair(*arguments)
+
+    with (
+        counting(BatchedLane, lambda lane: lane._handle.backend.name),
+        counting(SingleLane, lambda _: "single"),
+        mock.patch.object(SingleImages, "decode", counted_repair),
+    ):
+        yield counts
+
+
+@pytest.mark.parametrize(
+    ("lanes", "backend"), [(("hardware",), "HARDWARE"), (("sm",), "GPU_HYBRID"), (("hybrid",), "single")]
+)
+def test_a_lane_decodes_all_baseline_images_at_the_first_try(gpu, photos, lanes, backend):
+    with counted() as counts:
+        images = epoch(images_loader(photos.beton, usual_pipeline(32), lanes=lanes, batch_size=64))
+    assert counts == {backend: len(images)}
+
+
+def test_the_engines_decode_everything_by_default(gpu, photos):
+    with counted() as counts:
+        images = epoch(images_loader(photos.beton, usual_pipeline(32), batch_size=64))
+    assert counts == {"HARDWARE": len(images)}
+
+
+def test_engines_and_processors_share_the_work_if_they_may(gpu, photos):
+    with counted() as counts:
+        loader = images_loader(photos.beton, usual_pipeline(32), batch_size=256, deterministic=False, images_per_call=7)
+        images = sum(len(batch) for _ in range(4) for (batch,) in loader)
+        loader.close()
+    assert sum(counts.values()) == images
+    assert set(counts) <= {"HARDWARE", "GPU_HYBRID"}
+
+
+def test_the_same_epoch_has_the_same_pixels_every_time(gpu, photos):
+    for lanes in (("hardware",), ("sm",), ("hybrid",)):
+        first, second = (
+            epoch(images_loader(photos.beton, usual_pipeline(64), lanes=lanes, order="random", batch_size=64))
+            for _ in range(2)
+        )
+        assert torch.equal(first, second)
+
+
+@pytest.fixture
+def target(gpu, nvjpeg):
+    return Target(gpu.device, nvjpeg, gpu.faults)
+
+
+@pytest.fixture
+def files(gpu, photos):
+    count = 3 if gpu.is_simulated else 64
+    return [path.read_bytes() for path, _ in list_photos(Path(photos.folder))[:count]]
+
+
+def test_every_backend_is_near_libjpeg_turbo_for_every_chroma_sampling(target, files):
+    found = do_pixels_agree(target, files, images=len(files))
+    assert found.holds, found.verdict
+    for sampling in ("444", "Gray"):
+        for who in ("engines", "processors", "one by one"):
+            apart = found.figures[f"{sampling}, {who}, interpolated"]["interpolated"]
+            # Each component is rounded by both: 1 and 1.772 levels, and the rounding of the result.
+            assert apart["most"] <= 4, (sampling, who, apart)
+
+
+def test_the_engines_agree_with_torchvision_on_the_gpu(gpu, target, files):
+    io = pytest.importorskip("torchvision.io")
+    if gpu.is_simulated:
+        pytest.skip("torchvision decodes on a real GPU alone")
+    tensors = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
+    wanted = [
+        image.permute(1, 2, 0).cpu().numpy()
+        for image in io.decode_jpeg(tensors, mode=io.ImageReadMode.RGB, device="cuda:0")
+    ]
+    with Batched(target, Backend.HARDWARE) as way:
+        apart = difference(decode_all(target, way, files), wanted)
+    # It may repeat chroma where we interpolate; the rest is one library.
+    assert apart["worst_mean_of_an_image"] <= 2.5, apart
+
+
+def test_one_by_one_and_in_batches_the_processors_and_engines_agree(target, files):
+    ways = [Batched(target, Backend.HARDWARE), Batched(target, Backend.GPU_HYBRID)]
+    ways.append(Single(target, Backend.DEFAULT, states=len(files)))
+    decoded = []
+    for way in ways:
+        with way:
+            decoded.append(decode_all(target, way, files))
+    for other in decoded[1:]:
+        assert difference(other, decoded[0])["worst_mean_of_an_image"] <= 2.5
+
+
+def test_torchvision_may_decode_for_a_loader(gpu, photos):
+    pytest.importorskip("torchvision.io")
+    if gpu.is_simulated:
+        pytest.skip("torchvision decodes on a real GPU alone")
+    pipeline = [op for op in usual_pipeline(128) if type(op).__name__ != "NormalizeImage"]
+    found = epoch(images_loader(photos.beton, pipeline, decoder="torchvision", batch_size=64))
+    wanted = epoch(images_loader(photos.beton, pipeline, device="cpu", batch_size=64))
+    assert means_apart(found, wanted).max() <= 3
