@@ -72,6 +72,7 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         "RandomBrightness": ("magnitude", "p=0.5"),
         "RandomContrast": ("magnitude", "p=0.5"),
         "RandomHorizontalFlip": ("flip_prob=0.5",),
+        "RandomResizedCrop": ("scale", "ratio", "size"),
         "RandomSaturation": ("magnitude", "p=0.5"),
         "RandomTranslate": ("padding", "fill=(0, 0, 0)"),
         "ReplaceLabel": ("indices", "new_label"),

@@ -14,7 +14,7 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.placements import connect_boxes
 from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
-from gpubeton.engine.user_decoder import read_region
+from gpubeton.engine.user_decoder import brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
@@ -217,7 +217,7 @@ def _compile_output(
     indices: NDArray[np.uint64],
     gpu: GpuTarget | None,
 ) -> Output:
-    if not isinstance(operations[0], SimpleRGBImageDecoder):
+    if not isinstance(operations[0], SimpleRGBImageDecoder) or brings_own_code(operations[0]):
         left_on = gpu.device if gpu is not None and gpu.takes_everything else None
         return RowOutput.compile(name, number, source, operations, left_on)
     if source.column.dtype.names is None or not {"mode", "width", "height"} <= set(source.column.dtype.names):

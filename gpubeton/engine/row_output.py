@@ -13,7 +13,7 @@ from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.sources import Source
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.tail_lines import tail_lines
-from gpubeton.engine.user_decoder import UserDecoder
+from gpubeton.engine.user_decoder import UserDecoder, brings_own_code
 from gpubeton.errors import PipelineError
 from gpubeton.fields.row_decoder import Gather
 from gpubeton.pipeline.dtypes import is_torch_dtype
@@ -93,12 +93,12 @@ class RowOutput:
         state = State(jit_mode=True, device=torch.device("cpu"), shape=(), dtype=np.dtype("u1"))
         decoder: Decodes | UserDecoder
         try:
-            if hasattr(operation, "decode"):
-                state, _ = declare(operation, state)
-                decoder = cast("Decodes", operation)
-            else:
+            if brings_own_code(operation):
                 decoder = UserDecoder(operation, state)
                 state = decoder.state
+            else:
+                state, _ = declare(operation, state)
+                decoder = cast("Decodes", operation)
             ordinal = 1 if getattr(operation, "is_random", False) else 0
             tail = compile_tail(rest, state, field_number=number, ordinal=ordinal)
             if left_on is not None and is_torch_dtype(tail.state.dtype) and tail.state.device.type == "cpu":

@@ -44,6 +44,38 @@ def read_region(pointer: Any, storage_state: Any) -> Any:
     return flat[start : start + sizes[at]]
 
 
+def brings_own_code(decoder: Operation) -> bool:
+    """Tell whether a decoder does its work by `generate_code`, as FFCV's do.
+
+    Parameters
+    ----------
+    decoder : Operation
+        The decoder.
+
+    Returns
+    -------
+    bool
+        False for the library's decoders, and for those derived from them, or written like them, with ``decode`` or
+        ``boxes``. True for all others: also for a class derived from the library's that has a `generate_code` of its
+        own.
+
+    Examples
+    --------
+    >>> from gpubeton.fields.decoders import IntDecoder
+    >>> class Twice(IntDecoder):
+    ...     def generate_code(self):
+    ...         raise NotImplementedError
+    >>> brings_own_code(IntDecoder()), brings_own_code(Twice())
+    (False, True)
+    """
+    for each in type(decoder).__mro__:
+        if "decode" in vars(each) or "boxes" in vars(each):
+            return False
+        if "generate_code" in vars(each):
+            return True
+    return True
+
+
 class UserDecoder:
     """Calls ``code(indices, destination, metadata, storage_state)``, the function of a user's decoder.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpubeton.fields.base import Malloc, PlainField
 from gpubeton.fields.row_decoder import Gather, RowDecoder
+from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.state import State
 
@@ -23,7 +24,7 @@ class BasicDecoder(RowDecoder):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result has shape (1,) per sample."""
-        return replace(previous_state, jit_mode=True, shape=(1,), dtype=self.dtype), None
+        return replace(previous_state, jit_mode=True, shape=(1,), dtype=self.dtype), AllocationQuery((1,), self.dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
         """Copy the numbers: shape (N, 1)."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpubeton.fields.base import Malloc, PlainField
 from gpubeton.fields.row_decoder import Gather, RowDecoder
 from gpubeton.format.layout import BYTES_DTYPE
+from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.state import State
 
@@ -22,7 +23,8 @@ class BytesDecoder(RowDecoder):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result is as long as the longest value of the file."""
-        return replace(previous_state, jit_mode=True, shape=(self.max_size,), dtype=np.dtype("u1")), None
+        state = replace(previous_state, jit_mode=True, shape=(self.max_size,), dtype=np.dtype("u1"))
+        return state, AllocationQuery(state.shape, state.dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
         """Gather the values: shape (N, longest of the file)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.fields.crop_generator import generated_boxes
+from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 
@@ -91,7 +93,8 @@ class SimpleRGBImageDecoder(Operation):
         if self.metadata is None:
             raise PipelineError(f"{type(self).__name__} has not been told the images' sizes: use it in a Loader")
         height, width = self.frame(self.metadata["height"], self.metadata["width"])
-        return replace(previous_state, jit_mode=True, shape=(height, width, 3), dtype=np.dtype("uint8")), None
+        state = replace(previous_state, jit_mode=True, shape=(height, width, 3), dtype=np.dtype("uint8"))
+        return state, AllocationQuery(state.shape, state.dtype)
 
     def generate_code(self) -> Callable[..., Any]:
         raise PipelineError(
@@ -107,7 +110,12 @@ class SimpleRGBImageDecoder(Operation):
 
 
 class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
-    """Decode a part of each image, resized to one size; derive from it and write `boxes` for a crop of your own.
+    """Decode a part of each image, resized to one size; derive from it for a crop of your own.
+
+    Write `boxes`; or, as in FFCV, a property ``get_crop_generator``, which gives a function that is compiled and called
+    as ``crop(height, width, scale, ratio)`` for each image, and returns top, left, height and width. `scale` and
+    `ratio` are the decoder's own. What it draws with ``np.random`` or ``random`` then follows from the loader's seed,
+    the epoch and the sample.
 
     Parameters
     ----------
@@ -121,6 +129,12 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     OptionError
         If a size is not positive or the interpolation is unknown.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "get_crop_generator" in vars(cls) and "boxes" not in vars(cls):
+            cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # not what it would inherit
+            cls.is_random = True
 
     def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
         if interpolation not in INTERPOLATIONS:
@@ -150,8 +164,12 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]: ...
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        shape = (*self.output_size, 3)
-        return replace(previous_state, jit_mode=True, shape=shape, dtype=np.dtype("uint8")), None
+        state = replace(previous_state, jit_mode=True, shape=(*self.output_size, 3), dtype=np.dtype("uint8"))
+        if self.metadata is None:
+            return state, None
+        # FFCV's: the images, and room for a whole one each. Loaders allocate it only for functions of users.
+        largest = int(self.metadata["height"].max()) * int(self.metadata["width"].max()) * 3
+        return state, (AllocationQuery(state.shape, state.dtype), AllocationQuery((largest,), state.dtype))
 
 
 class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
@@ -220,7 +238,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     """
 
     is_random: ClassVar[bool] = True
-    usual_numbers: ClassVar[int] = 24  # six tries, which mostly do for all images of a batch
+    usual_numbers: ClassVar[int] = USUAL_NUMBERS
 
     def __init__(
         self,
@@ -230,80 +248,10 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         interpolation: str = "area",
     ) -> None:
         super().__init__(output_size, interpolation)
-        self.scale = _range("scale", scale)
-        self.ratio = _range("ratio", ratio)
+        self.scale = checked_range("RandomResizedCropRGBImageDecoder", "scale", scale)
+        self.ratio = checked_range("RandomResizedCropRGBImageDecoder", "ratio", ratio)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
         if uniform is None:
             raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
-        size = np.empty((len(heights), 2))
-        size[:, 0], size[:, 1] = heights, widths
-        numbers = uniform(self.usual_numbers)
-        crop = self._crop_sizes(size, numbers)
-        corner = numbers[:, 2:_NUMBERS_PER_TRY].copy()
-        misses = np.flatnonzero(~_fits(crop, size))
-        if len(misses):
-            crop[misses], corner[misses] = self._retry(size[misses], numbers[misses], misses, uniform)
-        box = np.empty((len(size), 4), np.int32)
-        box[:, :2] = corner * (size - crop + 1)  # storing as integers rounds down
-        box[:, 2:] = crop
-        return box
-
-    def _crop_sizes(self, size: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Heights and widths that one try asks for, whether they fit or not."""
-        area = size[..., 0] * size[..., 1] * (self.scale[0] + numbers[..., 0] * (self.scale[1] - self.scale[0]))
-        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
-        aspect = np.exp(low + numbers[..., 1] * (high - low))
-        crop = np.empty((*area.shape, 2))
-        np.divide(area, aspect, out=crop[..., 0])
-        np.multiply(area, aspect, out=crop[..., 1])
-        np.sqrt(crop, out=crop)
-        return np.rint(crop, out=crop)
-
-    def _retry(
-        self, size: NDArray[np.float64], numbers: NDArray[np.float64], rows: NDArray[np.intp], uniform: Uniform
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The first try that fits, else the central part: sizes, and where they lie as shares of the room left."""
-        tries = numbers.reshape(len(rows), -1, _NUMBERS_PER_TRY)
-        crops = self._crop_sizes(size[:, None], tries)
-        fits = _fits(crops, size[:, None])
-        row, first = np.arange(len(rows)), fits.argmax(axis=1)
-        crop, corner = crops[row, first], tries[row, first, 2:]
-        rest = np.flatnonzero(~fits[row, first])
-        if len(rest) and tries.shape[1] < _TRIES:
-            numbers = uniform(_TRIES * _NUMBERS_PER_TRY, rows[rest])
-            crop[rest], corner[rest] = self._retry(size[rest], numbers, rows[rest], uniform)
-        elif len(rest):
-            crop[rest] = self._central_sizes(size[rest])
-            # floor(corner * (room + 1)) is to be room // 2.
-            room = size[rest] - crop[rest]
-            corner[rest] = (room // 2 + 0.5) / (room + 1)
-        return crop, corner
-
-    def _central_sizes(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
-        height, width = size[:, 0], size[:, 1]
-        low, high = self.ratio
-        aspect = width / height
-        crop_height = np.where(aspect < low, np.rint(width / low), height)
-        crop_width = np.where(aspect > high, np.rint(height * high), width)
-        sides: NDArray[np.float64] = np.maximum(np.stack([crop_height, crop_width], axis=1), 1)
-        return sides
-
-
-_TRIES = 10
-_NUMBERS_PER_TRY = 4
-
-
-def _fits(crop: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.bool_]:
-    inside = (crop > 0) & (crop <= size)
-    both: NDArray[np.bool_] = inside[..., 0] & inside[..., 1]
-    return both
-
-
-def _range(name: str, values: tuple[float, float]) -> tuple[float, float]:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != (2,) or not (0 < numbers[0] <= numbers[1] < np.inf):
-        raise OptionError(
-            f"RandomResizedCropRGBImageDecoder: {name} is {values!r}; expected two positive numbers, the least first"
-        )
-    return float(numbers[0]), float(numbers[1])
+        return random_boxes(heights, widths, self.scale, self.ratio, uniform)

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from gpubeton.fields.base import ARG_TYPE, Field, Malloc
 from gpubeton.fields.row_decoder import Gather, RowDecoder
 from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.state import State
 
@@ -27,7 +28,8 @@ class NDArrayDecoder(RowDecoder):
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result has the field's shape and dtype."""
         dtype = self.field.dtype.newbyteorder("=")
-        return replace(previous_state, jit_mode=True, shape=self.field.shape, dtype=dtype), None
+        state = replace(previous_state, jit_mode=True, shape=self.field.shape, dtype=dtype)
+        return state, AllocationQuery(state.shape, dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
         """Gather the arrays: shape (N, *shape)."""

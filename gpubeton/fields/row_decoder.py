@@ -59,7 +59,7 @@ class RowDecoder(Operation):
         """
 
     def generate_code(self) -> Callable[..., Any]:
-        """Refuse: loaders call `decode`, which needs no compiler."""
+        """Refuse: loaders call `decode`, which needs no compiler, unless a class derived from this one has its own."""
         raise PipelineError(
             f"{type(self).__name__} is not a function of a batch: the loader calls decode(). "
             "Put it first in the pipeline of its field."

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
-from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint
@@ -25,6 +25,7 @@ from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
+from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
 
@@ -39,8 +40,9 @@ def compile_image_program(
 ) -> ImageProgram:
     """Fuse the pipeline of an image field.
 
-    The decoder, the flips, cutouts and translates after it and one ``NormalizeImage`` become one pass over the pixels;
-    on a GPU also what is done to colours, and mixup or cutmix.
+    The decoder (with a ``RandomResizedCrop`` right behind one that decodes images whole), the flips, cutouts and
+    translates after it and one ``NormalizeImage`` become one pass over the pixels; on a GPU also what is done to
+    colours, and mixup or cutmix.
     ``ToTensor``, ``ToTorchImage`` and ``ToDevice`` of the same device do not change a pixel, so fusion goes on behind
     them. The first operation that does not fit, and all that follow, run afterwards on the finished batch.
 
@@ -126,7 +128,9 @@ class _Fusion:
         """Fuse the operation or put it into the tail."""
         stream = self.numbers.next(operation)
         step, after = compile_step(operation, self.state, stream)
-        if self._fuses(operation):
+        if isinstance(operation, RandomResizedCrop) and self._is_only_decoded():
+            self._decode_only(operation, stream)
+        elif self._fuses(operation):
             self.notes.append((operation_name(operation), "fused"))
             self._fuse(operation, stream)
         elif self._is_there(operation):
@@ -163,6 +167,20 @@ class _Fusion:
             early_paints=self.early_paints if self.colours else self._num_paints(),
             mixing=self.mixing,
         )
+
+    def _is_only_decoded(self) -> bool:
+        """Whether the images so far are the stored ones."""
+        is_untouched = not (self.steps or self.colours or self.normalize or self.mixing)
+        return self.is_open and is_untouched and type(self.decoder) is SimpleRGBImageDecoder
+
+    def _decode_only(self, crop: RandomResizedCrop, stream: int | None) -> None:
+        """Let the decoder take the part that a crop right behind it would take."""
+        if stream is None:
+            raise PipelineError(f"{crop!r} has no random numbers")
+        self.size = (crop.size, crop.size)
+        self.decoder = RandomResizedCropRGBImageDecoder(self.size, crop.scale, crop.ratio)
+        self.streams.append(stream)
+        self.notes.append((operation_name(crop), "fused"))
 
     def _fuses(self, operation: Operation) -> bool:
         if not self.is_open:
@@ -208,7 +226,8 @@ class _Fusion:
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
         # Who goes on from a branch point finds the batch where the user believes it to be, as operations of theirs do.
-        is_of_the_user = not isinstance(operation, Transform) or isinstance(operation, ModuleWrapper | BranchPoint)
+        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | RandomResizedCrop)
+        is_of_the_user = not isinstance(operation, Transform) or needs_it_there
         if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and self.state.device.type == "cpu")):
             if not self.stays:
                 self._return_to_cpu()

@@ -27,6 +27,7 @@ from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.posterize import RandomPosterize
 from gpubeton.transforms.rand_augment import RandAugment
 from gpubeton.transforms.random_crop import RandomCrop
+from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.replace_label import ReplaceLabel
 from gpubeton.transforms.rotation import RandomRotation
 from gpubeton.transforms.saturation import RandomSaturation
@@ -63,6 +64,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomInvert",
     "RandomPosterize",
+    "RandomResizedCrop",
     "RandomRotation",
     "RandomSaturation",
     "RandomSolarization",

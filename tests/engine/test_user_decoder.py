@@ -11,13 +11,20 @@ from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outp
 from gpubeton.errors import PipelineError
 from gpubeton.fields import BytesField, Field, IntField, NDArrayField
 from gpubeton.fields.base import ARG_TYPE
+from gpubeton.fields.decoders import (
+    BytesDecoder,
+    IntDecoder,
+    NDArrayDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 from gpubeton.fields.registry import open_index
-from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
 from gpubeton.plan.epoch import EpochPlan
 from gpubeton.prefetch import Prefetcher
 from gpubeton.storage import MappedStorage, ReadStorage
-from gpubeton.transforms import ToTensor
-from tests.small_files import write
+from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+from tests.small_files import picture, write, write_photos
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -137,6 +144,7 @@ def batches(file, pipelines, *, storage=MappedStorage):
 
 
 ONLY_VALUES = {"pair": None, "number": None}
+REST = dict.fromkeys(["weight", "note", "info", "vector"])
 
 
 @pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
@@ -176,6 +184,67 @@ def test_a_field_of_the_users_own_may_store_several_regions(file, storage):
         pairs = batch.outputs[0].numpy().view(np.float32)
         assert pairs[:, 0].tolist() == [[sample + 0.25] * 3 for sample in batch.samples.tolist()]
         assert pairs[:, 1].tolist() == [[sample + 0.5] * 3 for sample in batch.samples.tolist()]
+
+
+def test_code_in_a_class_derived_from_the_librarys_decoder_is_what_runs(file):
+    class Backwards(BytesDecoder):
+        def generate_code(self):
+            read = self.memory_read
+
+            def code(indices, destination, metadata, storage_state):
+                destination[:] = 0
+                for row in range(len(indices)):
+                    content = read(metadata[indices[row]]["ptr"], storage_state)
+                    destination[row, : len(content)] = content[::-1]
+                return destination
+
+            return code
+
+    for batch in batches(file, {"values": [Backwards(), ToTensor()], **ONLY_VALUES}):
+        counts = [sample % 6 for sample in batch.samples.tolist()]
+        assert batch.outputs[0].tolist() == [[*range(count)][::-1] + [0] * (5 - count) for count in counts]
+
+
+def test_code_in_a_class_derived_from_an_image_decoder_gets_room_for_images_of_any_size(tmp_path):
+    class Corner(RandomResizedCropRGBImageDecoder):
+        def generate_code(self):
+            read = self.memory_read
+
+            def code(indices, destination, metadata, storage_state):
+                images, room = destination
+                for row in range(len(indices)):
+                    place = metadata[indices[row]]
+                    content = read(place["data_ptr"], storage_state)
+                    room[row, : content.size] = content
+                    whole = room[row, : content.size].reshape(np.uint32(place["height"]), np.uint32(place["width"]), 3)
+                    images[row] = whole[: images.shape[1], : images.shape[2]]
+                return images
+
+            return code
+
+    index, fields = open_index(write_photos(tmp_path / "raw.beton", 20, write_mode="raw"))
+    pipelines = {"image": [Corner((9, 8)), RandomHorizontalFlip(1.0), ToTensor()], "label": None, **REST}
+    for batch in batches((index, fields), pipelines):
+        sizes = [(index.column("image")[side][batch.samples]).tolist() for side in ("height", "width")]
+        for image, number, height, width in zip(batch.outputs[0], batch.samples.tolist(), *sizes, strict=True):
+            assert np.array_equal(image, picture(number, height, width)[:9, :8][:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("decoder", "query"),
+    [
+        (IntDecoder(), AllocationQuery((1,), np.dtype("<i8"))),
+        (BytesDecoder(), AllocationQuery((5,), np.dtype("u1"))),
+        (NDArrayDecoder(), AllocationQuery((2, 3), np.dtype("float32"))),
+        (SimpleRGBImageDecoder(), AllocationQuery((4, 5, 3), np.dtype("uint8"))),
+    ],
+)
+def test_the_librarys_decoders_ask_for_ffcvs_memory_on_behalf_of_those_derived_from_them(decoder, query):
+    decoder.accept_field(NDArrayField("<f4", (2, 3)))
+    decoder.accept_globals(np.array([(4, 5)], [("height", "<u2"), ("width", "<u2")]), len)
+    if hasattr(decoder, "accept_extent"):
+        decoder.accept_extent(5)
+    assert decoder.declare_state_and_memory(State(True, "cpu", (), np.dtype("u1")))[1] == query
 
 
 def test_a_decoder_that_asks_for_the_region_of_a_number_is_told_what_is_wrong(file):

@@ -5,6 +5,7 @@ import pytest
 
 from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import FloatDecoder, IntDecoder
+from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.state import State
 from tests.fields.room import encode
 
@@ -39,4 +40,4 @@ def test_numbers_come_back_one_to_a_row(decoder, dtype):
     assert (decoded.shape, decoded.dtype) == ((4, 1), dtype)
     assert not np.shares_memory(decoded, rows)
     state, memory = decoder.declare_state_and_memory(NOTHING)
-    assert (state.shape, state.dtype, memory) == ((1,), np.dtype(dtype), None)
+    assert (state.shape, state.dtype, memory) == ((1,), np.dtype(dtype), AllocationQuery((1,), np.dtype(dtype)))

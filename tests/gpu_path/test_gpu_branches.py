@@ -1,13 +1,14 @@
-"""Outputs on a GPU that go on from other outputs."""
+"""Outputs on a GPU that go on from other outputs, and crops of what was decoded there."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToDevice, ToTensor, ToTorchImage
-from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomResizedCrop, ToDevice, ToTensor, ToTorchImage
+from tests.cpu.pictures import noise
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, raw, twin, write_images
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -18,6 +19,16 @@ BRANCHES = {
     "from a tensor there": ([CROP, FLIP, ToTensor(), THERE], PipelineSpec(THERE, transforms=[ToTorchImage()])),
     "from the decoder": ([CROP, FLIP, ToTensor(), THERE], PipelineSpec(CROP, transforms=[FLIP])),
 }
+
+
+@pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()]])
+def test_a_crop_of_decoded_images_gives_on_a_gpu_what_it_gives_on_the_cpu(gpus, tmp_path, before):
+    images = [raw(noise(40, 30, seed=number)) for number in range(12)]
+    path = write_images(tmp_path / "images.beton", images)
+    crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), 16)
+    pipeline = [SimpleRGBImageDecoder(), *before, crop, ToTensor(), THERE, ToTorchImage()]
+    found = epochs(gpu_loader(path, pipeline))
+    assert_same(found, epochs(gpu_loader(path, pipeline, device="cpu")))
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])

@@ -1,0 +1,93 @@
+"""RandomResizedCrop: a random part of each decoded image, resized."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
+from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.area_resize import resize_crops
+from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
+from gpubeton.transforms.transform import Transform
+
+
+class RandomResizedCrop(Transform):
+    """Take a random part of each image, resized to a square; the parts are chosen by torchvision's rule.
+
+    Right behind `SimpleRGBImageDecoder` it is what `RandomResizedCropRGBImageDecoder` is, and as fast: only the part is
+    decoded. Behind other operations it works on the finished images.
+
+    Parameters
+    ----------
+    scale : tuple of float
+        Least and greatest area of the part, as a share of the image's.
+    ratio : tuple of float
+        Least and greatest aspect ratio of the part, width over height.
+    size : int
+        Side of the output in pixels.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    The draws come from the loader's seed (FFCV's do not). Resizing is OpenCV's INTER_AREA, as in FFCV, to one level.
+
+    Examples
+    --------
+    >>> images = np.arange(16, dtype="uint8").reshape(1, 4, 4, 1).repeat(3, axis=3)
+    >>> crop = RandomResizedCrop((0.25, 0.25), (1, 1), size=2)
+    >>> crop.apply(images, np.array([[1, 2, 2, 2]], "int32"))[0, :, :, 0].tolist()
+    [[6, 7], [10, 11]]
+    """
+
+    is_random: ClassVar[bool] = True
+    usual_numbers: ClassVar[int] = USUAL_NUMBERS
+
+    def __init__(self, scale: tuple[float, float], ratio: tuple[float, float], size: int) -> None:
+        self.scale = checked_range("RandomResizedCrop", "scale", scale)
+        self.ratio = checked_range("RandomResizedCrop", "ratio", ratio)
+        side = np.asarray(size)
+        if side.shape != () or side.dtype.kind not in "iu" or side < 1:
+            raise OptionError(f"RandomResizedCrop: size is {size!r}; expected the side of a square in pixels: 224")
+        self.size = int(side)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state)
+        dtype, device = dtype_name(previous_state.dtype), str(previous_state.device)
+        if dtype != "uint8" or not device.startswith("cpu"):
+            raise PipelineError(
+                f"RandomResizedCrop works on levels, uint8 on the CPU, but here the images are {dtype} on {device}. "
+                f"Put it before NormalizeImage and ToDevice."
+            )
+        channels_stand_last = previous_state.shape[-1] == 3
+        shape = (self.size, self.size, 3) if channels_stand_last else (3, self.size, self.size)
+        return replace(previous_state, shape=shape), None
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        height, width = image_size(self, state)
+        return random_boxes(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError("RandomResizedCrop.apply needs the parts: pass what draw() returned")
+        images = as_nhwc(batch)
+        resized = np.empty((len(draw), self.size, self.size, 3), np.uint8)
+        if isinstance(images, np.ndarray):
+            resize_crops(images, draw, resized)
+            return resized
+        import torch
+
+        resize_crops(images.numpy(), draw, resized)
+        tensor = torch.from_numpy(resized)
+        return as_nchw(tensor) if is_nchw(batch) else tensor

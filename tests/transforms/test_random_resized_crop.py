@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.pipeline import Operation, State
+from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, RandomResizedCrop, ToTensor, ToTorchImage
+from gpubeton.transforms.area_resize import resize_crops
+from tests.reference.weights import resize
+from tests.small_files import picture, write_photos
+
+pytestmark = pytest.mark.timeout(180)
+
+SAMPLES = np.array([3, 1, 2], np.uint64)
+IMAGES = np.stack([picture(number, 50, 70) for number in range(3)])
+LEVELS = State(True, torch.device("cpu"), (50, 70, 3), np.dtype("uint8"))
+CROP = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), size=20)
+
+
+class Nothing(Operation):
+    """An operation of the user's, behind which nothing is fused."""
+
+    def generate_code(self):
+        return lambda batch, _memory: batch
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), None
+
+
+@pytest.fixture(scope="module")
+def raw_photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("raw") / "raw.beton", 20, write_mode="raw", size=(48, 64))
+
+
+def images(path, *operations, **arguments):
+    pipelines = {"image": list(operations), **dict.fromkeys(["label", "weight", "note", "info", "vector"])}
+    loader = Loader(path, 8, num_workers=1, seed=5, drop_last=False, pipelines=pipelines, **arguments)
+    return np.concatenate([np.asarray(batch) for (batch,) in loader])
+
+
+@pytest.mark.parametrize(
+    ("box", "size"),
+    [
+        ((0, 0, 50, 70), (20, 20)),
+        ((3, 5, 40, 60), (20, 20)),
+        ((3, 5, 41, 37), (13, 36)),
+        ((7, 11, 20, 20), (20, 20)),
+        ((7, 11, 9, 13), (20, 20)),  # grows
+        ((7, 9, 9, 60), (20, 20)),  # grows down, shrinks across
+        ((2, 9, 45, 6), (15, 20)),  # grows across, shrinks down
+        ((7, 9, 35, 28), (45, 36)),  # new pixels end where old ones do, but for rounding
+        ((0, 0, 1, 1), (4, 5)),
+        ((49, 69, 1, 1), (1, 1)),
+    ],
+)
+def test_levels_are_those_of_inter_area(box, size):
+    out = np.empty((1, *size, 3), np.uint8)
+    resize_crops(IMAGES[:1], np.array([box], np.int32), out)
+    top, left, height, width = box
+    exact = resize(IMAGES[0, top : top + height, left : left + width], size, "area")
+    assert np.abs(out[0] - exact).max() <= 0.5 + 1e-4
+
+
+def test_a_mean_of_four_is_rounded_up_at_halves_and_other_means_to_even():
+    levels = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]], np.uint8)[None, :, :, None]
+    image = np.repeat(levels, 3, axis=3)
+    halved, quartered = np.empty((1, 2, 2, 3), np.uint8), np.empty((1, 1, 1, 3), np.uint8)
+    whole = np.array([[0, 0, 4, 4]], np.int32)
+    resize_crops(image, whole, halved)
+    resize_crops(image, whole, quartered)
+    assert (halved.max(), halved.min(), quartered.max()) == (1, 1, 0)
+
+
+def test_parts_are_chosen_as_the_decoder_of_that_name_chooses_them():
+    numbers = np.random.default_rng(0).random((3, 40))
+
+    def uniform(count, rows=None):
+        return numbers[:, :count] if rows is None else numbers[rows, :count]
+
+    decoder = RandomResizedCropRGBImageDecoder((20, 20), CROP.scale, CROP.ratio)
+    expected = decoder.boxes(np.full(3, 50), np.full(3, 70), uniform)
+    assert CROP.draw(uniform, 3, LEVELS).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("before", [[], [ToTensor()], [ToTensor(), ToTorchImage()]])
+def test_arrays_and_tensors_keep_their_kind_and_their_channels_place(before):
+    tail = compile_tail([*before, CROP], LEVELS, field_number=1)
+    found = tail.run(IMAGES.copy(), 1, 2, SAMPLES)
+    assert tuple(found.shape) == (3, *tail.state.shape)
+    assert isinstance(found, torch.Tensor) == bool(before)
+    if len(before) == 2:
+        assert tail.state.shape == (3, 20, 20)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        found = found.permute(0, 2, 3, 1)
+    assert np.array_equal(np.asarray(found), compile_tail([CROP], LEVELS, field_number=1).run(IMAGES, 1, 2, SAMPLES))
+
+
+def test_right_behind_the_decoder_only_the_part_is_decoded(raw_photos, capsys):
+    rest = [RandomHorizontalFlip(), NormalizeImage([120] * 3, [60] * 3, np.float32), ToTensor(), ToTorchImage()]
+    found = images(raw_photos, SimpleRGBImageDecoder(), CROP, *rest)
+    decoder = RandomResizedCropRGBImageDecoder((20, 20), CROP.scale, CROP.ratio)
+    assert np.array_equal(found, images(raw_photos, decoder, *rest))
+    pipelines = {"image": [CROP, *rest], "label": None}
+    loader = Loader(raw_photos, 8, num_workers=1, pipelines=pipelines)
+    loader.explain()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  Random")]
+    assert [line[-1] for line in lines] == ["fused", "fused"]
+
+
+def test_behind_other_operations_the_same_parts_are_taken_from_finished_images(raw_photos):
+    fused = images(raw_photos, SimpleRGBImageDecoder(), CROP)
+    late = images(raw_photos, SimpleRGBImageDecoder(), Nothing(), CROP)
+    difference = np.abs(fused.astype(int) - late)
+    assert difference.max() <= 1
+    assert (difference > 0).any()  # they are made in different ways
+
+
+def test_a_part_of_a_resized_image_is_not_decoded_instead_of_it(raw_photos):
+    centre = CenterCropRGBImageDecoder((40, 40), 0.5)
+    found = images(raw_photos, centre, RandomResizedCrop((1, 1), (1, 1), 40))
+    assert np.abs(found.astype(int) - images(raw_photos, centre)).max() <= 1
+
+
+def test_what_was_flipped_before_is_cropped_where_it_stands(raw_photos):
+    flip, crop = RandomHorizontalFlip(1.0), RandomResizedCrop((0.2, 0.2), (1, 1), 16)
+    flipped = images(raw_photos, SimpleRGBImageDecoder(), flip, crop)
+    plain = images(raw_photos, SimpleRGBImageDecoder(), flip, Nothing(), crop)
+    assert np.array_equal(flipped, plain)
+
+
+def test_behind_other_operations_it_works_on_the_cpu_whoever_decodes():
+    size = np.array([40])
+    for before, returns in (([], False), ([RandomHorizontalFlip()], True)):
+        operations = [SimpleRGBImageDecoder(), *before, CROP, ToTensor()]
+        assert compile_image_program("image", 0, operations, size, size, "cuda:0").returns_to_cpu is returns
+
+
+def test_each_epoch_and_sample_has_a_part_of_its_own():
+    tail = compile_tail([CROP], LEVELS, field_number=1)
+    same = np.stack([IMAGES[0]] * 3)
+    first, second = tail.run(same, 0, 0, SAMPLES), tail.run(same, 0, 1, SAMPLES)
+    assert len({row.tobytes() for row in np.concatenate([first, second])}) == 6
+    assert np.array_equal(tail.run(same, 0, 0, SAMPLES), first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"scale": (1, 0.5)}, "RandomResizedCrop: scale is .* the least first"),
+        ({"ratio": (0, 1)}, "RandomResizedCrop: ratio is .* two positive numbers"),
+        ({"size": (224, 224)}, "expected the side of a square in pixels"),
+        ({"size": 0}, "expected the side of a square in pixels"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, says):
+    with pytest.raises(OptionError, match=says):
+        RandomResizedCrop(**{"scale": (0.1, 1), "ratio": (0.75, 1.5), "size": 8, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (replace(LEVELS, dtype=np.dtype("float32")), "works on levels, uint8 on the CPU, .* float32 on cpu"),
+        (State(False, torch.device("cuda:0"), (50, 70, 3), torch.uint8), "uint8 on cuda:0. Put it before"),
+        (replace(LEVELS, shape=(1,)), "works on images"),
+    ],
+)
+def test_what_are_no_levels_on_the_cpu_is_refused(state, says):
+    with pytest.raises(PipelineError, match=says):
+        CROP.declare_state_and_memory(state)
+
+
+def test_parts_have_to_be_drawn():
+    with pytest.raises(TypeError, match=r"pass what draw\(\) returned"):
+        CROP.apply(IMAGES)
