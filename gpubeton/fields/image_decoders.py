@@ -165,7 +165,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         state = replace(previous_state, jit_mode=True, shape=(*self.output_size, 3), dtype=np.dtype("uint8"))
-        if self.metadata is None:
+        if self.metadata is None or self.metadata.dtype.names is None:
             return state, None
         # FFCV's: the images, and room for a whole one each. Loaders allocate it only for functions of users.
         largest = int(self.metadata["height"].max()) * int(self.metadata["width"].max()) * 3
