@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -133,15 +134,19 @@ def test_closing_the_loader_from_another_thread_ends_the_loop(make):
 
 def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, faults):
     loader = make()
-    batches = iter(loader)
-    next(batches)
-    with faults.held(gpus[0].streams[2]):
+    augment = gpus[0].streams[2]
+    with faults.held(augment):
+        batches = iter(loader)
+        while augment.is_idle:
+            time.sleep(0.001)
         closing = threading.Thread(target=loader.close)
         closing.start()
         closing.join(0.1)
         assert closing.is_alive(), "kernels may still read and write"
     closing.join(60)
     assert gpubeton_threads() == []
+    with pytest.raises(LoaderClosedError):
+        next(batches)
 
 
 def test_closing_with_several_iterators_under_way_ends_them_all(make):
