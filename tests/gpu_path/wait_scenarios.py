@@ -1,0 +1,346 @@
+"""Runs in which a wait that is missing shows: one queue is slow, and what goes wrong is noted."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from gpubeton.cpu.worker import Worker
+from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.adapter_lane import AdapterLane
+from gpubeton.gpu.augment import Augmenter
+from gpubeton.gpu.batched_lane import BatchedLane
+from gpubeton.gpu.nvjpeg import Backend, State, load
+from gpubeton.gpu.single_lane import SingleLane
+from gpubeton.gpu.slot import Slot, Table
+from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
+from tests.cpu.pictures import jpeg, photo, pillow_jpeg
+from tests.gpu_path.crew_bench import host_of, job_of, made_by_the_cpu, open_gpu, program_of
+from tests.gpu_path.pieces import Pieces
+from tests.gpu_path.zoo import bytes_of, gpu_loader, raw, stored, twin
+from tests.simulator.device import SimulatedDevice
+
+CROP = RandomResizedCropRGBImageDecoder((12, 10))
+HALVES = NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)
+PLAIN = [CROP, RandomHorizontalFlip(), HALVES, ToTensor(), ToDevice("cuda:0")]
+MIXED = [CROP, ImageMixup(0.5, False), HALVES, ToTensor(), ToDevice("cuda:0")]
+
+JPEGS = [stored(jpeg(photo(30 + number, 45 - number, number))) for number in range(16)]
+RAWS = [raw(photo(30 + number, 45 - number, number)) for number in range(16)]
+#: The CPU makes these.
+FOREIGN = [stored(pillow_jpeg(photo(30 + number, 45 - number, number), "CMYK")) for number in range(16)]
+
+#: How slow a queue is, in microseconds for each piece of work. With all waits it makes no difference; without one, a
+#: busy machine may need more for it to show.
+DELAYS = (5_000, 20_000, 80_000, 300_000)
+
+#: Streams by the order in which they are made: `Streams`, then the lanes' states.
+PLANT, SEND, AUGMENT, TAIL, REPAIR = range(5)
+ENGINES, SINGLES = (5, 6, 7), (10, 11)
+#: Without engines: those of the processors, and of single images.
+DECODERS = (5, 6, 7, 8)
+#: Where the lane of single images marks that all of a piece is done; nothing else is in it.
+MARKS = 12
+
+
+class Bench:
+    """What scenarios need; `symptoms` is what they find."""
+
+    def __init__(self, gpus, faults, files, expected, monkeypatch):
+        self.gpus, self.faults, self.files, self.expected, self.monkeypatch = gpus, faults, files, expected, monkeypatch
+        self.symptoms = set()
+        self.delay = DELAYS[0]
+
+    def slow(self, *places):
+        for place in places:
+            self.slow_stream(self.gpus[0].streams[place])
+
+    def slow_stream(self, stream=None):
+        """One, or all."""
+        self.faults.slow_down(self.delay, least=self.delay, stream=stream)
+
+    def loader(self, name="jpegs", pipeline=PLAIN, **options):
+        path, _ = self.files[name]
+        return gpu_loader(path, pipeline, device="auto", batch_size=4, more={"number": None}, **options)
+
+    def compare(self, loader, name="jpegs", pipeline=PLAIN):
+        """Go through an epoch; the batches are looked at when they come, and kept."""
+        kept = []
+        for (images,), wanted in zip(loader, self.expected(name, pipeline), strict=True):
+            if not np.array_equal(bytes_of(images), bytes_of(wanted)):
+                self.symptoms.add("wrong pixels")
+            kept.append(images)
+        return kept
+
+    def count_decoded(self, images):
+        """None is decoded twice, unless a sentinel has tripped."""
+        if len(self.faults.notes("image")) > images:
+            self.symptoms.add("a sentinel tripped")
+
+    def seen(self):
+        if self.faults.take_misuses():
+            self.symptoms.add("misuse")
+        return self.symptoms
+
+
+# --- scenarios: batches
+
+
+def an_epoch(bench, *, slow, name="jpegs", pipeline=PLAIN, **options):
+    """An epoch with some slow queues."""
+    loader = bench.loader(name, pipeline, **options)
+    bench.slow(*slow)
+    kept = bench.compare(loader, name, pipeline)
+    if name == "jpegs":
+        bench.count_decoded(len(JPEGS))
+    loader.close()
+    del kept
+
+
+def sentinels_come_late(bench):
+    """Descriptions are on the device at once, and sentinels later than anything else."""
+    send = Table.send
+
+    def send_and_wait(table, stream):
+        bench.faults.slow_down(0, stream=stream)
+        send(table, stream)
+        stream.synchronize()
+        bench.slow(PLANT)
+
+    bench.changes.setattr(Table, "send", send_and_wait)
+    loader = bench.loader()
+    # In the stream's order it takes as long, if the sentinels were waited for.
+    bench.slow(AUGMENT)
+    kept = bench.compare(loader)
+    bench.count_decoded(len(JPEGS))
+    loader.close()
+    del kept
+
+
+def memory_of_batches_had_an_owner(bench):
+    """Torch gives memory out again whose former owner's work is still in the stream that it is for."""
+    empty, garbage = SimulatedDevice.empty, []
+
+    def used_before(device, shape, dtype, stream):
+        tensor = empty(device, shape, dtype, stream)
+        garbage.append(device.allocate_pinned(tensor.nbytes))
+        device.copy(tensor.data_ptr(), garbage[-1].address, tensor.nbytes, stream)
+        return tensor
+
+    bench.changes.setattr(SimulatedDevice, "empty", used_before)
+    an_epoch(bench, slow=[TAIL])
+
+
+# --- scenarios: single images
+
+
+def a_repair(bench, *, slow, lanes=("hardware", "hybrid"), every_time=False):
+    """An image is left out, once or always by the engines, and made by itself."""
+    which = {"backend": Backend.HARDWARE} if every_time else {"times": 1}
+    bench.faults.skip_image(JPEGS[5].data, **which)
+    loader = bench.loader(lanes=lanes)
+    bench.slow(*slow)
+    kept = bench.compare(loader)
+    if not every_time and loader.gpu._free[0].left_to:
+        bench.symptoms.add("left to others although its own lane can")
+    loader.close()
+    del kept
+
+
+# --- scenarios: lanes
+
+
+def is_idle(bench, place):
+    return bench.gpus[0].streams[place].is_idle
+
+
+def pieces_of_a_lane(bench, lane, pieces, images):
+    for stream in bench.gpus[0].streams[:2]:
+        bench.slow_stream(stream)
+    own = [pieces.make(image) for image in images]
+    events = [lane.begin(piece).event for piece in own]
+    for piece, event in zip(own, events, strict=True):
+        if event is not None:
+            event.synchronize()
+        if event is not None and set(pieces.state_of(piece)) != {"decoded"}:
+            bench.symptoms.add("wrong pixels")
+    lane.settle()
+    lane.close()
+
+
+def a_state_is_used_again(bench, device):
+    """For batches of other sizes, so that it is initialised each time."""
+    lane = BatchedLane(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
+    pieces_of_a_lane(bench, lane, Pieces(device), images)
+
+
+def a_piece_fails(bench, device):
+    """Images before the culprit are on their way when the call returns its status."""
+    lane = BatchedLane(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
+    pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, bad], good, good[:2]])
+
+
+def an_image_fails_after_it_was_begun(bench, device):
+    """Its bytes are overwritten by whoever repairs it."""
+    decode = State.decode
+
+    def failing(state, *arguments):
+        decode(state, *arguments)
+        raise NvjpegError("planted")
+
+    bench.slow_stream()
+    lane, pieces = SingleLane(device, load().create(Backend.DEFAULT)), Pieces(device)
+    piece = pieces.make([JPEGS[0].data])
+    bench.changes.setattr(State, "decode", failing)
+    lane.begin(piece)
+    pieces.kept[0][0][0].array[:] = 0
+    lane.settle()
+    lane.close()
+
+
+def images_of_one_piece_with_several_states(bench, device):
+    lane = SingleLane(device, load().create(Backend.DEFAULT))
+    pieces_of_a_lane(bench, lane, Pieces(device), [[own.data for own in JPEGS[:4]]])
+
+
+# --- scenarios: a crew
+
+
+def workers_are_slow(bench, device):
+    """The CPU's workers come to their images late."""
+    gate, run = threading.Event(), Worker.run
+
+    def late(worker, *arguments):
+        gate.wait(bench.delay / 1e6)
+        return run(worker, *arguments)
+
+    bench.changes.setattr(Worker, "run", late)
+    gpu, program = open_gpu(device), program_of()
+    crew = gpu.crew([program], host_of())
+    outs = [crew.take(0, 4) for _ in range(3)]
+    for number, out in enumerate(outs):
+        crew.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
+    for number, out in enumerate(outs):
+        crew.collect()
+        wanted, _ = made_by_the_cpu(program_of(device="cpu"), twin(FOREIGN[4 * number :][:4]))
+        if not np.array_equal(out.numpy(), wanted):
+            bench.symptoms.add("wrong pixels")
+    crew.close()
+    gpu.close()
+
+
+# --- scenarios: the end
+
+
+def check_idle(bench, device):
+    """Nothing may be under way."""
+    if any(not stream.is_idle for place, stream in enumerate(device.streams) if place != MARKS):
+        bench.symptoms.add("work under way")
+
+
+def leaving(bench, device, *, slow, fails=False):
+    """The crew is closed while batches are under way; or after an error, when decoding has begun."""
+    gpu = open_gpu(device)
+    crew = gpu.crew([program_of()], host_of())
+    if fails:
+        begin = BatchedLane.begin if slow is ENGINES else SingleLane.begin
+
+        def failing(lane, piece):
+            begin(lane, piece)
+            raise DeviceError("planted")
+
+        bench.changes.setattr(BatchedLane if slow is ENGINES else SingleLane, "begin", failing)
+    for place in slow:
+        bench.slow_stream(device.streams[place])
+    # What the crew itself frees would crash the simulator if it were in use.
+    bench.changes.setattr(Augmenter, "free", lambda _augmenter: None)
+    bench.changes.setattr(Table, "free", lambda _table: None)
+    crew._give_back = lambda _equipment: check_idle(bench, device)
+    outs = []
+    for first in (0, 4, 8):
+        outs.append(crew.take(0, 4))
+        images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
+        crew.submit([job_of(program_of(), images, outs[-1])])
+    crew._works[-1].is_issued.wait()
+    crew.close()
+    equipment = crew._equipment
+    for stream in device.streams:
+        stream.synchronize()
+    equipment.close()
+    del outs
+
+
+def closing_equipment(bench, device):
+    """Its memory is freed."""
+    gpu = open_gpu(device)
+    (equipment,) = gpu._free
+    gpu._free.clear()
+    free = Slot.free
+
+    def checked(slot):
+        check_idle(bench, device)
+        for stream in device.streams:
+            stream.synchronize()
+        free(slot)
+
+    bench.changes.setattr(Slot, "free", checked)
+    bench.slow_stream()
+    slot = equipment.slots[0]
+    staging, arena = slot.staging.reserve(64).address, slot.arena.reserve(64).address
+    device.copy(arena, staging, 64, equipment.streams.send)
+    equipment.close()
+
+
+def one_of_the_epochs_queues(bench, device, place):
+    """Whichever of them has work."""
+    gpu = open_gpu(device)
+    (equipment,) = gpu._free
+    memory = device.allocate_pinned(64)
+    bench.slow_stream()
+    device.copy(memory.address, memory.address, 64, device.streams[place])
+    equipment.settle()
+    check_idle(bench, device)
+    device.streams[place].synchronize()
+    gpu.close()
+
+
+def the_feeder_ends(bench, device):
+    """It may be in the middle of a batch."""
+    gpu = open_gpu(device)
+    crew = gpu.crew([program_of()], host_of())
+    bench.slow_stream(device.streams[PLANT])
+    equipment, thread = crew._equipment, crew._feeder._thread
+    settle = equipment.settle
+
+    def checked():
+        if thread.is_alive():
+            bench.symptoms.add("work under way")
+        while thread.is_alive():
+            threading.Event().wait(0.001)
+        settle()
+
+    equipment.settle = checked
+    out = crew.take(0, 4)
+    crew.submit([job_of(program_of(), JPEGS[:4], out)])
+    crew.close()
+    gpu.close()
+
+
+def another_library_settles(bench, device):
+    class Copying:
+        def decode(self, data, targets, stream):
+            device.copy(memory.address, memory.address, 64, stream)
+            return {}
+
+    memory = device.allocate_pinned(64)
+    bench.slow_stream()
+    pieces, lane = Pieces(device), AdapterLane(device, Copying())
+    lane.begin(pieces.make([JPEGS[0].data]))
+    lane.settle()
+    check_idle(bench, device)
+    for stream in device.streams:
+        stream.synchronize()
