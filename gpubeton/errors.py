@@ -23,6 +23,7 @@
     |  `- WorkerDiedError       RuntimeError   a writing process ended (.sample)
     |- NoSuchFieldError         KeyError       no field of that name
     |- PipelineError            TypeError      a pipeline that cannot be planned
+    |- OperationError           ValueError     what compiled code of the user's asked for cannot be done
     |- OptionError              ValueError     an argument out of its range
     |- BadImageError            ValueError     images that could not be decoded (.samples, .reasons)
     |- StateError               ValueError     the state of another loader
@@ -58,6 +59,7 @@ __all__ = [
     "NoSamplesError",
     "NoSuchFieldError",
     "NvjpegError",
+    "OperationError",
     "OptionError",
     "PageSizeError",
     "PipelineError",
@@ -190,6 +192,10 @@ class NoSuchFieldError(GpubetonError, KeyError):
 
 class PipelineError(GpubetonError, TypeError):
     """A pipeline that cannot be planned."""
+
+
+class OperationError(GpubetonError, ValueError):
+    """What compiled code of the user's asked for cannot be done."""
 
 
 class OptionError(GpubetonError, ValueError):

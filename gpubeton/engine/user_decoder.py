@@ -133,8 +133,9 @@ def _allocate(memory: Memory, count: int, pool: ArrayPool) -> Any:
         return None
     if not isinstance(memory, AllocationQuery):
         return tuple(_allocate(query, count, pool) for query in memory)
+    shape = (count, *map(int, memory.shape))  # also of numbers from the metadata, which are numpy's
     if is_torch_dtype(memory.dtype):
         import torch
 
-        return torch.empty((count, *memory.shape), dtype=torch_dtype(memory.dtype), device=memory.device)
-    return pool.take((count, *memory.shape), memory.dtype)
+        return torch.empty(shape, dtype=torch_dtype(memory.dtype), device=memory.device)
+    return pool.take(shape, memory.dtype)

@@ -22,12 +22,16 @@ from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 from gpubeton.pipeline.operation import Operation
 
 __all__ = [
+    "IMAGE_MODES",
     "CenterCropRGBImageDecoder",
     "RGBImageField",
     "RandomResizedCropRGBImageDecoder",
     "ResizedCropRGBImageDecoder",
     "SimpleRGBImageDecoder",
 ]
+
+IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}
+"""How an image is stored, as its metadata's `mode` says it."""
 
 _WRITE_MODES = ("raw", "jpg", "smart", "proportion")
 #: Width and height are stored in 16 bits. FFCV stores what is left of a larger number.

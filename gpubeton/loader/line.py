@@ -14,7 +14,6 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
-from gpubeton.pipeline.compiler import Compiler
 from gpubeton.storage import MappedStorage, ReadStorage, Storage
 from gpubeton.storage.staging import Staging
 
@@ -157,8 +156,6 @@ def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, ma
     StorageError
         If the file has changed since it was checked.
     """
-    # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
-    Compiler.num_threads = loader.num_workers
     options = EngineOptions(
         path=loader.fname,
         num_workers=loader.num_workers,

@@ -31,6 +31,7 @@ from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
 from gpubeton.loader.selection import scanning_arguments, select_samples
 from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
+from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
@@ -384,6 +385,8 @@ class Loader:
         return loader
 
     def _compile_outputs(self) -> tuple[Any, ...]:
+        # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
+        Compiler.num_threads = self.num_workers
         target = self.gpu_choice.target
         return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from gpubeton.errors import OperationError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
+from gpubeton.pipeline.refusals import take_refusals
 
 ONE_PARALLEL_REGION = threading.Lock()
 """Numba's default threading layer ends the process when two threads run parallel code at once."""
@@ -31,12 +33,30 @@ def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
     -------
     object
         What it returns.
+
+    Raises
+    ------
+    OperationError
+        If it asked for something that cannot be done.
     """
-    if not getattr(plain_code(code), "is_parallel", False):
-        return code(*arguments)
-    with ONE_PARALLEL_REGION:
-        Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
-        return code(*arguments)
+    try:
+        if not getattr(plain_code(code), "is_parallel", False):
+            result = code(*arguments)
+        else:
+            with ONE_PARALLEL_REGION:
+                Compiler.set_num_threads(Compiler.num_threads)  # Numba keeps the number per thread
+                result = code(*arguments)
+    except Exception as error:
+        # Compiled code cannot say more than a fixed sentence.
+        refusals = take_refusals()
+        if refusals:
+            raise OperationError("; ".join(refusals)) from error
+        raise
+    # Nor can it raise an error where it runs in parallel.
+    refusals = take_refusals()
+    if refusals:
+        raise OperationError("; ".join(refusals))
+    return result
 
 
 def plain_code(code: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,9 +100,10 @@ def allocate(memory: Memory, count: int) -> Any:
         return None
     if not isinstance(memory, AllocationQuery):
         return tuple(allocate(query, count) for query in memory)
+    shape = (count, *map(int, memory.shape))
     on_cpu = memory.device is None or str(memory.device).startswith("cpu")
     if on_cpu and not is_torch_dtype(memory.dtype) and dtype_name(memory.dtype) != "bfloat16":
-        return np.empty((count, *memory.shape), memory.dtype)
+        return np.empty(shape, memory.dtype)
     import torch
 
-    return torch.empty((count, *memory.shape), dtype=torch_dtype(memory.dtype), device=memory.device)
+    return torch.empty(shape, dtype=torch_dtype(memory.dtype), device=memory.device)

@@ -1,0 +1,79 @@
+"""Operations of users in loaders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from gpubeton.fields.decoders import IntDecoder
+from gpubeton.loader import Loader
+from gpubeton.pipeline import AllocationQuery, Compiler, Operation
+from gpubeton.transforms import ToTensor
+
+pytestmark = pytest.mark.timeout(120)
+
+OTHERS = dict.fromkeys(["image", "weight", "note", "info", "vector"])
+
+
+class Add(Operation):
+    """Adds a number in memory of its own, over as many threads as the loader has."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+        self.threads = []
+
+    def generate_code(self):
+        number, my_range = self.number, Compiler.get_iterator()
+        self.threads.append(Compiler.num_threads)
+
+        def add(labels, memory):
+            for row in my_range(labels.shape[0]):
+                memory[row] = labels[row] + number
+            return memory
+
+        add.is_parallel = True
+        return add
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=True), AllocationQuery(previous_state.shape, previous_state.dtype)
+
+
+def loader(path, *operations, **arguments):
+    pipelines = {**OTHERS, "label": [IntDecoder(), *operations, ToTensor()]}
+    return Loader(path, 10, **{"num_workers": 1, "pipelines": pipelines, **arguments})
+
+
+def labels(loader):
+    return [label for (batch,) in loader for label in batch.flatten().tolist()]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_compiled_code_has_the_loaders_threads_from_the_first_epoch_on(photos, num_workers, monkeypatch):
+    monkeypatch.setattr(Compiler, "num_threads", 3)
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    add = Add(1)
+    assert labels(loader(photos, add, num_workers=num_workers)) == list(range(1, 501, 10))
+    assert set(add.threads) == {num_workers}
+
+
+@pytest.mark.parametrize("recompile", [False, True])
+def test_a_change_of_an_operation_counts_from_the_next_epoch_on(photos, recompile):
+    add = Add(1)
+    changing = loader(photos, add, recompile=recompile)
+    assert labels(changing)[:2] == [1, 11]
+    batches = iter(changing)
+    add.number = 5
+    assert next(batches)[0].flatten().tolist()[:2] == [1, 11]
+    assert labels(changing)[:2] == [5, 15]
+
+
+def test_two_loaders_with_one_list_of_operations_may_run_at_once(photos):
+    add = Add(7)
+    first, second = loader(photos, add), loader(photos, add, indices=range(49, -1, -1))
+    found = [(one.flatten().tolist(), other.flatten().tolist()) for (one,), (other,) in zip(first, second, strict=True)]
+    ours, others = (list(chain(*batches)) for batches in zip(*found, strict=True))
+    assert ours == others[::-1] == (np.arange(50) * 10 + 7).tolist()
