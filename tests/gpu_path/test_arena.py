@@ -125,6 +125,11 @@ def test_wishes_that_vary_by_a_tenth_need_one_allocation(block):
     assert len(block.made) == 1
 
 
+def test_exactly_what_it_has_is_enough(block):
+    memory = block.reserve(5)
+    assert block.reserve(memory.nbytes) is memory
+
+
 def test_what_it_grew_out_of_is_freed_before_more_is_asked_for(block):
     """Old and new together might not fit."""
     most = 0

@@ -6,7 +6,7 @@ import pytest
 
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.gpu.batched_lane import BatchedLane
-from gpubeton.gpu.nvjpeg import Backend, load
+from gpubeton.gpu.nvjpeg import Backend, State, load
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device
@@ -143,6 +143,25 @@ def test_an_error_of_the_gpu_is_no_refusal(make, pieces, faults, device):
         lane.begin(pieces.make(SMALL))
     assert not isinstance(caught.value, NvjpegError)
     faults.fail_device(status=0)
+
+
+def test_an_error_of_our_own_is_no_refusal(make, pieces, monkeypatch):
+    """Otherwise it would never be found: the CPU would make the images, and all would look well."""
+    lane = make(num_states=1)
+
+    def failing(*arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(State, "decode_batched", failing)
+    with pytest.raises(ZeroDivisionError):
+        lane.begin(pieces.make(SMALL))
+
+
+def test_width_and_height_are_nvjpegs_in_this_order(make, monkeypatch):
+    asked = []
+    monkeypatch.setattr(State, "preallocate", lambda state, *size: asked.append(size))
+    make(num_states=2).reserve(width=30, height=40)
+    assert asked == [(8, 30, 40)] * 2
 
 
 def test_memory_for_the_largest_images_is_allocated_ahead_for_every_state(make, faults, pieces):

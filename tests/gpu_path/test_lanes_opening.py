@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.errors import DeviceError
+from gpubeton.gpu.batched_lane import BatchedLane
 from gpubeton.gpu.lanes import open_nvjpeg_lanes
 from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
 from gpubeton.gpu.options import GpuOptions
@@ -66,6 +67,13 @@ def test_memory_for_the_largest_image_is_there_from_the_beginning(opened, device
     lane.begin(pieces.make(SMALL))[0].synchronize()
     assert faults.notes("grow") == []
     assert faults.count(PREALLOCATE) == 3
+
+
+def test_the_largest_height_and_width_are_not_mixed_up(opened, monkeypatch):
+    asked = []
+    monkeypatch.setattr(BatchedLane, "reserve", lambda lane, width, height: asked.append((width, height)))
+    opened(largest=(40, 30))
+    assert asked == [(30, 40)]
 
 
 def test_without_engines_the_other_lanes_do_it_and_the_reason_is_told(opened, faults):

@@ -151,6 +151,7 @@ def test_files_of_twelve_bits_two_colours_or_four_are_foreign():
         (with_segments((APP14, ADOBE + b"\2"), data=without(APP0)), "RGB"),  # of no meaning for three colours
         (with_segments((APP14, ADOBE + b"\0"), JFIF, data=without(APP0)), JpegKind.BASELINE),
         (with_segments((APP14, ADOBE[:9]), data=without(APP0)), JpegKind.BASELINE),
+        (with_segments((APP14, ADOBE + b"\0"), (APP14, b"something else"), data=without(APP0)), "RGB"),
         (with_segments((APP14, b"Adobo\0\x64\0\0\0\0\1"), data=without(APP0)), JpegKind.BASELINE),
         (with_segments((APP0, b"JFXX\0\x10"), data=without(APP0)), JpegKind.BASELINE),
     ],
