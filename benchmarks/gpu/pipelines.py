@@ -13,6 +13,7 @@ from gpubeton.transforms import (
     Cutout,
     ImageMixup,
     NormalizeImage,
+    RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
     RandomTranslate,
@@ -70,6 +71,7 @@ def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
     paints = [Cutout(max(side // 8, 1), (120, 110, 100)), RandomTranslate(max(side // 16, 1), (1, 2, 3))]
     bilinear = RandomResizedCropRGBImageDecoder((side, side), interpolation="bilinear")
     antialias = RandomResizedCropRGBImageDecoder((side, side), interpolation="antialias")
+    jitter = ColorJitter(0.4, 0.4, 0.4, 0.1)
     return {
         "float16": usual_pipeline(side),
         "float32": usual_pipeline(side, np.float32),
@@ -77,6 +79,7 @@ def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
         "bilinear": [bilinear, flip, normalize, *views],
         "antialias": [antialias, flip, normalize, *views],
         "paints": [crop, flip, *paints, normalize, *views],
-        "colours": [crop, flip, ColorJitter(0.4, 0.4, 0.4, 0.1), RandomGrayscale(0.2), normalize, *views],
+        "colours": [crop, flip, jitter, RandomGrayscale(0.2), normalize, *views],
+        "colours, erasing": [crop, flip, jitter, RandomErasing(0.5), normalize, *views],
         "mixup": [crop, flip, ImageMixup(0.2, same_lambda=False), normalize, *views],
     }

@@ -46,11 +46,6 @@ class Relocated:
     ----------
     device : Device
         Where.
-
-    Attributes
-    ----------
-    launched : list of str
-        The kernels that were launched.
     """
 
     def __init__(self, device):
@@ -60,7 +55,6 @@ class Relocated:
         self._blocks = []
         self._left = 0
         self._nothing = self._room(_ALIGNMENT, 0)
-        self.launched = []
 
     def note(self, array):
         """Remember an array as long as its memory lives."""
@@ -93,7 +87,6 @@ class Relocated:
             else:
                 twin.bytes()[:] = written[twin.start]
         staging.free()
-        self.launched.append(name)
 
     def free(self):
         """Free the memory of the device."""

@@ -16,8 +16,8 @@ class Busy:
 
     def __init__(self, gpu):
         self._device = gpu.device
-        self._nbytes = (2 << 20) if gpu.is_simulated else (256 << 20)
-        self._copies = 100
+        # Some 50 milliseconds of a data-centre GPU, longer on others.
+        self._nbytes, self._copies = (8 << 20, 100) if gpu.is_simulated else (256 << 20, 400)
         self._memory = [gpu.device.allocate(self._nbytes) for _ in range(2)]
 
     def keep(self, stream):

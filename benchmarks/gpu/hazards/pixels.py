@@ -120,7 +120,7 @@ def do_pixels_agree(target: Target, contents: list[bytes], *, images: int = 64) 
         Differences from libjpeg-turbo as it usually is, and from itself with repeated chroma. `holds` tells whether
         every backend is as near as that: wrong colours, shifts and swapped channels are not.
     """
-    photos = [simplejpeg.decode_jpeg(contents[number % len(contents)]) for number in range(images)]
+    photos = [_part(simplejpeg.decode_jpeg(contents[number % len(contents)]), number) for number in range(images)]
     figures: dict[str, Any] = {}
     wrong, smooth = [], []
     for sampling in ("444", "422", "420", "440", "Gray"):
@@ -150,6 +150,11 @@ def do_pixels_agree(target: Target, contents: list[bytes], *, images: int = 64) 
     )
     measured = any("error" not in found for name, found in figures.items() if "turbo" not in name)
     return Finding("pixels", "How far is nvJPEG from libjpeg-turbo?", verdict, figures, measured and not wrong)
+
+
+def _part(photo: Pixels, number: int) -> Pixels:
+    """A part of some 160 pixels a side: enough to compare, also where blocks are not whole."""
+    return np.ascontiguousarray(photo[: 150 + number % 17, : 150 + number % 19])
 
 
 def _encode(photo: Pixels, sampling: str) -> bytes:

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from benchmarks.contenders.process import ContenderError
+from benchmarks.gpu import race
+from benchmarks.gpu.contenders.process import GpuContender
+from benchmarks.gpu.contenders.service import Ready, run_lap
+from benchmarks.gpu.contenders.work import GpuWork
+from benchmarks.gpu.photos import make_photos
+from benchmarks.gpu.race import ENTRIES, Entry, Race
+from benchmarks.gpu.record import Record
+from benchmarks.gpu.simulation import VARIABLE
+
+pytestmark = pytest.mark.timeout(600)  # whoever is first compiles
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return make_photos(tmp_path_factory.mktemp("photos"), 16, 90)
+
+
+@pytest.fixture
+def work(photos, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "1")
+    return GpuWork(photos.beton, photos.folder, 16, 1, 8, side=32, seconds=0.05)
+
+
+class Batches:
+    """Batches of 10 images, which take a while; notes when it is begun and closed."""
+
+    def __init__(self, length):
+        self.length = length
+        self.seen = []
+
+    def __call__(self):
+        self.seen.append("begun")
+        try:
+            for number in range(self.length):
+                time.sleep(0.002)
+                self.seen.append(number)
+                yield 10
+        finally:
+            self.seen.append("closed")
+
+
+def test_a_lap_counts_what_comes_once_the_line_is_full(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "1")
+    batches = Batches(1000)
+    lap = run_lap(Ready(batches, lambda: batches.seen.append("settled"), 3, {}), 0.02)
+    first = batches.seen.index("settled")
+    assert batches.seen[:first] == ["begun", 0, 1, 2]
+    assert batches.seen[-2:] == ["settled", "closed"]
+    assert lap["images"] == 10 * (len(batches.seen) - first - 3)
+    assert lap["wall_seconds"] >= 0.02
+
+
+def test_an_epoch_that_ends_is_followed_by_another(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "1")
+    batches = Batches(4)
+    lap = run_lap(Ready(batches, lambda: None, 2, {}), 0.05)
+    assert lap["images"] > 40
+    assert batches.seen.count("begun") == batches.seen.count("closed") > 1
+
+
+def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
+    entries = [entry for entry in ENTRIES if entry.name in {"nvJPEG alone, both", "gpubeton, both"}]
+    record = Record(tmp_path / "race.json")
+    Race(Console(quiet=True), "one core", work).run(entries, 2, record)
+    found = json.loads((tmp_path / "race.json").read_text())["one core"]
+    assert found["left_out"] == {}
+    assert list(found["contenders"]) == ["nvJPEG alone, both", "gpubeton, both"]
+    for contender in found["contenders"].values():
+        assert len(contender["laps"]) == 2
+        assert all(lap["images"] > 0 for lap in contender["laps"])
+        assert contender["versions"]["python"] == sys.version.split()[0]
+
+
+def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
+    missing = Entry("Missing", "bare_nvjpeg", "engines", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
+    wrong = Entry("Wrong", "bare_nvjpeg", "a variant that does not exist")
+    good = Entry("Good", "bare_nvjpeg", "engines")
+    race_of_three = Race(Console(quiet=True), "three", work)
+    race_of_three.run([missing, wrong, good], 1, Record(None))
+    assert "GPUBETON_NOBODY_PYTHON" in race_of_three.found["left_out"]["Missing"]
+    assert "ended with status 1" in race_of_three.found["left_out"]["Wrong"]
+    assert list(race_of_three.found["contenders"]) == ["Good"]
+    assert len(race_of_three.found["contenders"]["Good"]["laps"]) == 1
+
+
+def test_a_contender_that_does_not_answer_is_given_up(work):
+    with pytest.raises(ContenderError, match=r"slow: no answer within 0 seconds"):
+        GpuContender("slow", sys.executable, "benchmarks.gpu.contenders.bare_nvjpeg", work, patience=0.01)
+
+
+def test_every_contender_is_a_module_that_prepares_and_serves():
+    for entry in ENTRIES:
+        text = (race._DATA.parent / "gpu" / "contenders" / f"{entry.module}.py").read_text()
+        assert "def prepare(work: GpuWork" in text
+        assert "serve(prepare)" in text

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks.gpu import session, steps
+from benchmarks.gpu.environment import COMMIT_VARIABLE
+from benchmarks.gpu.simulation import VARIABLE
+from benchmarks.gpu.steps import STEPS, Scale, Step, run_step
+from benchmarks.gpu.tables import draw_gpu, summary
+from benchmarks.results import RESULTS, latest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def step(code, read=steps._read_json):
+    return Step("step", 1, lambda _, result: ["-c", code, str(result)], read)
+
+
+WRITE = "import json, sys; json.dump({'found': 7}, open(sys.argv[1], 'w'));"
+
+
+def run(code, tmp_path, seconds=60.0, read=steps._read_json):
+    return run_step(step(code, read), Scale(tmp_path, True, seconds), tmp_path, tmp_path / "log")
+
+
+# --- one step
+
+
+def test_a_step_gives_what_it_has_written_and_says_that_it_is_done(tmp_path):
+    found = run(WRITE + "print('said')", tmp_path)
+    assert (found["ended"], found["found"]) == ("done", {"found": 7})
+    assert "said" in (tmp_path / "log").read_text()
+
+
+def test_what_a_step_has_found_before_it_failed_is_kept(tmp_path):
+    found = run(WRITE + "raise SystemExit(3)", tmp_path)
+    assert (found["ended"], found["found"]) == ("ended with status 3", {"found": 7})
+
+
+def test_a_step_whose_time_is_up_is_interrupted_and_what_it_has_found_is_kept(tmp_path):
+    found = run(WRITE + "import time; time.sleep(100)", tmp_path, seconds=2)
+    assert found["ended"] == "stopped: its time was up"
+    assert found["found"] == {"found": 7}
+    assert found["seconds"] < 20
+    assert "KeyboardInterrupt" in (tmp_path / "log").read_text()
+
+
+def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "_GRACE_SECONDS", 1)
+    code = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);" + WRITE + "time.sleep(100)"
+    assert run(code, tmp_path, seconds=2)["found"] == {"found": 7}
+
+
+def test_a_step_without_a_result_says_so(tmp_path):
+    assert "no result" in run("pass", tmp_path)["found"]["error"]
+
+
+def test_tests_are_counted_and_those_that_did_not_pass_are_named(tmp_path):
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_good(): pass\n"
+        "def test_bad(): assert 1 == 2, 'one is not two'\n"
+        "@pytest.mark.skip(reason='no reason')\n"
+        "def test_skipped(): pass\n"
+    )
+    code = (
+        "import pytest, sys; pytest.main(['-p', 'no:cacheprovider', '-c', '/dev/null', '--rootdir', '.', "
+        f"{str(tmp_path / 'test_some.py')!r}, '--junitxml=' + sys.argv[1].replace('.json', '.xml')])"
+    )
+    found = run(code, tmp_path, read=steps._read_tests)["found"]
+    assert (found["tests"], found["passed"]) == (3, 1)
+    texts = {name.rpartition("::")[2]: text for name, text in found["not_passed"].items()}
+    assert "one is not two" in texts["test_bad"]
+    assert texts["test_skipped"].startswith("skipped")
+    assert "1 of 3 passed" in summary("tests", found)
+
+
+@pytest.mark.parametrize("own", STEPS, ids=lambda own: own.name)
+def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
+    for is_small in (False, True):
+        arguments = own.arguments(Scale(tmp_path, is_small, 100), tmp_path / "result.json")
+        assert arguments[0] == "-m"
+        if own.name == "tests":
+            continue
+        options = subprocess.run(
+            [sys.executable, "-m", arguments[1], "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for argument in arguments[2:]:
+            assert f"{argument.partition('=')[0]} " in options, (own.name, argument)
+
+
+# --- the session
+
+
+def fake(name, monkeypatch, code=WRITE):
+    own = Step(name, 1, lambda _, result: ["-c", code, str(result)], steps._read_json)
+    monkeypatch.setattr(session, "STEPS", (own,))
+
+
+@pytest.fixture
+def no_warm_up(monkeypatch):
+    monkeypatch.setattr(session, "_warm_up", lambda *_: {"ended": "left out"})
+    # Set by a session for its steps.
+    for variable in (VARIABLE, COMMIT_VARIABLE, "GPUBETON_REQUIRE_GPU"):
+        monkeypatch.setenv(variable, "")
+
+
+def run_session(out, **arguments):
+    usual = {"seconds": 60.0, "steps": "", "commit": "abc", "data": out.parent, "simulated": True}
+    session.main(out=out, **{**usual, **arguments})
+    return json.loads(out.read_text())
+
+
+def test_a_simulated_session_is_marked_and_never_taken_for_one_on_a_gpu(tmp_path, monkeypatch, no_warm_up):
+    fake("one", monkeypatch)
+    result = run_session(tmp_path / "gpu.json")
+    assert result["simulated"] is True
+    assert result["kind"] == "gpu-simulated"
+    assert result["steps"]["one"]["found"] == {"found": 7}
+    assert (result["gpubeton"]["commit"], result["steps"]["one"]["commit"]) == ("abc", "abc")
+    assert latest("gpu", tmp_path) is None
+    assert RESULTS not in session._default_path(result["environment"]).parents
+
+
+def test_steps_of_a_former_session_are_kept_if_the_commit_is_the_same(tmp_path, monkeypatch, no_warm_up):
+    fake("one", monkeypatch)
+    run_session(tmp_path / "gpu.json")
+    fake("two", monkeypatch)
+    assert list(run_session(tmp_path / "gpu.json")["steps"]) == ["one", "two"]
+    assert list(run_session(tmp_path / "gpu.json", commit="def")["steps"]) == ["two"]
+
+
+def test_a_session_with_a_step_that_failed_ends_with_a_status(tmp_path, monkeypatch, no_warm_up):
+    fake("one", monkeypatch, "raise SystemExit(1)")
+    with pytest.raises(typer.Exit):
+        run_session(tmp_path / "gpu.json")
+    assert json.loads((tmp_path / "gpu.json").read_text())["steps"]["one"]["ended"] == "ended with status 1"
+
+
+def test_a_step_that_nobody_knows_is_refused(tmp_path):
+    with pytest.raises(typer.BadParameter, match="wishes"):
+        run_session(tmp_path / "gpu.json", steps="wishes")
+
+
+def test_the_whole_script_runs_on_the_simulated_gpu(tmp_path):
+    """Two of its steps; `benchmarks/gpu_session.sh --simulated` runs them all."""
+    out = tmp_path / "gpu.json"
+    command = ["bash", "benchmarks/gpu_session.sh", "--simulated", "--steps", "kernels,training", "--seconds", "500"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--data", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + out.with_suffix(".log").read_text()[-3000:]
+    result = json.loads(out.read_text())
+    assert result["simulated"] is True
+    kernels, training = (result["steps"][name]["found"] for name in ("kernels", "training"))
+    assert kernels["is_complete"]
+    assert training["is_complete"]
+    timed = [own["kernels"] for own in kernels.values() if isinstance(own, dict) and "kernels" in own]
+    launched = {kernel for own in timed for kernel in own}
+    assert launched == {path.stem for path in (ROOT / "kernels").glob("*.cu")}, "every kernel is timed"
+    assert "of the bound" in done.stdout
+    drawn = draw_gpu(result)
+    assert "| float16 |" in drawn
+    assert "| resnet8 | engines |" in drawn
+    assert "simulated" in drawn
+
+
+# --- the tests on a GPU
+
+
+def run_gpu_tests(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "GPUBETON_REQUIRE_GPU": "0", VARIABLE: "0", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_a_gpu_the_tests_on_a_gpu_are_skipped_and_required_ones_fail():
+    one = "tests/gpu/test_device.py::test_memory_begins_where_the_kernels_want_it"
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    done = run_gpu_tests(one, **hidden)
+    assert (done.returncode, "1 skipped" in done.stdout) == (0, True), done.stdout
+    done = run_gpu_tests(one, **hidden, GPUBETON_REQUIRE_GPU="1")
+    assert done.returncode == 1, done.stdout
+    assert "GPUBETON_REQUIRE_GPU is set, and this was skipped" in done.stdout
+
+
+def test_the_tests_on_a_gpu_run_on_the_simulated_one():
+    """Some of each file; the others only differ in what they load."""
+    chosen = (
+        "gather or one_by_one or uint8 or wait or at_once or by_the_next or every_time or whole or float16-cpu-read"
+    )
+    done = run_gpu_tests("tests/gpu", "-k", chosen, GPUBETON_SIMULATED="1")
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert "skipped" not in done.stdout.splitlines()[-1]
