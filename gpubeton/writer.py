@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,10 @@ from gpubeton.format.layout import (
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.encoder import Encoder, Job, Task
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.lines import Lines
 from gpubeton.writing.placement import Placement
 from gpubeton.writing.processes import Processes, default_start_method
+from gpubeton.writing.webdataset import Shards
 
 __all__ = ["DatasetWriter"]
 
@@ -149,25 +152,55 @@ class DatasetWriter:
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
-        if chunksize < 1:
-            raise OptionError(f"chunksize is {chunksize}, expected at least 1")
-        descriptors = self._descriptors()
-        metadata_offset = HEADER_DTYPE.itemsize + len(descriptors)
-        placement = Placement(metadata_offset + len(chosen) * self.metadata_type.itemsize, self.page_size)
+        _checked_chunksize(chunksize)
         with AtomicFile(self.fname) as file:
-            job = Job(dataset, chosen, self.fields, self.page_size, metadata_offset, os.fspath(file.temporary))
-            # A progress bar may have a thread, which had better not be there yet when processes are forked.
-            with self._encoders(job) as encoders, tqdm(total=len(chosen), unit="", disable=not self.progress) as bar:
-                encoders.run(
-                    self._split(len(chosen), chunksize),
-                    lambda task, extent: placement.place(task.start, extent),
-                    lambda task: bar.update(task.stop - task.start),
-                )
-                bar.set_description_str("bringing it to the disk")
-                header = (VERSION, len(self.fields), self.page_size, len(chosen), placement.table_offset)
-                file.write(placement.table_offset, placement.table.tobytes())
-                file.write(0, np.array([header], HEADER_DTYPE).tobytes() + descriptors)
-                file.commit()
+            lines = Lines.of_single(self._split(len(chosen), chunksize))
+            self._write(file, dataset, chosen, lines, min(self.num_workers, len(chosen)))
+
+    def from_webdataset(
+        self,
+        shards: Sequence[str | os.PathLike[str]] | str,
+        pipeline: Callable[[Any], Iterable[Any]],
+        *,
+        chunksize: int = 100,
+    ) -> None:
+        """Write the samples of shards in webdataset's format; needs ``pip install 'gpubeton[webdataset]'``.
+
+        The samples come in the order of the shards. Each process reads whole shards, twice: the first time to count.
+        In which order samples lie in the file's pages depends on which process was faster; what a loader gives does
+        not.
+
+        Parameters
+        ----------
+        shards : sequence of str or path, or str
+            Tar files or URLs, as webdataset takes them; one string may have braces: ``"train-{000000..000146}.tar"``.
+        pipeline : callable
+            Called with the ``webdataset.WebDataset`` of each shard, gives its samples: tuples of one value per field,
+            in their order, or mappings with the fields' names. It has to give the same number of samples each time.
+            Images need not be decoded: ``dataset.to_tuple("jpg", "cls")`` gives JPEG files, which are taken over
+            without being encoded again if they fit the field's settings.
+        chunksize : int
+            Samples that a process encodes at a time, at most 256.
+
+        Raises
+        ------
+        NoSamplesError
+            If there is no sample.
+        WriteError
+            If webdataset is not installed, or the pipeline raised an exception or gave another number of samples than
+            when they were counted. Otherwise as for `from_indexed_dataset`.
+        """
+        dataset = Shards(shards, pipeline)
+        num_shards = len(dataset.names)
+        workers = min(self.num_workers, num_shards)
+        with AtomicFile(self.fname) as file:
+            job = Job(dataset, (), self.fields, self.page_size, 0, os.fspath(file.temporary))
+            with self._encoders(job, workers) as encoders:
+                dataset.accept_counts(encoders.count(num_shards))
+            if len(dataset) == 0:
+                raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
+            lines = Lines(dataset.lines(min(_checked_chunksize(chunksize), _MAX_CHUNK)))
+            self._write(file, dataset, range(len(dataset)), lines, workers)
 
     def from_image_folder(
         self,
@@ -222,8 +255,27 @@ class DatasetWriter:
             descriptor["arguments"] = np.frombuffer(field.to_binary().tobytes(), np.uint8)
         return descriptors.tobytes()
 
-    def _encoders(self, job: Job) -> Encoder | Processes:
-        workers = min(self.num_workers, len(job.indices))
+    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], lines: Lines, workers: int) -> None:
+        """Write everything, and let the file appear."""
+        descriptors = self._descriptors()
+        metadata_offset = HEADER_DTYPE.itemsize + len(descriptors)
+        placement = Placement(metadata_offset + len(chosen) * self.metadata_type.itemsize, self.page_size)
+        job = Job(dataset, chosen, self.fields, self.page_size, metadata_offset, os.fspath(file.temporary))
+        # A progress bar may have a thread, which had better not be there yet when processes are forked.
+        bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
+        with self._encoders(job, workers) as encoders, bar() as progress:
+            encoders.run(
+                lines,
+                lambda task, extent: placement.place(task.start, extent),
+                lambda task: progress.update(task.stop - task.start),
+            )
+            progress.set_description_str("bringing it to the disk")
+            header = (VERSION, len(self.fields), self.page_size, len(chosen), placement.table_offset)
+            file.write(placement.table_offset, placement.table.tobytes())
+            file.write(0, np.array([header], HEADER_DTYPE).tobytes() + descriptors)
+            file.commit()
+
+    def _encoders(self, job: Job, workers: int) -> Encoder | Processes:
         return Encoder(job) if workers == 1 else Processes(job, workers, self.start_method)
 
     def _split(self, count: int, chunksize: int) -> Iterator[Task]:
@@ -260,6 +312,12 @@ def _choose(
     else:
         np.random.default_rng(seed).shuffle(order)
     return [chosen[position] for position in order.tolist()]
+
+
+def _checked_chunksize(chunksize: int) -> int:
+    if chunksize < 1:
+        raise OptionError(f"chunksize is {chunksize}, expected at least 1")
+    return chunksize
 
 
 def _count_cores() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from gpubeton.writing.extent import Extent
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from gpubeton.writing.lines import Lines
 
 __all__ = ["Encoder", "Job", "Place", "Task"]
 
@@ -98,13 +100,28 @@ class Encoder:
     ) -> None:
         os.close(self._descriptor)
 
-    def run(self, tasks: Iterator[Task], place: Place, on_written: Callable[[Task], object]) -> None:
+    def count(self, shards: int) -> list[int]:
+        """Count the samples of a dataset in shards.
+
+        Parameters
+        ----------
+        shards : int
+            Number of shards.
+
+        Returns
+        -------
+        list of int
+            Samples of each.
+        """
+        return [self._job.dataset.count(shard) for shard in range(shards)]
+
+    def run(self, lines: Lines, place: Place, on_written: Callable[[Task], object]) -> None:
         """Carry out tasks one after the other, in this process.
 
         Parameters
         ----------
-        tasks : iterator of Task
-            In the order of their rows.
+        lines : Lines
+            The tasks.
         place : callable
             Says where the samples of a chunk go.
         on_written : callable
@@ -117,7 +134,7 @@ class Encoder:
         StorageError
             If the file could not be written.
         """
-        for task in tasks:
+        while (task := lines.take(0)) is not None:
             self.write(task, place(task, self.encode(task)))
             on_written(task)
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import OptionError, WorkerDiedError
 from gpubeton.writing.encoder import Job, Place, Task
 from gpubeton.writing.extent import Extent
-from gpubeton.writing.worker import IDLE, Encode, Encoded, Failed, Write, Written, work
+from gpubeton.writing.lines import Lines
+from gpubeton.writing.worker import IDLE, Count, Counted, Encode, Encoded, Failed, Write, Written, work
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -99,15 +100,49 @@ class Processes:
     ) -> None:
         self._end()
 
-    def run(self, tasks: Iterator[Task], place: Place, on_written: Callable[[Task], object]) -> None:
+    def count(self, shards: int) -> list[int]:
+        """Count the samples of a dataset in shards, several at once.
+
+        Parameters
+        ----------
+        shards : int
+            Number of shards.
+
+        Returns
+        -------
+        list of int
+            Samples of each.
+
+        Raises
+        ------
+        WriteError
+            If the dataset raised an exception.
+        WorkerDiedError
+            If a process ended by itself.
+        """
+        counts: dict[int, int] = {}
+        waiting = iter(range(shards))
+        for number, shard in zip(range(len(self._connections)), waiting, strict=False):
+            self._send(number, Count(shard))
+        while len(counts) < shards:
+            for number in self._ready():
+                match self._receive(number):
+                    case Counted(shard, count):
+                        counts[shard] = count
+                following = next(waiting, None)
+                if following is not None:
+                    self._send(number, Count(following))
+        return [counts[shard] for shard in range(shards)]
+
+    def run(self, lines: Lines, place: Place, on_written: Callable[[Task], object]) -> None:
         """Carry out tasks, several at once.
 
         Parameters
         ----------
-        tasks : iterator of Task
-            In the order of their rows.
+        lines : Lines
+            The tasks.
         place : callable
-            Says where the samples of a chunk go; called in the order of the tasks.
+            Says where the samples of a chunk go; called in the order in which tasks were handed out.
         on_written : callable
             Called when a chunk is in the file.
 
@@ -123,7 +158,7 @@ class Processes:
         in_hand = [0] * len(self._connections)
         unplaced: deque[tuple[Task, int]] = deque()
         encoded: dict[Task, Extent] = {}
-        self._hand_out(tasks, in_hand, unplaced)
+        self._hand_out(lines, in_hand, unplaced)
         while any(in_hand):
             for number in self._ready():
                 match self._receive(number):
@@ -135,7 +170,7 @@ class Processes:
             while unplaced and unplaced[0][0] in encoded:
                 task, number = unplaced.popleft()
                 self._send(number, Write(task, place(task, encoded.pop(task))))
-            self._hand_out(tasks, in_hand, unplaced)
+            self._hand_out(lines, in_hand, unplaced)
 
     def _end(self) -> None:
         """End all processes, whatever they are doing."""
@@ -151,11 +186,11 @@ class Processes:
             process.close()
         self._running.clear()
 
-    def _hand_out(self, tasks: Iterator[Task], in_hand: list[int], unplaced: deque[tuple[Task, int]]) -> None:
+    def _hand_out(self, lines: Lines, in_hand: list[int], unplaced: deque[tuple[Task, int]]) -> None:
         # In turns, so that the first chunks go to different processes.
         for level in range(_CHUNKS_AT_ONCE):
             for number, count in enumerate(in_hand):
-                if count <= level and (task := next(tasks, None)) is not None:
+                if count <= level and (task := lines.take(number)) is not None:
                     self._send(number, Encode(task))
                     unplaced.append((task, number))
                     in_hand[number] += 1
@@ -170,7 +205,7 @@ class Processes:
             dead = [number for number, process in enumerate(self._running) if not process.is_alive()]
         return [number for number, pipe in enumerate(self._connections) if pipe in ready or number in dead]
 
-    def _send(self, number: int, message: Encode | Write) -> None:
+    def _send(self, number: int, message: Encode | Write | Count) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._connections[number].send(message)
             return
@@ -178,9 +213,9 @@ class Processes:
         while True:
             self._receive(number)
 
-    def _receive(self, number: int) -> Encoded | Written:
+    def _receive(self, number: int) -> Encoded | Written | Counted:
         connection, process = self._connections[number], self._running[number]
-        message: Encoded | Written | Failed | None = None
+        message: Encoded | Written | Counted | Failed | None = None
         with suppress(EOFError, ConnectionResetError):
             if process.is_alive() or connection.poll():
                 message = connection.recv()

@@ -17,7 +17,7 @@ from gpubeton.errors import GpubetonError
 from gpubeton.writing.encoder import Encoder, Job, Task
 from gpubeton.writing.extent import Extent
 
-__all__ = ["IDLE", "Encode", "Encoded", "Failed", "Write", "Written", "work"]
+__all__ = ["IDLE", "Count", "Counted", "Encode", "Encoded", "Failed", "Write", "Written", "work"]
 
 #: What stands in a process's place of the current rows while it encodes nothing.
 IDLE = -1
@@ -44,6 +44,21 @@ class Write:
 
     task: Task
     offset: NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Count:
+    """Count the samples of a shard and answer with `Counted`."""
+
+    shard: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A shard has so many samples."""
+
+    shard: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,8 @@ def work(
                     case Write(task, offset):
                         encoder.write(task, offset)
                         connection.send(Written(task))
+                    case Count(shard):
+                        connection.send(Counted(shard, job.dataset.count(shard)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the calling process is gone
     except Exception as error:  # noqa: BLE001  (it is raised in the calling process)

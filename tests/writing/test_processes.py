@@ -14,6 +14,7 @@ from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageErro
 from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
 from gpubeton.writing.encoder import Job, Task
+from gpubeton.writing.lines import Lines
 from gpubeton.writing.processes import Processes
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
@@ -44,7 +45,7 @@ def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, pl
     job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
     tasks = (Task(start, min(start + chunk, count)) for start in range(0, count, chunk))
     with Processes(job, workers, start_method) as processes:
-        processes.run(tasks, place or in_order, lambda task: written.append(task.start))
+        processes.run(Lines.of_single(tasks), place or in_order, lambda task: written.append(task.start))
     assert sorted(written) == placed == list(range(0, count, chunk))
     return file.read_bytes()
 
