@@ -159,7 +159,7 @@ def test_an_error_of_our_own_is_no_refusal(make, pieces, monkeypatch):
 
 def test_width_and_height_are_nvjpegs_in_this_order(make, monkeypatch):
     asked = []
-    monkeypatch.setattr(State, "preallocate", lambda state, *size: asked.append(size))
+    monkeypatch.setattr(State, "preallocate", lambda _state, *size: asked.append(size))
     make(num_states=2).reserve(width=30, height=40)
     assert asked == [(8, 30, 40)] * 2
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 import torch
 
-from gpubeton.errors import BadImageError
+from gpubeton.cpu.fallback import jpeg_size
+from gpubeton.errors import BadImageError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.nvjpeg import Backend, State
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments
@@ -121,6 +124,47 @@ def test_images_of_the_cpu_and_raw_ones_in_a_batch_with_missing_ones_are_untouch
     assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
 
 
+def scribbling(monkeypatch, name, victim):
+    """A decoder that fails for an image, and has written something over it and the rest of its call."""
+    original = getattr(State, name)
+
+    def decode(state, addresses, sizes, targets, stream):
+        found = [
+            ctypes.string_at(int(address), int(size))
+            for address, size in zip(np.atleast_1d(addresses), np.atleast_1d(sizes), strict=True)
+        ]
+        if victim not in found:
+            return original(state, addresses, sizes, targets, stream)
+        for data, target in zip(found, targets, strict=True):
+            height, _ = jpeg_size(data)
+            ctypes.memset(int(target["channel"][0]), 0x55, height * int(target["pitch"][0]))
+        raise NvjpegError("planted", name, 6)
+
+    monkeypatch.setattr(State, name, decode)
+
+
+def test_what_a_failed_call_has_written_is_no_image(gpus, path, decoded, monkeypatch):
+    """No sentinel stands then: what was refused has to be remembered by its place."""
+    scribbling(monkeypatch, "decode_batched", PHOTOS[BAD].data)
+    assert_same(epochs(gpu_loader(path, PIPELINE, images_per_call=3)), on_cpu(decoded))
+
+
+def test_what_a_failed_call_for_one_image_has_written_is_no_image(gpus, path, decoded, monkeypatch):
+    scribbling(monkeypatch, "decode", PHOTOS[BAD].data)
+    found = epochs(gpu_loader(path, PIPELINE, lanes=("hybrid",)))
+    expected, of_the_cpu = on_cpu(decoded), on_cpu(path)
+    expected[1][0][BAD - BATCH] = of_the_cpu[1][0][BAD - BATCH]
+    assert_same(found, expected)
+
+
+def test_a_large_image_that_was_left_out_is_decoded_alone(gpus, faults, tmp_path):
+    images = [stored(jpeg(photo(700, 800, number))) for number in range(2)]
+    path = write_images(tmp_path / "large.beton", images)
+    decoded = write_images(tmp_path / "decoded.beton", twin(images))
+    faults.skip_image(images[1].data, times=1)
+    assert_same(epochs(gpu_loader(path, PIPELINE)), on_cpu(decoded))
+
+
 # --- what is remembered
 
 
@@ -163,6 +207,7 @@ def test_an_image_that_failed_with_others_or_once_keeps_its_lane(gpus, faults, p
     list(loader)
     faults.forget_notes()
     list(loader)
+    assert loader.gpu._free[0].left_to == {}
     loader.close()
     assert {note.backend for note in faults.notes("image")} == {Backend.HARDWARE}
     assert len(calls(faults)) == 3

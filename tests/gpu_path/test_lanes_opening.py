@@ -71,7 +71,7 @@ def test_memory_for_the_largest_image_is_there_from_the_beginning(opened, device
 
 def test_the_largest_height_and_width_are_not_mixed_up(opened, monkeypatch):
     asked = []
-    monkeypatch.setattr(BatchedLane, "reserve", lambda lane, width, height: asked.append((width, height)))
+    monkeypatch.setattr(BatchedLane, "reserve", lambda _lane, width, height: asked.append((width, height)))
     opened(largest=(40, 30))
     assert asked == [(30, 40)]
 
