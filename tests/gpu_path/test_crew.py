@@ -22,6 +22,7 @@ from tests.gpu_path.crew_bench import (
 )
 from tests.gpu_path.zoo import raw, stored, twin
 from tests.simulator.active_device import device
+from tests.simulator.device import DEVICE, PINNED
 
 __all__ = ["device"]
 
@@ -307,6 +308,36 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
     crew.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
     gpu.close()
+
+
+def test_closing_a_gpu_frees_its_memory_whoever_still_knows_of_it(device, faults):
+    before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
+    gpu = open_gpu(device)
+    crew = gpu.crew([program_of()], host_of())
+    equipment = crew._equipment
+    faults.skip_image(PHOTOS[2].data, times=1)
+    submit(crew, PHOTOS)
+    crew.collect()
+    crew.close()
+    gpu.close()
+    assert [faults.live_memory(kind) for kind in (DEVICE, PINNED)] == before
+    assert equipment.slots[0].arena.nbytes == 0
+
+
+def test_every_batch_has_sentinels_of_its_own(begin, gpu, monkeypatch):
+    nonces, original = [], gpu.device.launch
+
+    def launch(kernel, grid, block, arguments, stream):
+        if kernel == "plant":
+            nonces.append(int(arguments[2]))
+        original(kernel, grid, block, arguments, stream)
+
+    monkeypatch.setattr(gpu.device, "launch", launch)
+    crew = begin()
+    for _ in range(5):
+        submit(crew, PHOTOS)
+        crew.collect()
+    assert len(set(nonces)) == 5
 
 
 def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults):
