@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton.engine import crews
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.arena import ALIGNMENT
 from gpubeton.transforms import NormalizeImage, ToTensor
@@ -128,9 +129,21 @@ def test_no_more_slots_than_batches_in_work(gpus, photos, batches_ahead, slots):
     loader.close()
 
 
-def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, photos):
-    """They were read right to where the decoders and the kernel that gathers crops find them."""
-    loader = gpu_loader(photos, PIPELINE, os_cache=False)
-    list(loader)
-    assert all(slot.staging.nbytes <= STEP for slot in loader.gpu._free[0].slots)
-    loader.close()
+@pytest.mark.parametrize("file", ["photos", "zoo"])
+def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypatch, file):
+    """They were read right to where the decoders, and the kernel that gathers crops, find them."""
+    copied = []
+    for name in ("pack_regions", "pack_crops"):
+        original = getattr(crews, name)
+
+        def noting(*arguments, _name=name, _original=original):
+            copied.append(_name)
+            _original(*arguments)
+
+        monkeypatch.setattr(crews, name, noting)
+    path = request.getfixturevalue(file)
+    for os_cache, names in ((False, set()), (True, {"pack_regions"} | ({"pack_crops"} if file == "zoo" else set()))):
+        loader = gpu_loader(path, PIPELINE, os_cache=os_cache)
+        list(loader)
+        loader.close()
+        assert set(copied) == names
