@@ -105,7 +105,7 @@ def test_data_that_are_cut_short_are_the_same_to_the_gpu_as_to_the_cpu(gpu, whol
 def test_an_image_whose_size_is_not_what_the_file_says_touches_no_other(gpu, tmp_path):
     """nvJPEG writes by the image's own size: into its neighbours, if it were given to it."""
     images = [stored(jpeg(photo(60, 50, number), quality=90)) for number in range(12)]
-    lying = stored(jpeg(photo(200, 180, 99), quality=90), size=(60, 50))
+    lying = stored(jpeg(photo(200, 50, 99), quality=90), size=(60, 50))
     honest = write_images(tmp_path / "honest.beton", images)
     path = write_images(tmp_path / "lying.beton", [*images[:5], lying, *images[6:]])
     arguments = {"batch_size": 12, "custom": True}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from benchmarks.gpu.hazards.pixels import decode_all, difference, do_pixels_agree
 from benchmarks.gpu.hazards.ways import Batched, Single
@@ -104,14 +107,25 @@ def test_every_backend_is_near_libjpeg_turbo_for_every_chroma_sampling(target, f
             assert apart["most"] <= 4, (sampling, who, apart)
 
 
+def test_photographs_are_near_pillows(target, files):
+    wanted = []
+    for file in files:
+        with Image.open(io.BytesIO(file)) as image:
+            wanted.append(np.asarray(image.convert("RGB")))
+    for way in (Batched(target, Backend.HARDWARE), Batched(target, Backend.GPU_HYBRID)):
+        with way:
+            apart = difference(decode_all(target, way, files), wanted)
+        assert apart["worst_mean_of_an_image"] <= 2.5, apart
+
+
 def test_the_engines_agree_with_torchvision_on_the_gpu(gpu, target, files):
-    io = pytest.importorskip("torchvision.io")
+    torchvision = pytest.importorskip("torchvision.io")
     if gpu.is_simulated:
         pytest.skip("torchvision decodes on a real GPU alone")
     tensors = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
     wanted = [
         image.permute(1, 2, 0).cpu().numpy()
-        for image in io.decode_jpeg(tensors, mode=io.ImageReadMode.RGB, device="cuda:0")
+        for image in torchvision.decode_jpeg(tensors, mode=torchvision.ImageReadMode.RGB, device="cuda:0")
     ]
     with Batched(target, Backend.HARDWARE) as way:
         apart = difference(decode_all(target, way, files), wanted)
