@@ -21,7 +21,7 @@ class BatchedLane:
     device : Device
         Where.
     handle : Handle
-        nvJPEG with the backend HARDWARE or GPU_HYBRID.
+        NVIDIA's library with the backend HARDWARE or GPU_HYBRID.
     most : int
         Images of a call, at most.
     least : int

@@ -47,7 +47,7 @@ def open_nvjpeg_lanes(device: Device, library: Library, options: GpuOptions, lar
     device : Device
         The GPU, current in this thread.
     library : Library
-        nvJPEG.
+        NVIDIA's library.
     options : GpuOptions
         Which ways are wanted.
     largest : tuple of int

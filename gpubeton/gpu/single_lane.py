@@ -21,7 +21,7 @@ class SingleLane:
     device : Device
         Where.
     handle : Handle
-        nvJPEG with the backend DEFAULT, which takes all that nvJPEG knows.
+        NVIDIA's library with the backend DEFAULT, which takes all that nvJPEG knows.
     num_states : int
         Images that may be under way at once.
 
