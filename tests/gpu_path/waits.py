@@ -6,7 +6,7 @@ import ast
 import sys
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import NamedTuple
 
 import gpubeton.gpu
@@ -93,8 +93,10 @@ def _unless_called_by(wait, original):
 def _in_the_background(original):
     """The workers' batches have to be taken off their ring all the same, some time."""
 
+    one_by_one = Lock()
+
     def collect(crew, work):
-        with suppress(LoaderClosedError):
+        with one_by_one, suppress(LoaderClosedError):
             original(crew, work)
 
     def replaced(crew, work):
