@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gpubeton.cli.photos import PhotoSet, write_photos
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
@@ -44,6 +46,37 @@ def test_boxes_follow_their_images():
     printed = run("detection.py")
     assert printed.count("of 100 images are of class 1") == 4
     assert printed.count("  100% of their centres are white") == 4
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_transform_of_ones_own_keeps_a_quarter(workers):
+    printed = run("custom_transform.py", "--images", "100", "--batch-size", "40", "--workers", workers)
+    assert printed.splitlines() == [
+        *["without: (40, 32, 32, 3), 4 levels in the first image"] * 2,
+        *["with: (40, 16, 16, 3), 1 levels in the first image"] * 2,
+    ]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_same_labels_are_spoiled_in_every_epoch_whatever_the_threads(workers):
+    printed = run("transform_with_indices.py", "--samples", "1000", "--share", "0.3", "--workers", workers)
+    assert printed.splitlines() == [
+        f"epoch {epoch}: 32.0% of the labels are wrong, the same as before" for epoch in range(3)
+    ]
+
+
+def test_a_regression_on_arrays_finds_the_weights():
+    printed = run("linear_regression.py", "--samples", "4000", "--dimensions", "8", "--batch-size", "100")
+    assert printed.startswith("epoch 0: mean squared error")
+    assert float(printed.split()[-1]) < 0.05
+
+
+def test_a_field_of_ones_own_has_two_outputs_and_is_filtered_by_one():
+    printed = run("custom_field.py", "--tracks", "90")
+    assert printed.splitlines() == [
+        "90 tracks of 1 to 9 points, 0 of them wrong",
+        "20 tracks of 8 to 9 points, 0 of them wrong",
+    ]
 
 
 def test_every_example_is_in_the_list():
