@@ -67,7 +67,7 @@ def main(
     environment = describe()
     path = out or _default_path(environment)
     result = _begin(path, environment)
-    log = path.with_suffix(".log")
+    log = path.with_suffix(".log") if out else _ROOT / "build" / f"{path.stem}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("")
     console.print(f"{environment['gpu'].get('name')}, {seconds:.0f} seconds; {path} and {log}", soft_wrap=True)

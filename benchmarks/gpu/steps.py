@@ -135,6 +135,8 @@ def _read_tests(path: Path) -> dict[str, Any]:
 def _tests(scale: Scale, result: Path) -> list[str]:
     return [
         "-m", "pytest", "tests/gpu", "-q", "-x" if scale.is_small else "--maxfail=1000", "-p", "no:cacheprovider",
+        # Other versions of other packages may warn of anything; tests/gpu/conftest.py says which of ours are errors.
+        "-W", "default",
         # In a process of its own: what ends that does not end the others.
         "-n", "1", "--timeout=100", f"--junitxml={result.with_suffix('.xml')}", "--durations=10",
     ]  # fmt: skip
