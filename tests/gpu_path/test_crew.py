@@ -376,18 +376,6 @@ def make_batches(crew):
         submit(crew, PHOTOS)
 
 
-def test_closing_a_gpu_that_is_stuck_with_an_error_closes_what_can_be_closed(device, faults):
-    """The error was raised where it appeared; in the finally-clause of a training script it would hide another."""
-    gpu = open_gpu(device)
-    crews = [gpu.crew([program_of()], host_of()) for _ in range(2)]
-    for crew in crews:
-        crew.close()
-    faults.fail_device()
-    gpu.close()
-    faults.fail_device(status=0)
-    assert gpu._free == []
-
-
 def test_a_crew_of_the_cpu_lane_alone_needs_no_nvjpeg_call(begin, faults):
     crew = begin()
     out = submit(crew, [CMYK, RAW])
