@@ -42,22 +42,33 @@ def test_streams_give_way_to_others_if_they_are_not_urgent(device):
         assert [ring.next().stream.is_urgent for _ in range(2)] == [is_urgent] * 2
 
 
-def test_whoever_gets_a_state_has_waited_for_its_work(ring, work, faults, device):
+@pytest.fixture
+def asked(ring, device):
+    """Asks for a state in a thread, which may wait; gives the thread and what it got."""
+
+    def ask(batch):
+        got = []
+
+        def wait():
+            with device.active():
+                got.append(ring.next(batch))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread, got
+
+    return ask
+
+
+def test_whoever_gets_a_state_has_waited_for_its_work(ring, work, faults, asked):
     entries = [ring.next() for _ in range(3)]
-    got = []
-
-    def wait():
-        with device.active():
-            got.append(ring.next(9))
-
     with faults.held(entries[0].stream):
         for entry in entries:
             work(entry)
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        waiting.join(0.1)
-        assert waiting.is_alive(), "none is initialised for it, and the oldest one's work has not begun"
-    waiting.join(20)
+        thread, got = asked(9)
+        thread.join(0.1)
+        assert thread.is_alive(), "none is initialised for it, and the oldest one's work has not begun"
+    thread.join(20)
     assert got == [entries[0]]
 
 
@@ -70,12 +81,15 @@ def test_a_free_state_that_is_initialised_for_the_batch_goes_before_older_ones(r
     assert ring.next(9).state == 2, "none is: the oldest"
 
 
-def test_a_state_that_is_busy_is_not_waited_for_while_an_older_one_is_free(ring, work, faults):
+def test_a_state_that_is_busy_is_not_waited_for_while_an_older_one_is_free(ring, work, faults, asked):
     entries = [ring.next(), ring.next(), ring.next()]
     entries[2].batch = 7
     with faults.held(entries[2].stream):
         work(entries[2])
-        assert ring.next(7) is entries[0]
+        thread, got = asked(7)
+        thread.join(20)
+        assert got == [entries[0]]
+    thread.join(20)
 
 
 def test_the_event_of_earlier_work_stays_what_it_is(ring, work, faults):
