@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -18,7 +18,7 @@ from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.outputs import Pipeline
-from gpubeton.errors import LoaderClosedError, StateError
+from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.registry import CustomFields
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
@@ -29,15 +29,15 @@ from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
+from gpubeton.loader.resumable import Resumable
 from gpubeton.loader.selection import scanning_arguments, select_samples
-from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 
 
-class Loader:
+class Loader(Resumable):
     """Iterate over a ``.beton`` file in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
@@ -198,10 +198,6 @@ class Loader:
         self.gpu_choice = choose_gpu(self.device, self.decoder, self.pipelines)
         self.gpu_choice = self._memory.open_gpu(self, self._compile_outputs())  # what cannot be planned is told here
 
-    def __len__(self) -> int:
-        """Number of batches of the next epoch."""
-        return len(self._epochs.plan(self.next_epoch))
-
     def __iter__(self) -> LoaderIterator:
         """Begin the next epoch, or go on where a loaded state says.
 
@@ -223,30 +219,6 @@ class Loader:
             iterator = LoaderIterator(Prefetcher(engine, self.batches_ahead), progress, self.bad_samples)
             self._iterators.add(iterator)
             return iterator
-
-    @property
-    def next_epoch(self) -> int:
-        """Number of the epoch that the next ``for`` loop goes through, from 0. May be set."""
-        return self._epochs.next.epoch
-
-    @next_epoch.setter
-    def next_epoch(self, epoch: int) -> None:
-        self.set_epoch(epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next ``for`` loop goes through, from its first batch on.
-
-        Parameters
-        ----------
-        epoch : int
-            Its number, at least 0.
-
-        Raises
-        ------
-        OptionError
-            If it is negative.
-        """
-        self._epochs.go_to(epoch)
 
     def close(self) -> None:
         """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread."""
@@ -289,11 +261,6 @@ class Loader:
         """The GPU that decodes, if any."""
         return self._memory.gpu
 
-    @property
-    def traversal_order(self) -> TraversalOrder:
-        """The order, an object with ``sample_order(epoch)``."""
-        return self._epochs.order
-
     def sample_pages(self) -> NDArray[np.int64]:
         """Give the page of each sample of the file; orders may ask for it.
 
@@ -311,44 +278,6 @@ class Loader:
 
     def __repr__(self) -> str:
         return summary(self)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tell where the loader stands.
-
-        Only batches that the loop has received count. In a loop, the state is that of the iterator made last.
-
-        Returns
-        -------
-        dict
-            Strings, numbers and truth values only: may be stored with JSON or ``torch.save``. It does not hold the
-            pipelines; make the loader that is to go on with the same ones.
-        """
-        return self._state().to_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
-
-        A loader that was made without a seed takes over the state's. Ranks may all load the state of one of them.
-
-        Parameters
-        ----------
-        state : mapping
-            What `state_dict` returned, in this process or another.
-
-        Raises
-        ------
-        StateError
-            If the state is of another file, order, batch size, number of ranks or seed.
-        """
-        loaded = LoaderState.from_dict(state)
-        loaded.check_against(self._state(), seed_is_fixed=self._seed_was_given)
-        if loaded.seed != self.seed:
-            self.seed = loaded.seed
-            self._epochs.remake_order()
-        num_batches = len(self._epochs.plan(loaded.epoch))
-        if loaded.batch > num_batches:
-            raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
-        self._epochs.go_to(loaded.epoch, loaded.batch)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.
@@ -389,10 +318,3 @@ class Loader:
         Compiler.num_threads = self.num_workers
         target = self.gpu_choice.target
         return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)
-
-    @cached_property
-    def _fingerprints(self) -> tuple[str, str, str]:
-        return fingerprints_of(self)
-
-    def _state(self) -> LoaderState:
-        return state_of(self, self._epochs, *self._fingerprints)

@@ -15,7 +15,7 @@ from gpubeton.format.index import Index
 
 if TYPE_CHECKING:
     from gpubeton.loader.epochs import Epochs
-    from gpubeton.loader.loader import Loader
+    from gpubeton.loader.resumable import Resumable
 
 _VERSION = 1
 
@@ -149,12 +149,12 @@ class LoaderState:
             )
 
 
-def state_of(loader: Loader, epochs: Epochs, file: str, indices: str, arguments: str) -> LoaderState:
+def state_of(loader: Resumable, epochs: Epochs, file: str, indices: str, arguments: str) -> LoaderState:
     """Tell where a loader stands.
 
     Parameters
     ----------
-    loader : Loader
+    loader : Resumable
         The loader.
     epochs : Epochs
         Its epochs.
@@ -181,12 +181,12 @@ def state_of(loader: Loader, epochs: Epochs, file: str, indices: str, arguments:
     )
 
 
-def fingerprints_of(loader: Loader) -> tuple[str, str, str]:
+def fingerprints_of(loader: Resumable) -> tuple[str, str, str]:
     """Tell from others what a loader was made of, and will keep.
 
     Parameters
     ----------
-    loader : Loader
+    loader : Resumable
         The loader.
 
     Returns

@@ -1,0 +1,123 @@
+"""Resumable: where a loader stands among its epochs, told, chosen, saved and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import StateError
+from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
+from gpubeton.reader import Reader
+from gpubeton.traversal_order import TraversalOrder
+
+
+class Resumable:
+    """The part of a loader that knows where it stands. `Loader` sets the attributes.
+
+    Attributes
+    ----------
+    reader : Reader
+        What the file holds.
+    indices : ndarray of uint64, shape (N,)
+        The samples.
+    order_kwargs : dict
+        Arguments of the order's class.
+    batch_size : int
+        Samples in a batch.
+    drop_last : bool
+        Whether a smaller last batch is left out.
+    seed : int
+        What order and augmentations depend on.
+    """
+
+    reader: Reader
+    indices: NDArray[np.uint64]
+    order_kwargs: dict[str, Any]
+    batch_size: int
+    drop_last: bool
+    seed: int
+    _epochs: Epochs
+    _seed_was_given: bool
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch."""
+        return len(self._epochs.plan(self.next_epoch))
+
+    @property
+    def traversal_order(self) -> TraversalOrder:
+        """The order, an object with ``sample_order(epoch)``."""
+        return self._epochs.order
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next ``for`` loop goes through, from 0. May be set."""
+        return self._epochs.next.epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next ``for`` loop goes through, from its first batch on.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number, at least 0.
+
+        Raises
+        ------
+        OptionError
+            If it is negative.
+        """
+        self._epochs.go_to(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tell where the loader stands.
+
+        Only batches that the loop has received count. In a loop, the state is that of the iterator made last.
+
+        Returns
+        -------
+        dict
+            Strings, numbers and truth values only: may be stored with JSON or ``torch.save``. It does not hold the
+            pipelines; make the loader that is to go on with the same ones.
+        """
+        return self._state().to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
+
+        A loader that was made without a seed takes over the state's. Ranks may all load the state of one of them.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` returned, in this process or another.
+
+        Raises
+        ------
+        StateError
+            If the state is of another file, order, batch size, number of ranks or seed.
+        """
+        loaded = LoaderState.from_dict(state)
+        loaded.check_against(self._state(), seed_is_fixed=self._seed_was_given)
+        if loaded.seed != self.seed:
+            self.seed = loaded.seed
+            self._epochs.remake_order()
+        num_batches = len(self._epochs.plan(loaded.epoch))
+        if loaded.batch > num_batches:
+            raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
+        self._epochs.go_to(loaded.epoch, loaded.batch)
+
+    @cached_property
+    def _fingerprints(self) -> tuple[str, str, str]:
+        return fingerprints_of(self)
+
+    def _state(self) -> LoaderState:
+        return state_of(self, self._epochs, *self._fingerprints)
