@@ -9,6 +9,7 @@ from collections import deque
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.plan.image_job import BadImage
+from gpubeton.plan.usage import Usage
 
 
 def level(content: bytes) -> int:
@@ -23,6 +24,7 @@ class StandinCrew:
     """
 
     bad: frozenset[int] = frozenset()
+    usage = Usage()
     before_collect = None
 
     def __init__(self, programs, batch_size, num_workers, ring):

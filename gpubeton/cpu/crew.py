@@ -17,6 +17,7 @@ from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
 from gpubeton.errors import LoaderClosedError
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
+from gpubeton.plan.usage import Usage, WorkClock
 
 
 @dataclass
@@ -120,8 +121,10 @@ class Crew:
         self._is_closed = False
         self._failure: BaseException | None = None
         self._changed = threading.Condition()
+        self._clocks = [WorkClock() for _ in range(num_workers)]
         self._threads = [
-            threading.Thread(target=self._serve, name=f"gpubeton-worker-{i}", daemon=True) for i in range(num_workers)
+            threading.Thread(target=self._serve, args=(clock,), name=f"gpubeton-worker-{i}", daemon=True)
+            for i, clock in enumerate(self._clocks)
         ]
         for thread in self._threads:
             thread.start()
@@ -217,6 +220,11 @@ class Crew:
                 break
         return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons)]
 
+    @property
+    def usage(self) -> Usage:
+        """How busy the threads were until now, all together."""
+        return sum((clock.usage for clock in self._clocks), Usage())
+
     def close(self) -> None:
         """End the threads; what is in flight is dropped. May be called twice, from any thread."""
         with self._changed:
@@ -241,11 +249,11 @@ class Crew:
             reasons[ticket % ring.codes.shape[1]] = reason
         return bool(complete(ring, ticket, code))
 
-    def _serve(self) -> None:
+    def _serve(self, clock: WorkClock) -> None:
         """Run one worker until the crew is closed."""
         try:
             worker = Worker(self._programs, self._outputs)
-            while self._wait_for_tickets():
+            while self._wait_for_tickets(clock):
                 event, ticket = worker.run(self._ring, *self._largest)
                 number = ticket // self._ring.codes.shape[1]
                 if event == REFUSED:
@@ -254,14 +262,18 @@ class Crew:
                 elif event == BATCH_DONE:
                     self._announce(number)
         except BaseException as error:  # noqa: BLE001 - the user's loop must learn of it, whatever it is
+            clock.pause()
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()
 
-    def _wait_for_tickets(self) -> bool:
+    def _wait_for_tickets(self, clock: WorkClock) -> bool:
         """Wait until there is an image to make; return whether there is one, and not the end."""
+        clock.pause()
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or has_tickets(self._ring))
+            if not self._is_closed:
+                clock.begin()
             return not self._is_closed
 
     def _announce(self, number: int) -> None:

@@ -21,6 +21,7 @@ from gpubeton.gpu.host import Host
 from gpubeton.pipeline.ragged import tensors_in
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
+from gpubeton.plan.usage import Usage
 
 
 class MakeGpuCrew(Protocol):
@@ -194,6 +195,11 @@ class Crews:
         if self._gpu is None:
             return None
         return self._gpu.arrival(tensors_in(outputs))
+
+    @property
+    def usage(self) -> Usage:
+        """How busy the CPU's workers were until now, all together."""
+        return sum((crew.usage for crew in (self._gpu, self._cpu) if crew is not None), Usage())
 
     def close(self) -> None:
         """End all workers; may be called twice."""

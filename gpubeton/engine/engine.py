@@ -21,6 +21,7 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed, noting
 from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.staged import Staged
+from gpubeton.engine.stages import Stages
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.shared import Shared
 from gpubeton.storage.fetch import Storage
@@ -74,6 +75,8 @@ class Engine:
         Batches before this one are left out.
     make_gpu_crew : MakeGpuCrew, optional
         Begins the epoch on a GPU, where some outputs are made.
+    stages : Stages, optional
+        Where is added up what everything takes.
     """
 
     def __init__(
@@ -87,8 +90,10 @@ class Engine:
         options: EngineOptions,
         first_batch: int = 0,
         make_gpu_crew: MakeGpuCrew | None = None,
+        stages: Stages | None = None,
     ) -> None:
         self._plan = plan
+        self._stages = stages or Stages()
         self._storage = storage
         self._options = options
         self._successors = Successors(indices)
@@ -139,10 +144,12 @@ class Engine:
             return False
         job = self._reading[0]
         with self._noting(job.plan):
-            job.staged.wait()
-            for number, output in enumerate(self._images):
-                job.arrays[output.name] = self._crews.take(number, len(job.samples))
-            self._crews.submit([self._image_job(job, output) for output in self._images])
+            with self._stages.read:
+                job.staged.wait()
+            with self._stages.submit:
+                for number, output in enumerate(self._images):
+                    job.arrays[output.name] = self._crews.take(number, len(job.samples))
+                self._crews.submit([self._image_job(job, output) for output in self._images])
         self._in_flight.append(self._reading.popleft())
         self._read_ahead()
         return True
@@ -150,8 +157,9 @@ class Engine:
     def collect(self) -> _Job:
         """Wait for the crew to have done the oldest batch."""
         job = self._in_flight[0]
-        with self._noting(job.plan):
+        with self._noting(job.plan), self._stages.decode:
             job.bad = self._crews.collect()
+        self._stages.usage = self._crews.usage
         return self._in_flight.popleft()
 
     def complete(self, collected: _Job) -> Batch:
@@ -173,7 +181,8 @@ class Engine:
             If there are bad images and they are not to be skipped, or nothing can replace them.
         """
         try:
-            with self._noting(collected.plan), self._crews.tail():
+            self._stages.stored_bytes += collected.staged.nbytes
+            with self._noting(collected.plan), self._stages.tail, self._crews.tail():
                 bad = self._see_to_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
                 arrival = None if outputs is None else self._crews.arrival(outputs)
@@ -185,6 +194,7 @@ class Engine:
         """End the crew, then the storage; may be called twice."""
         try:
             self._crews.close()
+            self._stages.usage = self._crews.usage
         finally:
             for job in (*self._reading, *self._in_flight):
                 job.staged.release()
@@ -192,9 +202,10 @@ class Engine:
 
     def _read_ahead(self) -> None:
         while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
-            plan = self._plan[self._next_to_read]
-            with self._noting(plan):
-                staged = Staged(self._storage, self._sources, plan.samples)
+            with self._stages.plan:
+                plan = self._plan[self._next_to_read]
+                with self._noting(plan):
+                    staged = Staged(self._storage, self._sources, plan.samples)
             self._reading.append(_Job(plan, staged, plan.samples, {}))
             self._next_to_read += 1
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
+from gpubeton.plan.usage import Usage
 
 
 class ImageCrew(Protocol):
@@ -22,6 +23,11 @@ class ImageCrew(Protocol):
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Carry one job out in the caller's thread."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """How busy the workers were until now, all together."""
         ...
 
     def close(self) -> None:

@@ -44,6 +44,11 @@ class Staged:
         """Whether every byte is there."""
         return self._fetches[0].is_ready
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all regions together."""
+        return int(self._table[_SIZE].sum())
+
     def wait(self) -> None:
         """Wait until every byte is there; call it before anything below."""
         self._table[_ADDRESS] = self._fetches[0].addresses().reshape(self._table.shape[1:])

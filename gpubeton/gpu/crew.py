@@ -26,6 +26,7 @@ from gpubeton.plan.draws import NUM_PAINTS
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
 from gpubeton.plan.program import ImageProgram
+from gpubeton.plan.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,6 +182,11 @@ class GpuCrew:
                 one = job.rows(np.array([row]), job.out[row : row + 1])
                 bad += [replace(found, row=row) for found in self._make_one([program], [one])]
         return bad
+
+    @property
+    def usage(self) -> Usage:
+        """How busy the CPU's workers were until now, all together."""
+        return Usage() if self._levels_crew is None else self._levels_crew.usage
 
     def close(self) -> None:
         """End the thread and give the equipment back, when nothing is under way. May be called twice."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
+from gpubeton.plan.usage import Usage
 
 
 class LevelsCrew(Protocol):
@@ -25,6 +26,11 @@ class LevelsCrew(Protocol):
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
         """Carry one job out in the caller's thread."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """How busy the workers were until now, all together."""
         ...
 
     def close(self) -> None:

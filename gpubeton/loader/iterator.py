@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpubeton.engine import Batch
 from gpubeton.loader.epochs import Progress
+from gpubeton.loader.statistics import EpochRecord
 from gpubeton.prefetch import Prefetcher
 
 
@@ -27,6 +29,8 @@ class LoaderIterator:
         How far the epoch has come, kept up to date here.
     bad_samples : list of tuple of (int, int, str)
         The loader's list of bad samples, extended here.
+    record : EpochRecord
+        Where the time goes, kept up to date here.
 
     Attributes
     ----------
@@ -34,12 +38,20 @@ class LoaderIterator:
         Sample ids of the batch that was received last.
     """
 
-    def __init__(self, batches: Prefetcher[Batch], progress: Progress, bad_samples: list[tuple[int, int, str]]) -> None:
+    def __init__(
+        self,
+        batches: Prefetcher[Batch],
+        progress: Progress,
+        bad_samples: list[tuple[int, int, str]],
+        record: EpochRecord,
+    ) -> None:
         self.samples: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._batches = batches
         self._progress = progress
         self._bad_samples = bad_samples
+        self._record = record
         self._lock = threading.Lock()
+        weakref.finalize(self, record.end).atexit = False  # a loop that was left ends when its iterator is garbage
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
@@ -62,28 +74,37 @@ class LoaderIterator:
             Whatever an operation of a pipeline raised.
         """
         while True:
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                self._progress.is_complete = True
-                raise
-            with self._lock:
+            batch = self._wait()
+            with self._lock, self._record.stages.handover:
                 self._receive(batch)
-            if batch.outputs is not None:
                 if batch.arrival is not None:
                     batch.arrival()
+            if batch.outputs is not None:
                 return batch.outputs
 
     def stop(self) -> None:
         """Begin to stop, and do not wait for it."""
+        self._record.end()
         self._batches.stop()
 
     def close(self) -> None:
         """Stop: end the threads of this iterator. May be called twice, and from any thread."""
+        self._record.end()
         self._batches.close()
+
+    def _wait(self) -> Batch:
+        marked = self._record.begin_wait()
+        try:
+            return next(self._batches)
+        except BaseException as end:
+            self._progress.is_complete |= isinstance(end, StopIteration)
+            raise
+        finally:
+            self._record.end_wait(marked)
 
     def _receive(self, batch: Batch) -> None:
         self.samples = batch.samples
+        self._record.receive(len(batch.samples))
         # Several threads may share the iterator and get here out of order.
         self._progress.batch = max(self._progress.batch, batch.number + 1)
         self._bad_samples.extend((self._progress.epoch, bad.sample, bad.reason) for bad in batch.bad)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.stages import Stages
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
@@ -130,7 +131,9 @@ class Memory:
             return self.gpu.device.allocate_pinned(nbytes).array
 
 
-def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: MakeCrew) -> Engine:
+def make_engine(
+    loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: MakeCrew, stages: Stages
+) -> Engine:
     """Make the engine that carries an epoch out.
 
     Parameters
@@ -145,6 +148,8 @@ def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, ma
         What the loader keeps.
     make_crew : MakeCrew
         Starts the workers.
+    stages : Stages
+        Where is added up what everything takes.
 
     Returns
     -------
@@ -180,6 +185,7 @@ def make_engine(loader: Loader, plan: Plan, first_batch: int, memory: Memory, ma
             options=options,
             first_batch=first_batch,
             make_gpu_crew=None if memory.gpu is None else memory.gpu.crew,
+            stages=stages,
         )
     except BaseException:
         storage.close()
