@@ -6,5 +6,6 @@ from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.order_option import OrderOption
+from gpubeton.loader.stats import LoaderStats
 
-__all__ = ["GpuOptions", "Loader", "LoaderIterator", "OrderOption"]
+__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption"]

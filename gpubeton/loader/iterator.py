@@ -97,6 +97,7 @@ class LoaderIterator:
         try:
             return next(self._batches)
         except BaseException as end:
+            self._record.end()
             self._progress.is_complete |= isinstance(end, StopIteration)
             raise
         finally:

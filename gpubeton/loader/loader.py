@@ -31,6 +31,8 @@ from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
 from gpubeton.loader.resumable import Resumable
 from gpubeton.loader.selection import scanning_arguments, select_samples
+from gpubeton.loader.statistics import EpochRecord, Statistics
+from gpubeton.loader.stats import LoaderStats
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
@@ -193,6 +195,7 @@ class Loader(Resumable):
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
+        self._statistics = Statistics()
         if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
         self.gpu_choice = choose_gpu(self.device, self.decoder, self.pipelines)
@@ -214,10 +217,13 @@ class Loader(Resumable):
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.fname}: the loader was closed. Make a new one.")
-            engine = make_engine(self, self.plan(), self._epochs.next.batch, self._memory, self._make_crew)
+            record = EpochRecord(self.next_epoch, self.num_workers)
+            first = self._epochs.next.batch
+            engine = make_engine(self, self.plan(), first, self._memory, self._make_crew, record.stages)
             progress = self._epochs.begin()
-            iterator = LoaderIterator(Prefetcher(engine, self.batches_ahead), progress, self.bad_samples)
+            iterator = LoaderIterator(Prefetcher(engine, self.batches_ahead), progress, self.bad_samples, record)
             self._iterators.add(iterator)
+            self._statistics.add(record)
             return iterator
 
     def close(self) -> None:
@@ -255,6 +261,23 @@ class Loader(Resumable):
     def explain(self) -> None:
         """Print what runs where, operation by operation, and how much memory it takes at most."""
         print(explanation(self))
+
+    def stats(self, *, total: bool = False) -> LoaderStats:
+        """Tell where the time of the loop goes: into waiting, its own step, reading, decoding and the rest.
+
+        Costs nothing worth naming, and may be asked for at any time and in any thread.
+
+        Parameters
+        ----------
+        total : bool
+            Add up all epochs. Otherwise it is the epoch that was begun last, or is under way.
+
+        Returns
+        -------
+        LoaderStats
+            Numbers by name; ``print`` shows them as a table.
+        """
+        return self._statistics.stats(total=total)
 
     @property
     def gpu(self) -> Gpu | None:

@@ -118,7 +118,7 @@ class EpochRecord:
             seconds=now - self._begun,
             waiting_seconds=waited,
             first_wait_seconds=first,
-            num_workers=self._num_workers,
+            num_workers=self._num_workers if stages.usage.busy_seconds else 0,
             worker_seconds=stages.usage.busy_seconds,
             worker_cpu_seconds=stages.usage.cpu_seconds,
             stored_bytes=stages.stored_bytes,
@@ -134,29 +134,20 @@ class Statistics:
         self._ended = LoaderStats()
         self._records: list[EpochRecord] = []
 
-    def begin(self, epoch: int, num_workers: int) -> EpochRecord:
-        """Begin an epoch.
+    def add(self, record: EpochRecord) -> None:
+        """Take in an epoch that begins.
 
         Parameters
         ----------
-        epoch : int
-            Its number.
-        num_workers : int
-            Threads that decode.
-
-        Returns
-        -------
-        EpochRecord
-            To be kept up to date by whoever goes through the epoch.
+        record : EpochRecord
+            What whoever goes through the epoch keeps up to date.
         """
-        record = EpochRecord(epoch, num_workers)
         with self._lock:
             # The last one stays, for whoever asks after the loop; of those before it only the sum is needed.
             for old in [old for old in self._records if old.is_ended]:
                 self._ended += old.stats()
                 self._records.remove(old)
             self._records.append(record)
-        return record
 
     def stats(self, *, total: bool) -> LoaderStats:
         """Tell where the time went.

@@ -137,12 +137,11 @@ class LoaderStats:
         return LoaderStats(epoch=None, num_workers=max(self.num_workers, other.num_workers), **sums)
 
     def __str__(self) -> str:
-        lines = [
-            f"{'all epochs' if self.epoch is None else f'epoch {self.epoch}'}: {self.batches} batches, "
-            f"{self.images} images in {self.seconds:.2f} s, {self.images_per_second:,.0f} images/s; "
-            f"the loop waited {self.waiting_share:.0%} of the time",
-            f"{'':<48}{'seconds':>9}{'share':>7}",
-        ]
+        which = "all epochs" if self.epoch is None else f"epoch {self.epoch}"
+        summary = (
+            f"{which}: {self.batches} batches, {self.images} images in {self.seconds:.2f} s, "
+            f"{self.images_per_second:,.0f} images/s; the loop waited {self.waiting_share:.0%} of the time"
+        )
         rows = [
             ("your loop: waited for batches", self.waiting_seconds, 1),
             ("           was given batches", self.handover_seconds, 1),
@@ -160,8 +159,8 @@ class LoaderStats:
                 (threads, self.worker_seconds, self.num_workers),
                 ("           were busy, but had no core or page", self.stalled_seconds, self.num_workers),
             ]
-        lines += [f"{name:<48}{seconds:>9.2f}{self._share(seconds / parts):>7.0%}" for name, seconds, parts in rows]
-        return "\n".join(lines)
+        table = [f"{name:<48}{seconds:>9.2f}{self._share(seconds / parts):>7.0%}" for name, seconds, parts in rows]
+        return "\n".join([summary, f"{'':<48}{'seconds':>9}{'share':>7}", *table])
 
     def _share(self, seconds: float) -> float:
         return min(1.0, seconds / self.seconds) if self.seconds else 0.0

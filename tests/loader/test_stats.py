@@ -1,0 +1,191 @@
+"""Where the time of an epoch goes: what `loader.stats()` says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import fields
+
+import pytest
+import torch
+
+from gpubeton.engine import label, stages
+from gpubeton.engine.label import Label
+from gpubeton.loader import Loader, LoaderStats, statistics
+from gpubeton.loader.statistics import EpochRecord, Statistics
+from tests.loader.pipelines import augmented
+
+PIPELINES = {"image": augmented(), **dict.fromkeys(["label", "weight", "note", "info", "vector"])}
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    own = Clock()
+    monkeypatch.setattr(statistics, "time", own)
+    monkeypatch.setattr(stages, "time", own)
+    return own
+
+
+def wait(record, clock, seconds):
+    marked = record.begin_wait()
+    clock.now += seconds
+    record.end_wait(marked)
+
+
+def test_what_the_loop_itself_does_is_neither_waiting_nor_handing_over(photos, clock):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    for _ in loader:
+        clock.now += 2
+    stats = loader.stats()
+    assert (stats.batches, stats.images, stats.epoch) == (5, 50, 0)
+    assert (stats.seconds, stats.step_seconds, stats.waiting_seconds, stats.handover_seconds) == (10, 10, 0, 0)
+    assert stats.images_per_second == 5
+    clock.now += 100
+    assert loader.stats() == stats
+
+
+def test_waiting_is_a_share_of_the_wall_time(clock):
+    record = EpochRecord(3, num_workers=2)
+    wait(record, clock, 2.0)
+    clock.now += 5.0
+    wait(record, clock, 1.0)
+    stats = record.stats()
+    assert (stats.epoch, stats.seconds, stats.waiting_seconds, stats.first_wait_seconds) == (3, 8, 3, 2)
+    assert stats.waiting_share == 3 / 8
+
+
+def test_threads_that_wait_together_wait_once(clock):
+    record = EpochRecord(0, num_workers=1)
+    first, second = record.begin_wait(), None
+    clock.now += 1
+    second = record.begin_wait()
+    clock.now += 1
+    record.end_wait(first)
+    clock.now += 1
+    assert record.stats().waiting_seconds == 3
+    record.end_wait(second)
+    clock.now += 1
+    assert (record.stats().waiting_seconds, record.stats().seconds) == (3, 4)
+
+
+def test_all_epochs_add_up_and_each_counts_once(clock):
+    statistics = Statistics()
+    for epoch in range(3):
+        record = EpochRecord(epoch, num_workers=1)
+        statistics.add(record)
+        record.receive(8)
+        clock.now += 2
+        record.end()
+        clock.now += 50  # a validation, say
+    total = statistics.stats(total=True)
+    assert (total.epoch, total.batches, total.images, total.seconds) == (None, 3, 24, 6)
+    assert (statistics.stats(total=False).epoch, statistics.stats(total=False).images) == (2, 8)
+
+
+def test_a_loop_that_was_left_stops_the_clock(photos, clock):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    for _ in loader:
+        clock.now += 1
+        break
+    clock.now += 7
+    assert (loader.stats().seconds, loader.stats().batches) == (1, 1)
+    again = iter(loader)
+    next(again)
+    clock.now += 1
+    loader.close()
+    clock.now += 7
+    assert (loader.stats().seconds, loader.stats(total=True).seconds) == (1, 2)
+
+
+def test_a_loader_that_was_not_used_has_taken_no_time(photos):
+    stats = Loader(photos, 10, pipelines=PIPELINES).stats()
+    assert stats == LoaderStats()
+    assert (stats.images_per_second, stats.waiting_share, stats.worker_share) == (0, 0, 0)
+    assert "0 images" in str(stats)
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_every_stage_of_a_real_epoch_is_there(photos, os_cache):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=2, os_cache=os_cache)
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert stats.num_workers == 2
+    for name in ("plan", "read", "submit", "decode", "tail", "handover", "waiting", "worker"):
+        assert getattr(stats, f"{name}_seconds") > 0, name
+    assert 0 < stats.waiting_share <= 1
+    assert 0 < stats.worker_share <= 1
+    assert stats.first_wait_seconds <= stats.waiting_seconds <= stats.seconds
+    assert stats.stored_bytes == int(loader.reader.index.regions("image").size.sum())
+
+
+def test_statistics_may_be_asked_for_in_the_loop_and_in_another_thread(photos):
+    loader = Loader(photos, 5, pipelines=PIPELINES, num_workers=1)
+    stop, seen, errors = threading.Event(), [], []
+
+    def ask():
+        try:
+            while not stop.is_set():
+                seen.append(loader.stats(total=True).images)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(3):
+            for number, _ in enumerate(loader):
+                assert loader.stats().batches == number + 1
+    finally:
+        stop.set()
+        thread.join()
+    assert not errors
+    assert seen == sorted(seen)
+    assert loader.stats(total=True).images == 150
+
+
+def test_numbers_go_through_json_and_the_table_names_every_party():
+    numbers = {field.name: 1 for field in fields(LoaderStats)} | {"seconds": 4.0, "num_workers": 3}
+    stats = LoaderStats(**numbers)
+    assert LoaderStats.from_dict(json.loads(json.dumps(stats.to_dict()))) == stats
+    assert stats.to_dict()["waiting_share"] == 0.25
+    table = str(stats)
+    assert all(party in table for party in ("your loop:", "loader:", "workers:", "25%"))
+
+
+def test_torchs_profiler_shows_the_wait_and_the_handover(photos):
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in loader:
+            pass
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["gpubeton: handover"] == 5
+    assert counts["gpubeton: wait for a batch"] == 6  # the last one is for the end
+
+
+def test_without_a_profiler_nothing_is_labelled(monkeypatch):
+    monkeypatch.setattr(torch.autograd.profiler, "record_function", None)  # calling it would fail
+    own = Label("gpubeton: test")
+    own.end(own.begin())
+
+
+@pytest.mark.parametrize(("listener", "expected"), [("/opt/nsight.so", ["push gpubeton: test", "pop"]), ("", [])])
+def test_nvtx_ranges_are_made_when_nsight_listens(monkeypatch, listener, expected):
+    calls = []
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", listener)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(f"push {name}"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
+    own = label.Label("gpubeton: test")
+    own.end(own.begin())
+    assert calls == expected
