@@ -66,16 +66,16 @@ def test_waiting_is_a_share_of_the_wall_time(clock):
 
 def test_threads_that_wait_together_wait_once(clock):
     record = EpochRecord(0, num_workers=1)
-    first, second = record.begin_wait(), None
+    first = record.begin_wait()
     clock.now += 1
     second = record.begin_wait()
-    clock.now += 1
+    clock.now += 2
     record.end_wait(first)
-    clock.now += 1
-    assert record.stats().waiting_seconds == 3
+    clock.now += 4
+    assert record.stats().waiting_seconds == 7
     record.end_wait(second)
     clock.now += 1
-    assert (record.stats().waiting_seconds, record.stats().seconds) == (3, 4)
+    assert (record.stats().waiting_seconds, record.stats().seconds) == (7, 8)
 
 
 def test_all_epochs_add_up_and_each_counts_once(clock):
