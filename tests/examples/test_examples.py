@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from gpubeton.cli.photos import PhotoSet, write_photos
-
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-
-
-def run(name, *options):
-    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *options]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.examples.example import EXAMPLES, run
 
 
 def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
@@ -81,4 +67,7 @@ def test_a_field_of_ones_own_has_two_outputs_and_is_filtered_by_one():
 
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
-    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in listed] == []
+    scripts = [path for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()]
+
+    places = [path.relative_to(EXAMPLES).as_posix() for path in scripts]
+    assert [place for place in places if f"]({place})" not in listed] == []

@@ -1,0 +1,47 @@
+"""How tests run examples: in this process, which spares importing torch and loading compiled code once more."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+
+def module_of(monkeypatch, place):
+    """Import an example, as Python does when it runs the script: its folder comes first."""
+    path = EXAMPLES / place
+    monkeypatch.syspath_prepend(str(path.parent))
+    return importlib.import_module(path.stem)
+
+
+def run(name, *options, launcher=()):
+    """Run an example in a process of its own, and give what it printed."""
+    command = [sys.executable, "-W", "error", *launcher, str(EXAMPLES / name), *options]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def write_images(folder, classes=2, images=8, side=(40, 48)):
+    """Make a folder of small JPEG files, each class of a colour of its own."""
+    rng = np.random.default_rng(0)
+    for label in range(classes):
+        (folder / f"class{label}").mkdir(parents=True)
+        for number in range(images):
+            colour = rng.integers(0, 60, 3) + np.array([180, 90, 0]) * (label + 1) % 200
+            pixels = rng.integers(0, 40, (*side, 3)) + colour
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"class{label}" / f"{number}.jpg")
+    return folder

@@ -1,0 +1,14 @@
+"""The digits example reads handwriting."""
+
+from __future__ import annotations
+
+from tests.examples.example import module_of
+
+
+def test_more_than_97_percent_of_real_digits_are_read_rightly(monkeypatch, capsys):
+    digits = module_of(monkeypatch, "digits.py")
+    accuracy = digits.main([])
+    assert accuracy >= 0.97
+    printed = capsys.readouterr().out
+    assert printed.count("epoch ") == 12
+    assert f"{accuracy:.2%} of 360 test images right" in printed
