@@ -10,6 +10,7 @@
     |  |- NoSamplesError                       a file without samples
     |  |- FieldTypeError                       an unknown type of field, or a custom one without its class
     |  |- FieldArgumentsError                  shape and dtype of an array field cannot be read
+    |  |- FieldMismatchError                   files of one dataset whose fields differ
     |  |- FieldNameError                       a name that the format cannot hold, or held twice
     |  |- AllocationError                      the allocation table is damaged
     |  |- ImageSizeError                       an image without width or height
@@ -47,6 +48,7 @@ __all__ = [
     "BadImageError",
     "DeviceError",
     "FieldArgumentsError",
+    "FieldMismatchError",
     "FieldNameError",
     "FieldTypeError",
     "FormatError",
@@ -107,6 +109,10 @@ class FieldTypeError(FormatError):
 
 class FieldArgumentsError(FormatError):
     """The arguments of an array field do not give a shape and a dtype."""
+
+
+class FieldMismatchError(FormatError):
+    """Files that are to be one dataset have different fields."""
 
 
 class FieldNameError(FormatError):

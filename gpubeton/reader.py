@@ -1,27 +1,27 @@
-"""Reader: what a ``.beton`` file holds, under FFCV's names."""
+"""Reader: what ``.beton`` files hold, under FFCV's names."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.paths import Paths
 
 __all__ = ["Reader"]
 
 
 class Reader:
-    """What a ``.beton`` file holds, read and checked when it is made.
+    """What a ``.beton`` file holds, or several that make one dataset, read and checked when it is made.
 
     FFCV's names; `index` has more.
 
     Parameters
     ----------
-    fname : str or path
-        The file.
+    fname : str, path, or sequence of them
+        The file, or several with the same fields, whose samples are numbered through.
     custom_handlers : mapping of str to Field class, optional
         The class of each custom field, by its name.
 
@@ -37,22 +37,29 @@ class Reader:
     FormatError
         One of its subclasses for each defect, see `gpubeton.errors`.
     OSError
-        If the file cannot be read.
+        If a file cannot be read.
+
+    Notes
+    -----
+    Pointers in the metadata and in the allocation table of several files say which file they point into, see
+    `gpubeton.format.places`. In those of one file they are offsets.
 
     Examples
     --------
     >>> reader = Reader("train.beton")                        # doctest: +SKIP
     >>> reader.num_samples, reader.field_names                # doctest: +SKIP
     (1281167, ['image', 'label'])
+    >>> Reader(["train-0.beton", "train-1.beton"]).locate(700_000)       # doctest: +SKIP
+    ('train-1.beton', 59416)
     """
 
-    def __init__(self, fname: str | os.PathLike[str], custom_handlers: CustomFields | None = None) -> None:
+    def __init__(self, fname: Paths, custom_handlers: CustomFields | None = None) -> None:
         self._file_name = fname
         self.index, self.handlers = open_index(fname, custom_handlers)
 
     @property
-    def file_name(self) -> str | os.PathLike[str]:
-        """The file, as it was given."""
+    def file_name(self) -> Paths:
+        """The file, or the files, as given."""
         return self._file_name
 
     @property
@@ -67,8 +74,8 @@ class Reader:
 
     @property
     def page_size(self) -> int:
-        """Bytes of a page."""
-        return self.index.header.page_size
+        """Bytes of a page; the largest, if files differ."""
+        return max(file.page_size for file in self.index.files)
 
     @property
     def field_names(self) -> list[str]:
@@ -89,3 +96,24 @@ class Reader:
     def alloc_table(self) -> NDArray[np.void]:
         """The allocation table (sample_id, ptr, size), sorted by pointer."""
         return self.index.allocations
+
+    def locate(self, sample: int) -> tuple[str, int]:
+        """Tell where a sample stands.
+
+        Parameters
+        ----------
+        sample : int
+            Its id.
+
+        Returns
+        -------
+        tuple of str and int
+            Its file, and its number in that file, from 0.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        """
+        file = self.index.file_of(sample)
+        return file.path, sample - file.first_sample

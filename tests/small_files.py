@@ -52,8 +52,21 @@ def photo_fields(write_mode: str = "jpg"):
     }
 
 
-def write(path: Path, fields, dataset) -> Path:
-    DatasetWriter(path, fields, num_workers=1, progress=False, page_size=1 << 21).from_indexed_dataset(dataset)
+class Stretch:
+    """Some samples of another dataset, from one number on."""
+
+    def __init__(self, dataset, start: int, stop: int) -> None:
+        self.dataset, self.start, self.stop = dataset, start, stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, number: int):
+        return self.dataset[self.start + number]
+
+
+def write(path: Path, fields, dataset, *, page_size: int = 1 << 21) -> Path:
+    DatasetWriter(path, fields, num_workers=1, progress=False, page_size=page_size).from_indexed_dataset(dataset)
     return path
 
 

@@ -27,7 +27,7 @@ class BadSample(NamedTuple):
     sample : int
         Its id.
     reason : str
-        The output, and what was wrong with the image.
+        The output, and what was wrong with the image. With several files, first the file and the number there.
     """
 
     sample: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,19 +37,22 @@ class EngineOptions:
     Parameters
     ----------
     path : str
-        The file, named in errors.
+        The file or files, named in errors.
     num_workers : int
         Threads that decode.
     num_in_flight : int
         Batches that the crew may have at once.
     on_error : {"raise", "skip", "replace"}
         What happens to samples with a bad image.
+    origin : callable
+        Says of a sample, by its id, in which file it is, where there are several; "" where there is one.
     """
 
     path: str
     num_workers: int
     num_in_flight: int
     on_error: OnError
+    origin: Callable[[int], str] = lambda _: ""
 
 
 class Engine:
@@ -249,7 +252,7 @@ class Engine:
         reasons: dict[int, list[str]] = {}
         for image in sorted(job.bad, key=lambda image: (image.row, image.program)):
             reasons.setdefault(image.row, []).append(f"{self._images[image.program].name}: {image.reason}")
-        bad = tuple(BadSample(int(job.samples[row]), "; ".join(texts)) for row, texts in reasons.items())
+        bad = tuple(self._bad_sample(int(job.samples[row]), texts) for row, texts in reasons.items())
         match self._options.on_error:
             case "raise":
                 advice = 'Pass on_error="skip" or "replace" to go on without such images.'
@@ -261,6 +264,10 @@ class Engine:
                 for row, own in zip(reasons, bad, strict=True):
                     self._replace(job, row, own)
         return bad
+
+    def _bad_sample(self, sample: int, reasons: list[str]) -> BadSample:
+        origin = self._options.origin(sample)
+        return BadSample(sample, f"{origin}: {'; '.join(reasons)}" if origin else "; ".join(reasons))
 
     def _replace(self, job: _Job, row: int, bad: BadSample) -> None:
         """Put the next sample with good images into a row."""

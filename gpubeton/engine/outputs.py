@@ -84,7 +84,7 @@ def compile_outputs(
     Parameters
     ----------
     index : Index
-        The file.
+        The file, or several as one.
     fields : mapping of str to Field
         Its fields, in the order of the file.
     pipelines : mapping of str to sequence, PipelineSpec or None
@@ -145,11 +145,11 @@ def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
         if isinstance(pipeline, PipelineSpec):
             if isinstance(pipeline.source, str) and pipeline.source not in index.names:
                 raise NoSuchFieldError(
-                    f"{index.path}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
+                    f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
                 )
         elif name not in index.names:
             raise NoSuchFieldError(
-                f"{index.path}: a pipeline for {name!r}, but the file has the fields {fields}. "
+                f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. "
                 "For another output of one of them, use PipelineSpec(field, transforms=[...])."
             )
         elif pipeline is not None and (isinstance(pipeline, str) or not isinstance(pipeline, Sequence)):

@@ -64,7 +64,7 @@ class BatchPlan:
     sources: tuple[Source, ...]
 
     def ranges(self, *, max_gap: int = MAX_GAP, max_read: int = MAX_READ) -> RangePlan:
-        """Decide which bytes of the file are read.
+        """Decide which bytes are read.
 
         Parameters
         ----------
@@ -76,7 +76,8 @@ class BatchPlan:
         Returns
         -------
         RangePlan
-            The ranges, in the file's order; its samples are all regions of the first field, then the next one's.
+            The ranges, in the file's order, as places (see `gpubeton.format.places`: offsets, if there is one file);
+            its samples are all regions of the first field, then the next one's.
         """
         regions = [regions for source in self.sources for regions in source.regions]
         empty = np.zeros(0, np.uint64)

@@ -16,7 +16,7 @@ from gpubeton.format.regions import Regions
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where the values of one field are, for every sample of the file.
+    """Where the values of one field are, for every sample of the file, or of the files.
 
     Parameters
     ----------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -17,12 +19,17 @@ from gpubeton.fields.ragged import RaggedField
 from gpubeton.fields.rgb_image import RGBImageField
 from gpubeton.format.header import Descriptor, read_descriptors
 from gpubeton.format.index import Index
+from gpubeton.format.join import join
 from gpubeton.format.layout import FieldType
+from gpubeton.format.paths import Paths, listed_paths
 
 __all__ = ["CustomFields", "open_index", "type_id_of"]
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
+
+# Files that are opened at once.
+_NUM_THREADS = 8
 
 _CLASSES: dict[FieldType, type[Field]] = {
     FieldType.FLOAT: FloatField,
@@ -62,15 +69,13 @@ def type_id_of(field: Field) -> FieldType:
     return FieldType.CUSTOM
 
 
-def open_index(
-    path: str | os.PathLike[str], custom_fields: CustomFields | None = None
-) -> tuple[Index, dict[str, Field]]:
-    """Read and check a file, and make its fields.
+def open_index(path: Paths, custom_fields: CustomFields | None = None) -> tuple[Index, dict[str, Field]]:
+    """Read and check a file, or several that make one dataset, and make its fields.
 
     Parameters
     ----------
-    path : str or path
-        A ``.beton`` file.
+    path : str, path, or sequence of them
+        A ``.beton`` file, or several with the same fields.
     custom_fields : mapping of str to Field class, optional
         The class of each custom field. A class given for another field is used
         in place of the library's own, as in FFCV.
@@ -78,15 +83,27 @@ def open_index(
     Returns
     -------
     tuple of Index and dict of str to Field
-        What the file says, and its fields in the order of the file.
+        What the file says, and its fields in the order of the (first) file.
 
     Raises
     ------
     FormatError
-        If the file is damaged or a custom field's class is missing.
+        If a file is damaged, a custom field's class is missing, or the files have different fields.
+    OptionError
+        If there is no file.
     OSError
-        If the file cannot be read.
+        If a file cannot be read.
     """
+    paths = listed_paths(path)
+    if len(paths) == 1:
+        return _open_one(paths[0], custom_fields)
+    # Most of the time is spent waiting for the disk or the network.
+    with ThreadPoolExecutor(min(len(paths), _NUM_THREADS), "gpubeton-open") as threads:
+        opened = list(threads.map(partial(_open_one, custom_fields=custom_fields), paths))
+    return join([index for index, _ in opened]), opened[0][1]
+
+
+def _open_one(path: str, custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
     descriptors = read_descriptors(path)
     custom = {
         descriptor.name: _from_arguments(path, descriptor, custom_fields[descriptor.name])

@@ -1,8 +1,9 @@
-"""All that a ``.beton`` file says about its samples, read and checked once."""
+"""All that ``.beton`` files say about their samples, read and checked once."""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import AllocationError, FieldTypeError, HeaderError, NoSuchFieldError, TruncatedError
+from gpubeton.errors import AllocationError, FieldTypeError, FormatError, HeaderError, NoSuchFieldError, TruncatedError
 from gpubeton.format.allocations import Allocations
+from gpubeton.format.data_file import DataFile
 from gpubeton.format.header import Descriptor, Header, decode_descriptors, decode_header, open_regular
 from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
+from gpubeton.format.places import MAX_FILE_SIZE, split_places
 from gpubeton.format.regions import Regions, locate
 
 __all__ = ["Index"]
@@ -30,20 +33,21 @@ _METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
 
 
 class Index:
-    """The header, fields, metadata and regions of a ``.beton`` file.
+    """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
-    Made by `Index.open`. Everything in it was checked: each region lies inside
-    the data pages, belongs to its sample and has the size that its field says.
-    The arrays are read-only and the file is closed again.
+    Made by `Index.open`, and of several by `gpubeton.format.join.join`. Everything in it was checked: each region lies
+    inside the data pages, belongs to its sample and has the size that its field says.
+    The arrays are read-only and the files are closed again.
+
+    Wherever this says where bytes are, in regions, metadata and the allocation table, it gives places (see
+    `gpubeton.format.places`): the offset in the file if there is one file.
 
     Attributes
     ----------
-    path : Path
-        The file.
-    file_size : int
-        Its bytes.
+    files : tuple of DataFile
+        The files: one as a rule.
     header : Header
-        Its header.
+        Header of the first.
     descriptors : tuple of Descriptor
         One per field, in the order of the file.
     names : tuple of str
@@ -66,25 +70,21 @@ class Index:
 
     def __init__(
         self,
-        path: Path,
-        file_size: int,
+        files: tuple[DataFile, ...],
         header: Header,
         descriptors: tuple[Descriptor, ...],
         metadata: NDArray[np.void],
-        allocations: Allocations,
+        allocations: NDArray[np.void],
+        regions: Mapping[str, Regions | None],
     ) -> None:
-        self.path = path
-        self.file_size = file_size
+        self.files = files
         self.header = header
         self.descriptors = descriptors
         self.names = tuple(descriptor.name for descriptor in descriptors)
-        self.num_samples = header.num_samples
+        self.num_samples = len(metadata)
         self.metadata = metadata
-        self.allocations = allocations.rows
-        self._regions = {
-            descriptor.name: locate(os.fspath(path), descriptor, metadata[f"f{number}"], allocations)
-            for number, descriptor in enumerate(descriptors)
-        }
+        self.allocations = allocations
+        self._regions = regions
 
     @classmethod
     def open(
@@ -114,6 +114,8 @@ class Index:
         name = os.fspath(path)
         with open_regular(path) as file:
             file_size = os.fstat(file.fileno()).st_size
+            if file_size > MAX_FILE_SIZE:
+                raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
             header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
             descriptors = decode_descriptors(name, header, file.read(header.metadata_offset - HEADER_DTYPE.itemsize))
             row_type = metadata_dtype([_metadata_type(name, field, custom_types or {}) for field in descriptors])
@@ -126,10 +128,72 @@ class Index:
         if len(stored) + len(table) < metadata_end - header.metadata_offset + file_size - header.alloc_table_ptr:
             raise TruncatedError(f"{name}: the file became shorter while it was read. Is it still being written?")
         allocations = Allocations.check(name, header, metadata_end, table)
-        return cls(Path(path), file_size, header, descriptors, np.frombuffer(stored, row_type), allocations)
+        metadata = np.frombuffer(stored, row_type)
+        regions = {
+            descriptor.name: locate(name, descriptor, metadata[f"f{number}"], allocations)
+            for number, descriptor in enumerate(descriptors)
+        }
+        file_itself = DataFile(name, file_size, header.page_size, 0, header.num_samples)
+        return cls((file_itself,), header, descriptors, metadata, allocations.rows, regions)
 
     def __repr__(self) -> str:
-        return f"<Index of {self.path}: {self.num_samples} samples of {', '.join(self.names)}>"
+        return f"<Index of {self.title}: {self.num_samples} samples of {', '.join(self.names)}>"
+
+    @property
+    def path(self) -> Path:
+        """The file; the first, if there are several."""
+        return Path(self.files[0].path)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def title(self) -> str:
+        """The files, in few words."""
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{self.files[0].path}{more}"
+
+    def origin(self, sample: int) -> str:
+        """Say in which of several files a sample is.
+
+        Parameters
+        ----------
+        sample : int
+            Its id.
+
+        Returns
+        -------
+        str
+            Its number in its file, and the file; nothing if there is only one.
+        """
+        if len(self.files) == 1:
+            return ""
+        file = self.file_of(sample)
+        return f"sample {sample - file.first_sample} of {file.path}"
+
+    def file_of(self, sample: int) -> DataFile:
+        """Find the file that holds a sample.
+
+        Parameters
+        ----------
+        sample : int
+            Its id.
+
+        Returns
+        -------
+        DataFile
+            The file; the sample is number ``sample - file.first_sample`` in it.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        """
+        if not 0 <= sample < self.num_samples:
+            raise IndexError(f"{self.title}: no sample {sample}; expected 0 to {self.num_samples - 1}")
+        return self.files[bisect_right(self.files, sample, key=lambda file: file.first_sample) - 1]
 
     def column(self, name: str) -> NDArray[Any]:
         """Give the metadata of one field.
@@ -175,7 +239,7 @@ class Index:
         regions = self._regions[name]
         if regions is None:
             raise FieldTypeError(
-                f"{self.path}: field {name!r} (type {descriptor.type_id}) has no regions: its values stand in the "
+                f"{self.title}: field {name!r} (type {descriptor.type_id}) has no regions: its values stand in the "
                 "metadata. Use column()."
             )
         return regions
@@ -231,27 +295,30 @@ class Index:
         Returns
         -------
         ndarray of int64, shape (num_samples,)
-            Page number, counted from the start of the file; -1 for a sample
+            Page number, counted from the start of the first file through all of them; -1 for a sample
             whose values are all empty.
 
         Raises
         ------
         AllocationError
-            If the file has no region at all.
+            If no file has a region at all.
         """
         solid = self.allocations[self.allocations["size"] > 0]
         if len(solid) == 0:
             raise AllocationError(
-                f"{self.path}: no field has data pages, which a quasi-random order is about. Use a random order."
+                f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
+        file, offset = split_places(np.ascontiguousarray(solid["ptr"]))
+        page_size = np.array([each.page_size for each in self.files], np.uint64)
+        first_page = np.cumsum([0, *(each.num_pages for each in self.files[:-1])])
         pages = np.full(self.num_samples, -1, np.int64)
         # Of several assignments to one sample the last one stays, so the first region has to come last.
-        pages[solid["sample_id"][::-1]] = (solid["ptr"] // np.uint64(self.header.page_size)).astype(np.int64)[::-1]
+        pages[solid["sample_id"][::-1]] = ((offset // page_size[file]).astype(np.int64) + first_page[file])[::-1]
         return pages
 
     def _number(self, name: str) -> int:
         if name not in self.names:
-            raise NoSuchFieldError(f"{self.path}: no field {name!r}; the file has {', '.join(map(repr, self.names))}.")
+            raise NoSuchFieldError(f"{self.title}: no field {name!r}; the file has {', '.join(map(repr, self.names))}.")
         return self.names.index(name)
 
 

@@ -35,8 +35,8 @@ def summary(loader: Loader) -> str:
     """
     order = loader.order.__name__ if isinstance(loader.order, type) else str(loader.order)
     return (
-        f"<Loader of {loader.fname}: {len(loader.indices)} samples in {len(loader)} batches of {loader.batch_size}, "
-        f"{order}, seed {loader.seed}, next epoch {loader.next_epoch}>"
+        f"<Loader of {loader.reader.index.title}: {len(loader.indices)} samples in {len(loader)} batches of "
+        f"{loader.batch_size}, {order}, seed {loader.seed}, next epoch {loader.next_epoch}>"
     )
 
 
@@ -58,7 +58,7 @@ def explanation(loader: Loader) -> str:
     batches = max_batch_bytes(plan) * (loader.batches_ahead + 1)
     lines = [
         summary(loader),
-        f"{loader.fname}: {where}",
+        f"{loader.reader.index.title}: {where}",
         f"up to {loader.batches_ahead} batches ahead of the loop, {loader.num_workers} threads on the CPU",
         *_who_decodes(loader),
         *(output.explain() for output in plan.outputs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +14,10 @@ from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.stages import Stages
 from gpubeton.errors import DeviceError, LoaderClosedError
+from gpubeton.format.data_file import DataFile
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
-from gpubeton.storage import MappedStorage, ReadStorage, Storage
+from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage, Storage
 from gpubeton.storage.staging import Staging
 
 if TYPE_CHECKING:
@@ -47,27 +49,25 @@ class Memory:
 
     Parameters
     ----------
-    path : str
-        The file.
-    file_size : int
-        How many bytes it had when it was checked.
+    files : sequence of DataFile
+        The files.
     is_mapped : bool
-        Whether it is mapped into memory.
+        Whether they are mapped into memory.
 
     Attributes
     ----------
     mapped : MappedStorage or None
-        The file, if it is mapped.
+        The files, if they are mapped.
     staging : Staging
-        Memory for the bytes of batches, if it is not.
+        Memory for the bytes of batches, if they are not.
     pool : ArrayPool
         Memory for batches.
     gpu : Gpu or None
         The GPU that makes images.
     """
 
-    def __init__(self, path: str, file_size: int, *, is_mapped: bool) -> None:
-        self.mapped = MappedStorage(path, file_size) if is_mapped else None
+    def __init__(self, files: Sequence[DataFile], *, is_mapped: bool) -> None:
+        self.mapped = MappedStorage(_to_be_opened(files)) if is_mapped else None
         self.staging = Staging()
         self.pool = ArrayPool()
         self.gpu: Gpu | None = None
@@ -110,7 +110,7 @@ class Memory:
             if choice.is_forced:
                 raise
             reason = f"{choice.target.device} cannot decode: {error}"
-            warnings.warn(f"{loader.fname}: images are decoded on the CPU. {reason}", stacklevel=3)
+            warnings.warn(f"{loader.reader.index.title}: images are decoded on the CPU. {reason}", stacklevel=3)
             return GpuChoice(None, reason, is_forced=False)
         self.staging = Staging(self._pinned, is_pinned=True)
         return choice
@@ -162,14 +162,15 @@ def make_engine(
         If the file has changed since it was checked.
     """
     options = EngineOptions(
-        path=loader.fname,
+        path=loader.reader.index.title,
         num_workers=loader.num_workers,
         num_in_flight=num_in_flight(loader.batches_ahead),
         on_error=loader.on_error,
+        origin=loader.reader.index.origin,
     )
     storage: Storage
     if memory.mapped is None:
-        storage = ReadStorage(loader.fname, loader.reader.index.file_size, memory.staging)
+        storage = ReadStorage(_to_be_opened(loader.reader.index.files, is_random=True), memory.staging)
     else:
         memory.mapped.check_size()
         storage = memory.mapped
@@ -190,3 +191,7 @@ def make_engine(
     except BaseException:
         storage.close()
         raise
+
+
+def _to_be_opened(files: Sequence[DataFile], *, is_random: bool = False) -> OpenFiles:
+    return OpenFiles(((file.path, file.size) for file in files), is_random=is_random)

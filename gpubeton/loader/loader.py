@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 import weakref
@@ -20,6 +19,7 @@ from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.outputs import Pipeline
 from gpubeton.errors import LoaderClosedError
 from gpubeton.fields.registry import CustomFields
+from gpubeton.format.paths import Paths, listed_paths
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
@@ -40,7 +40,7 @@ from gpubeton.traversal_order import TraversalOrder
 
 
 class Loader(Resumable):
-    """Iterate over a ``.beton`` file in batches, decoded, augmented and ready for training.
+    """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
     file, then the outputs that are no field's. Tensors belong to whoever receives them and are never overwritten.
@@ -50,8 +50,9 @@ class Loader(Resumable):
 
     Parameters
     ----------
-    fname : str or path
-        The file.
+    fname : str, path, or sequence of them
+        The file; or several with the same fields, whose samples are numbered through: then all is as with one file that
+        holds the samples of the first, then those of the second, and so on.
     batch_size : int
         Samples in a batch.
     num_workers : int
@@ -117,7 +118,7 @@ class Loader(Resumable):
     Raises
     ------
     FormatError
-        If the file is damaged.
+        If a file is damaged, or several have different fields.
     OptionError
         If an argument is out of its range.
     PipelineError
@@ -125,7 +126,7 @@ class Loader(Resumable):
     DeviceError
         If the device cannot be used.
     OSError
-        If the file cannot be opened.
+        If a file cannot be opened.
 
     Notes
     -----
@@ -147,7 +148,7 @@ class Loader(Resumable):
 
     def __init__(
         self,
-        fname: str | os.PathLike[str],
+        fname: Paths,
         batch_size: int,
         num_workers: int = -1,
         os_cache: bool | None = None,
@@ -170,7 +171,8 @@ class Loader(Resumable):
         self.device = arguments.checked_device(device)
         self.decoder = checked_decoder(decoder)
         self.gpu_options = gpu_options or GpuOptions()
-        self.fname = os.fspath(fname)
+        paths = listed_paths(fname)
+        self.fname: str | tuple[str, ...] = paths if len(paths) > 1 else paths[0]
         self.batch_size = arguments.checked_count("batch_size", batch_size)
         self.num_workers = arguments.checked_workers(num_workers)
         self.os_cache = arguments.default_os_cache() if os_cache is None else bool(os_cache)
@@ -190,7 +192,7 @@ class Loader(Resumable):
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self.order_kwargs)
         self._epochs = Epochs(make_order, self.reader.num_samples, self.batch_size, drop_last=self.drop_last)
-        self._memory = Memory(self.fname, self.reader.index.file_size, is_mapped=self.os_cache)
+        self._memory = Memory(self.reader.index.files, is_mapped=self.os_cache)
         self._make_crew: MakeCrew = Crew
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -216,7 +218,7 @@ class Loader(Resumable):
         """
         with self._lock:
             if self._is_closed:
-                raise LoaderClosedError(f"{self.fname}: the loader was closed. Make a new one.")
+                raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
             record = EpochRecord(self.next_epoch, self.num_workers)
             first = self._epochs.next.batch
             engine = make_engine(self, self.plan(), first, self._memory, self._make_crew, record.stages)
@@ -285,7 +287,9 @@ class Loader(Resumable):
         return self._memory.gpu
 
     def sample_pages(self) -> NDArray[np.int64]:
-        """Give the page of each sample of the file; orders may ask for it.
+        """Give the page of each sample of the file, or of the files, whose pages are numbered through.
+
+        Orders may ask for it.
 
         Returns
         -------

@@ -37,7 +37,7 @@ def scanning_arguments(loader: Loader, field_name: str) -> dict[str, Any]:
     """
     if field_name not in loader.pipelines and field_name not in loader.reader.handlers:
         known = ", ".join(map(repr, dict.fromkeys([*loader.reader.handlers, *loader.pipelines])))
-        raise NoSuchFieldError(f"{loader.fname}: no field {field_name!r}; there are {known}.")
+        raise NoSuchFieldError(f"{loader.reader.index.title}: no field {field_name!r}; there are {known}.")
     return {
         "order": OrderOption.SEQUENTIAL,
         "distributed": False,

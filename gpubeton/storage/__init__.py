@@ -1,9 +1,10 @@
-"""Storage: how the bytes of a ``.beton`` file come into memory, mapped or by reads of our own."""
+"""Storage: how the bytes of ``.beton`` files come into memory, mapped or by reads of our own."""
 
 from __future__ import annotations
 
 from gpubeton.storage.fetch import Fetch, Storage
 from gpubeton.storage.mapped import MappedStorage
+from gpubeton.storage.open_files import OpenFiles
 from gpubeton.storage.reads import ReadStorage
 
-__all__ = ["Fetch", "MappedStorage", "ReadStorage", "Storage"]
+__all__ = ["Fetch", "MappedStorage", "OpenFiles", "ReadStorage", "Storage"]

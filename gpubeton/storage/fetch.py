@@ -37,7 +37,7 @@ class Fetch(Protocol):
 
 
 class Storage(Protocol):
-    """The bytes of one file."""
+    """The bytes of the files of a dataset."""
 
     @property
     def is_pinned(self) -> bool:
@@ -50,7 +50,7 @@ class Storage(Protocol):
         Parameters
         ----------
         offset, size : ndarray of uint64, shape (N,)
-            First byte and length of each region, all inside the file.
+            Place (see `gpubeton.format.places`) of the first byte, and length, of each region, all inside a file.
 
         Returns
         -------

@@ -1,15 +1,18 @@
-"""MappedStorage: the file as the operating system's page cache shows it."""
+"""MappedStorage: files as the operating system's page cache shows them."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import StorageError
+from gpubeton.format.places import first_place, split_places
 from gpubeton.plan.ranges import plan_ranges
+from gpubeton.storage.mapping import map_file
+from gpubeton.storage.open_files import OpenFiles
 
 # Regions nearer than this are announced to the system as one: the page cache works in pages of this size anyway.
 _MAX_GAP = 4096
@@ -20,23 +23,27 @@ _NUM_PROBES = 8
 
 
 class MappedStorage:
-    """A file mapped into memory: nothing is copied, and every loader and process shares the same pages.
+    """Files mapped into memory: nothing is copied, and every loader and process shares the same pages.
 
-    May be used by several threads and loaders at once.
+    May be used by several threads and loaders at once. Regions are asked for by their places, see
+    `gpubeton.format.places`: the offset, if there is one file.
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    file_size : int
-        How many bytes it had when it was checked.
+    files : OpenFiles
+        The files, as they were when they were checked.
+
+    Attributes
+    ----------
+    arrays : tuple of ndarray of uint8, each of shape (bytes of the file,)
+        The files, read-only. They keep the mappings alive by themselves.
 
     Raises
     ------
     StorageError
-        If the file has another size by now.
+        If a file has another size by now.
     OSError
-        If it cannot be opened.
+        If one cannot be opened or mapped.
 
     Examples
     --------
@@ -44,52 +51,50 @@ class MappedStorage:
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"abcdef")
     ...     file.flush()
-    ...     storage = MappedStorage(file.name, 6)
+    ...     storage = MappedStorage(OpenFiles([(file.name, 6)]))
     >>> fetch = storage.fetch(np.array([2], "u8"), np.array([3], "u8"))
-    >>> int(fetch.addresses()[0]) - storage.array.ctypes.data
+    >>> int(fetch.addresses()[0]) - storage.arrays[0].ctypes.data
     2
     """
 
     is_pinned = False
 
-    def __init__(self, path: str | os.PathLike[str], file_size: int) -> None:
-        self.path = os.fspath(path)
-        self.file_size = file_size
-        self._descriptor = _Descriptor(self.path)
-        self.check_size()
-        #: The whole file, uint8 of shape (file_size,), read-only. Keeps the mapping alive by itself.
-        self.array: NDArray[np.uint8] = np.memmap(self.path, np.uint8, "r", shape=(file_size,)).view(np.ndarray)
-        self._base = np.uint64(self.array.ctypes.data)
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+        self.arrays: tuple[NDArray[np.uint8], ...] = tuple(
+            map_file(files.open(number).number, size) for number, size in enumerate(files.sizes)
+        )
+        # What has to be added to places in each file.
+        start = np.array([array.ctypes.data for array in self.arrays], np.uint64)
+        self._base: NDArray[np.uint64] = start - np.array([*map(first_place, range(len(files)))], np.uint64)
 
     def check_size(self) -> None:
-        """Compare the file with what was mapped; touching a page that was cut off would end the process.
+        """Compare the files with what was mapped; touching a page that was cut off would end the process.
 
         Raises
         ------
         StorageError
-            If the file has another size by now.
+            If a file has another size by now.
         """
-        found = os.fstat(self._descriptor.number).st_size
-        if found != self.file_size:
-            raise StorageError(
-                f"{self.path}: {found} bytes, but {self.file_size} when it was opened. Something writes to the file "
-                "while it is being read; wait until it is complete, and make a new Loader."
-            )
+        self._files.check_sizes()
 
     def address(self, offset: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Give the addresses of places in the file.
+        """Give the addresses of places.
 
         Parameters
         ----------
         offset : ndarray of uint64, shape (N,)
-            Bytes from the start of the file.
+            Places.
 
         Returns
         -------
         ndarray of uint64, shape (N,)
-            Addresses, good as long as `array` is alive.
+            Addresses, good as long as `arrays` are alive.
         """
-        return offset + self._base
+        if len(self.arrays) == 1:  # as a rule
+            return offset + np.uint64(self._base[0])
+        base: NDArray[np.uint64] = self._base[split_places(offset)[0]]
+        return offset + base
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> MappedFetch:
         """Announce regions to the operating system, so that it reads those that it does not hold yet.
@@ -100,7 +105,7 @@ class MappedStorage:
         Parameters
         ----------
         offset, size : ndarray of uint64, shape (N,)
-            First byte and length of each region.
+            Place of the first byte, and length, of each region.
 
         Returns
         -------
@@ -109,35 +114,40 @@ class MappedStorage:
         """
         if hasattr(os, "posix_fadvise") and not self._is_resident(offset, size):
             ranges = plan_ranges(offset, size, max_gap=_MAX_GAP, max_read=_MAX_SPAN)
-            for start, stop in zip(ranges.start.tolist(), ranges.stop.tolist(), strict=True):
-                os.posix_fadvise(self._descriptor.number, start, stop - start, os.POSIX_FADV_WILLNEED)
-        return MappedFetch(self.address(offset), self.array)
+            number, start = split_places(ranges.start)
+            length = ranges.stop - ranges.start
+            # What cannot be announced any more, as the file has lost its name, is mapped nevertheless.
+            with suppress(OSError):
+                for file, first, count in zip(number.tolist(), start.tolist(), length.tolist(), strict=True):
+                    os.posix_fadvise(self._files.open(file).number, first, count, os.POSIX_FADV_WILLNEED)
+        return MappedFetch(self.address(offset), self.arrays)
 
     def _is_resident(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
         """Whether the system holds the middle of each of some regions, told without making it read."""
         step = max(len(offset) // _NUM_PROBES, 1)
-        places = (offset[::step] + size[::step] // np.uint64(2)).tolist()
+        number, place = split_places(offset[::step] + size[::step] // np.uint64(2))
         byte = bytearray(1)
         try:
-            for place in places:
-                os.preadv(self._descriptor.number, [byte], min(place, self.file_size - 1), os.RWF_NOWAIT)
+            for file, at in zip(number.tolist(), place.tolist(), strict=True):
+                descriptor = self._files.open(file)
+                os.preadv(descriptor.number, [byte], min(at, self._files.sizes[file] - 1), os.RWF_NOWAIT)
         except OSError:  # not there; or a file system that cannot tell
             return False
         return True
 
     def close(self) -> None:
-        """Do nothing: the mapping goes when nobody refers to `array` any more, and so cannot go too early."""
+        """Do nothing: the mapping goes when nobody refers to `arrays` any more, and so cannot go too early."""
 
 
 class MappedFetch:
-    """Regions of a mapped file.
+    """Regions of mapped files.
 
     Parameters
     ----------
     address : ndarray of uint64, shape (N,)
         Where they are.
     keep : object
-        What keeps the mapping alive.
+        What keeps the mappings alive.
     """
 
     is_ready = True
@@ -151,17 +161,5 @@ class MappedFetch:
         return self._address
 
     def release(self) -> None:
-        """Let go of the mapping."""
+        """Let go of the mappings."""
         self._keep = None
-
-
-class _Descriptor:
-    """A file descriptor that is closed when nobody refers to it any more."""
-
-    def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        # Not set if os.open raised.
-        if hasattr(self, "number"):
-            os.close(self.number)

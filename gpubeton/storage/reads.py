@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.format.places import split_places
 from gpubeton.plan.ranges import plan_ranges
+from gpubeton.storage.open_files import OpenFiles
 from gpubeton.storage.staging import Buffer, Staging
 
 MAX_GAP = 4096
@@ -26,26 +28,26 @@ _NUM_THREADS = 8
 
 
 class ReadStorage:
-    """A file whose regions are read by threads, as soon as they are asked for, instead of mapped.
+    """Files whose regions are read by threads, as soon as they are asked for, instead of mapped.
+
+    Regions are asked for by their places, see `gpubeton.format.places`: the offset, if there is one file.
 
     Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each region.
     It stays in use by later fetches.
 
     Parameters
     ----------
-    path : str or path
-        The file.
-    file_size : int
-        How many bytes it had when it was checked.
+    files : OpenFiles
+        The files, as they were when they were checked.
     staging : Staging, optional
         Memory to read into, by default the storage's own; it outlives the storage.
 
     Raises
     ------
     StorageError
-        If the file has another size by now.
+        If a file has another size by now.
     OSError
-        If it cannot be opened.
+        If one is gone, or the first cannot be opened.
 
     Examples
     --------
@@ -53,7 +55,7 @@ class ReadStorage:
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"abcdef")
     ...     file.flush()
-    ...     storage = ReadStorage(file.name, 6)
+    ...     storage = ReadStorage(OpenFiles([(file.name, 6)]))
     >>> fetch = storage.fetch(np.array([2, 5], "u8"), np.array([3, 1], "u8"))
     >>> first, second = fetch.addresses().tolist()
     >>> second - first
@@ -62,23 +64,10 @@ class ReadStorage:
     >>> storage.close()
     """
 
-    def __init__(self, path: str | os.PathLike[str], file_size: int, staging: Staging | None = None) -> None:
-        self.path = os.fspath(path)
-        self.file_size = file_size
-        self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = os.fstat(self._file).st_size
-            if found != file_size:
-                raise StorageError(
-                    f"{self.path}: {found} bytes, but {file_size} when it was opened. Something writes to the file; "
-                    "wait until it is complete, and make a new Loader."
-                )
-            if hasattr(os, "posix_fadvise"):
-                # Whatever is needed is asked for in time; more would be read in vain.
-                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
-        except BaseException:
-            os.close(self._file)
-            raise
+    def __init__(self, files: OpenFiles, staging: Staging | None = None) -> None:
+        self._files = files
+        files.open(0)  # what cannot be read at all is told here
+        files.check_sizes()
         self._staging = staging or Staging()
         self._reads: SimpleQueue[_Read | None] = SimpleQueue()
         self._is_closed = False
@@ -100,7 +89,7 @@ class ReadStorage:
         Parameters
         ----------
         offset, size : ndarray of uint64, shape (N,)
-            First byte and length of each region.
+            Place of the first byte, and length, of each region.
 
         Returns
         -------
@@ -113,7 +102,7 @@ class ReadStorage:
             If the storage was closed.
         """
         if self._is_closed:
-            raise LoaderClosedError(f"{self.path}: the loader was closed while a batch was read")
+            raise self._closed_error()
         plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_READ)
         length = (plan.stop - plan.start).astype(np.int64)
         place = np.cumsum(length) - length
@@ -123,8 +112,11 @@ class ReadStorage:
         content = np.frombuffer(block, np.uint8)
         base = content.ctypes.data
         fetch = ReadFetch(self._staging, block, np.uint64(base) + start_of_range + plan.position, len(place))
-        for start, begin, count in zip(plan.start.tolist(), place.tolist(), length.tolist(), strict=True):
-            self._reads.put(_Read(fetch, start, content.data[begin : begin + count]))
+        number, start = split_places(plan.start)
+        for file, first, begin, count in zip(
+            number.tolist(), start.tolist(), place.tolist(), length.tolist(), strict=True
+        ):
+            self._reads.put(_Read(fetch, file, first, content.data[begin : begin + count]))
         return fetch
 
     def close(self) -> None:
@@ -136,7 +128,7 @@ class ReadStorage:
             self._reads.put(None)
         for thread in self._threads:
             thread.join()
-        os.close(self._file)
+        self._files.close()
 
     def _work(self) -> None:
         """Body of a thread."""
@@ -149,28 +141,32 @@ class ReadStorage:
         """Carry a read out, or return what went wrong; it belongs to whoever waits for the bytes."""
         try:
             if self._is_closed:
-                raise LoaderClosedError(f"{self.path}: the loader was closed while a batch was read")
+                raise self._closed_error()
             self._carry_out(read)
         except BaseException as error:  # noqa: BLE001  nobody else would see it
             return error
         return None
 
     def _carry_out(self, read: _Read) -> None:
+        where = f"{self._files.paths[read.file]}: {len(read.target)} bytes from {read.start} on"
+        descriptor = self._files.open(read.file)
         done = 0
         while done < len(read.target):
-            where = f"{self.path}: {len(read.target)} bytes from {read.start} on"
             try:
-                count = os.preadv(self._file, [read.target[done:]], read.start + done)
+                count = os.preadv(descriptor.number, [read.target[done:]], read.start + done)
             except OSError as error:
                 raise StorageError(
                     f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
                 ) from error
             if count == 0:
                 raise StorageError(
-                    f"{where}: the file ends after {done} of them, but it had {self.file_size} bytes when it was "
-                    "opened. It was cut short while it was being read; compare its size with the original."
+                    f"{where}: the file ends after {done} of them, but it had {self._files.sizes[read.file]} bytes "
+                    "when it was opened. It was cut short while it was being read; compare its size with the original."
                 )
             done += count
+
+    def _closed_error(self) -> LoaderClosedError:
+        return LoaderClosedError(f"{self._files.paths[0]}: the loader was closed while a batch was read")
 
 
 class ReadFetch:
@@ -244,5 +240,6 @@ class _Read:
     """One read: where from, and where to."""
 
     fetch: ReadFetch
+    file: int
     start: int
     target: memoryview

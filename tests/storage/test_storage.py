@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import LoaderClosedError, StorageError
-from gpubeton.storage import MappedStorage, ReadStorage
+from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
 from gpubeton.storage import reads as reads_module
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,7 +30,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(params=[MappedStorage, ReadStorage])
 def storage(request, path):
-    storage = request.param(path, len(CONTENT))
+    storage = request.param(OpenFiles([(path, len(CONTENT))]))
     yield storage
     storage.close()
 
@@ -101,7 +101,7 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
     offset = [start for start, _ in regions]
     size = [min(count, len(CONTENT) - start) for start, count in regions]
     for storage_class in (MappedStorage, ReadStorage):
-        storage = storage_class(path, len(CONTENT))
+        storage = storage_class(OpenFiles([(path, len(CONTENT))]))
         fetch = storage.fetch(u8(*offset), u8(*size))
         assert content_at(fetch, size) == content_of(offset, size)
         fetch.release()
@@ -111,27 +111,27 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
     with pytest.raises(StorageError, match=r"3000000 bytes, but 3000001"):
-        storage_class(path, len(CONTENT) + 1)
+        storage_class(OpenFiles([(path, len(CONTENT) + 1)]))
 
 
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_no_file_and_no_thread_is_left_open(storage_class, path):
     gc.collect()
     files, threads = num_open_files(), threading.active_count()
-    storage = storage_class(path, len(CONTENT))
+    storage = storage_class(OpenFiles([(path, len(CONTENT))]))
     fetch = storage.fetch(u8(5), u8(5))
     fetch.addresses()
     storage.close()
     storage.close()
     with pytest.raises(StorageError):
-        storage_class(path, 5)
+        storage_class(OpenFiles([(path, 5)]))
     del storage, fetch
     gc.collect()
     assert (num_open_files(), threading.active_count()) == (files, threads)
 
 
 def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it(path):
-    storage = MappedStorage(path, len(CONTENT))
+    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
     fetch = storage.fetch(u8(100), u8(50))
     storage.close()
     del storage
@@ -142,7 +142,7 @@ def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it
 def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
     path = tmp_path / "shrinking"
     path.write_bytes(bytes(10_000))
-    storage = MappedStorage(path, 10_000)
+    storage = MappedStorage(OpenFiles([(path, 10_000)]))
     storage.check_size()
     os.truncate(path, 5000)
     with pytest.raises(StorageError, match="5000 bytes, but 10000"):
@@ -152,7 +152,7 @@ def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
 def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monkeypatch):
     announced = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: announced.append((start, count, advice)))
-    storage = MappedStorage(path, len(CONTENT))
+    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
     offset, size = u8(1_000_000, 0, 1_003_000), u8(2000, 10, 500)
 
     storage._is_resident = lambda *_: True
@@ -165,7 +165,7 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
 
 
 def test_a_file_that_was_just_written_is_found_in_memory(path):
-    storage = MappedStorage(path, len(CONTENT))
+    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
     assert storage._is_resident(u8(0, 2_999_999), u8(10, 1))
     assert storage._is_resident(u8(), u8())
 
@@ -175,7 +175,7 @@ def test_a_file_that_is_not_in_memory_or_may_not_be_is_announced(path, monkeypat
     def preadv(*arguments):
         raise error
 
-    storage = MappedStorage(path, len(CONTENT))
+    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
     monkeypatch.setattr(os, "preadv", preadv)
     assert not storage._is_resident(u8(0, 2_999_999), u8(10, 1))
 
@@ -194,7 +194,7 @@ def counted_reads(monkeypatch):
 
 
 def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     storage.fetch(u8(1000, 500, 1000, 2_000_000), u8(100, 400, 50, 10)).addresses()
     storage.close()
     assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
@@ -203,7 +203,7 @@ def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
 def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     fetch = storage.fetch(u8(123), u8(4567))
     assert content_at(fetch, [4567]) == content_of([123], [4567])
     storage.close()
@@ -212,7 +212,7 @@ def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
 def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numbers(tmp_path):
     path = tmp_path / "shrinking"
     path.write_bytes(bytes(10_000))
-    storage = ReadStorage(path, 10_000)
+    storage = ReadStorage(OpenFiles([(path, 10_000)]))
     os.truncate(path, 5000)
     fetch = storage.fetch(u8(4000), u8(3000))
     with pytest.raises(StorageError, match=r"3000 bytes from 4000 on: the file ends after 1000 .* 10000 bytes"):
@@ -225,7 +225,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
     def broken(file, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     with monkeypatch.context() as patch:
         patch.setattr(os, "preadv", broken)
         fetch = storage.fetch(u8(77), u8(11))
@@ -238,7 +238,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
 
 
 def test_memory_is_used_again_and_never_while_somebody_reads_it(path):
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     first = storage.fetch(u8(0), u8(2_000_000))
     address = int(first.addresses()[0])
     second = storage.fetch(u8(0), u8(2_000_000))
@@ -260,7 +260,7 @@ def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_oth
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", slow)
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     first = storage.fetch(u8(0), u8(1000))
     assert not first.is_ready
     first.release()
@@ -283,7 +283,7 @@ def test_the_number_of_blocks_does_not_grow_with_the_batches():
 
 
 def test_closing_ends_the_threads_though_many_reads_are_waiting(path, monkeypatch):
-    storage = ReadStorage(path, len(CONTENT))
+    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
     place = np.arange(0, 2_900_000, 10_000, dtype=np.uint64)
     fetches = [storage.fetch(place, np.full(len(place), 10, np.uint64)) for _ in range(20)]
     storage.close()

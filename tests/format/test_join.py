@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton.errors import FieldMismatchError, OptionError
+from gpubeton.fields import BytesField, IntField, NDArrayField
+from gpubeton.fields.registry import open_index
+from gpubeton.format import Index
+from gpubeton.format.join import join
+from gpubeton.format.paths import listed_paths
+from gpubeton.format.places import MAX_FILE_SIZE, MAX_FILES, first_place, split_places
+from tests.golden_files import CUSTOM_TYPES, NAMES, save
+from tests.small_files import write
+
+
+@given(st.lists(st.tuples(st.integers(0, MAX_FILES - 1), st.integers(0, MAX_FILE_SIZE)), max_size=20))
+def test_a_place_is_a_file_and_an_offset_and_sorts_as_they_do(pairs):
+    places = np.array([int(first_place(file)) + offset for file, offset in pairs], np.uint64)
+    files, offsets = split_places(places)
+    assert list(zip(files.tolist(), offsets.tolist(), strict=True)) == pairs
+    assert np.argsort(places, kind="stable").tolist() == sorted(range(len(pairs)), key=lambda at: pairs[at])
+    assert (places.astype(np.int64) >= 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(name, tmp_path):
+    part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    whole = join([part, part])
+    assert (whole.num_samples, whole.names, whole.file_size) == (2 * part.num_samples, part.names, 2 * part.file_size)
+    for field in part.names:
+        assert whole.has_regions(field) == part.has_regions(field)
+        if part.has_regions(field):
+            own, both = part.regions(field), whole.regions(field)
+            files, offsets = split_places(both.offset)
+            assert files.tolist() == [0] * part.num_samples + [1] * part.num_samples
+            assert offsets.tolist() == own.offset.tolist() * 2
+            assert both.size.tolist() == own.size.tolist() * 2
+    table = whole.allocations
+    assert np.all(table["ptr"][:-1] <= table["ptr"][1:])
+    assert table["size"].tolist() == part.allocations["size"].tolist() * 2
+    samples = part.allocations["sample_id"].tolist()
+    assert table["sample_id"].tolist() == samples + [sample + part.num_samples for sample in samples]
+
+
+@pytest.mark.parametrize("name", ["all_fields", "custom", "img_jpg_fixed", "ndarrays"])
+def test_what_the_metadata_call_a_pointer_is_where_the_region_is(name, tmp_path):
+    part = Index.open(save(name, tmp_path), CUSTOM_TYPES)
+    whole = join([part, part, part])
+    for field in part.names:
+        column = whole.column(field)
+        if not part.has_regions(field):
+            assert column.tolist() == part.column(field).tolist() * 3
+            continue
+        pointer = column
+        if column.dtype.names is not None:
+            (pointer_name,) = {"ptr", "data_ptr"} & set(column.dtype.names)
+            pointer = column[pointer_name]
+            for rest in set(column.dtype.names) - {pointer_name}:
+                assert column[rest].tolist() == part.column(field)[rest].tolist() * 3
+        solid = whole.regions(field).size > 0
+        assert solid.any()
+        assert pointer[solid].tolist() == whole.regions(field).offset[solid].tolist()
+
+
+def test_samples_are_found_in_their_files_and_pages_are_numbered_through(tmp_path):
+    values = [(np.full(1_500_000, number, np.uint8),) for number in range(4)]
+    field = {"bytes": BytesField()}
+    small = write(tmp_path / "small.beton", field, values[:3])
+    large = write(tmp_path / "large.beton", field, values, page_size=1 << 23)
+    whole = open_index([small, large, small])[0]
+    assert [file.first_sample for file in whole.files] == [0, 3, 7]
+    assert [whole.file_of(sample).path for sample in (0, 2, 3, 6, 7, 9)] == [str(small)] * 2 + [str(large)] * 2 + [
+        str(small)
+    ] * 2
+    assert whole.origin(5) == f"sample 2 of {large}"
+    assert open_index(small)[0].origin(2) == ""
+    for wrong in (-1, 10):
+        with pytest.raises(IndexError, match="expected 0 to 9"):
+            whole.file_of(wrong)
+    # The table of a small file begins in its fifth page, that of the large one in its third.
+    assert whole.sample_pages().tolist() == [1, 2, 3, 6, 6, 6, 6, 9, 10, 11]
+    assert whole.title == f"{small} and 2 more"
+
+
+def test_fields_in_another_order_are_put_into_that_of_the_first_file(tmp_path):
+    one = write(tmp_path / "one.beton", {"a": IntField(), "b": BytesField()}, [(1, np.ones(3, np.uint8))])
+    two = write(tmp_path / "two.beton", {"b": BytesField(), "a": IntField()}, [(np.ones(5, np.uint8), 2)])
+    whole = open_index([one, two])[0]
+    assert whole.names == ("a", "b")
+    assert whole.column("a").tolist() == [1, 2]
+    assert whole.regions("b").size.tolist() == [3, 5]
+
+
+ARRAY = np.zeros((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sample", "message"),
+    [
+        ({"label": IntField()}, (1,), r"field 'array' is in .*first.beton, but not in .*other.beton.*'label'"),
+        (
+            {"label": IntField(), "array": NDArrayField(np.float32, (2, 3)), "more": IntField()},
+            (1, ARRAY, 1),
+            r"field 'more' is in .*other.beton, but not in .*first.beton.*'label', 'array'",
+        ),
+        (
+            {"label": IntField(), "array": NDArrayField(np.float32, (3, 2))},
+            (1, ARRAY.T.copy()),
+            r"field 'array' is of shape \(2, 3\) and float32 .*in the first and of shape \(3, 2\)",
+        ),
+        (
+            {"label": IntField(), "array": BytesField()},
+            (1, np.zeros(3, np.uint8)),
+            r"field 'array' is of shape .*NDARRAY\) in the first and a field of type 3 \(BYTES\) in the second",
+        ),
+    ],
+)
+def test_files_with_different_fields_are_refused_with_both_names_and_the_field(fields, sample, message, tmp_path):
+    first = write(
+        tmp_path / "first.beton", {"label": IntField(), "array": NDArrayField(np.float32, (2, 3))}, [(1, ARRAY)]
+    )
+    other = write(tmp_path / "other.beton", fields, [sample])
+    with pytest.raises(FieldMismatchError, match=f"first.beton and .*other.beton cannot be one dataset: {message}"):
+        open_index([first, first, other])
+
+
+def test_the_same_kind_of_field_with_other_arguments_is_refused(tmp_path):
+    from gpubeton.fields import RaggedField
+
+    first = write(tmp_path / "first.beton", {"boxes": BytesField()}, [(np.zeros(16, np.uint8),)])
+    other = write(
+        tmp_path / "other.beton", {"boxes": RaggedField(np.float32, (-1, 4))}, [(np.zeros((1, 4), np.float32),)]
+    )
+    with pytest.raises(FieldMismatchError, match=r"field 'boxes' .* different arguments: .* from byte [0-9]+ on"):
+        open_index([first, other])
+
+
+@pytest.mark.parametrize("wrong", [[], None, 5, b"x", ["a", 5], iter(["a"])])
+def test_what_is_no_list_of_files_is_refused(wrong):
+    with pytest.raises(OptionError, match="expected"):
+        listed_paths(wrong)
+
+
+def test_a_string_is_one_file_whatever_it_holds(tmp_path):
+    assert listed_paths("*.beton") == ("*.beton",)
+    assert listed_paths([tmp_path / "a", "b"]) == (str(tmp_path / "a"), "b")
