@@ -1,0 +1,85 @@
+"""A script of FFCV's gives the same with its imports changed: shapes, types, memory orders and elements."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.ffcv.cases import CASES
+from tests.ffcv.produce import __file__ as producer
+from tests.ffcv.results import golden, ours
+
+DRAWN = {
+    "brightness",
+    "brightness_some",
+    "contrast",
+    "cutout",
+    "flip_some",
+    "mixup",
+    "saturation",
+    "translate",
+}
+
+#: Largest differences, in the unit of the output. Levels that were resized are rounded after other sums than OpenCV's;
+#: what is normalised and then blended in float32 is summed in another order.
+TOLERANCES = {
+    "crop_shrinks": 1,
+    "crop_grows": 1,
+    "generated_crops": 1,
+    "poisoned_floats": 2**-16,
+}
+
+
+def assert_same(found, expected, tolerance=0):
+    assert found.keys() == expected.keys()
+    for key, array in found.items():
+        assert array.dtype == expected[key].dtype, key
+        assert array.shape == expected[key].shape, key
+        if tolerance:
+            difference = np.abs(array.astype(np.float64) - expected[key].astype(np.float64))
+            assert difference.max(initial=0) <= tolerance, key
+        else:
+            assert array.tobytes() == expected[key].tobytes(), key
+
+
+def expected_of(name, results):
+    return {key: array for key, array in results.items() if key.partition("/")[0] == name}
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - DRAWN))
+def test_the_same_script_gives_what_it_gave_with_ffcv(surface_file, name):
+    assert_same(ours(surface_file, name), expected_of(name, golden()), TOLERANCES.get(name, 0))
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN))
+def test_what_is_drawn_has_ffcvs_shapes_types_and_memory_orders(surface_file, name):
+    def form(results):
+        return {
+            key: array.tolist() if key.endswith("strides") else (array.dtype.str, array.shape)
+            for key, array in results.items()
+        }
+
+    assert form(ours(surface_file, name)) == form(expected_of(name, golden()))
+
+
+@pytest.fixture(scope="session")
+def live(surface_file, tmp_path_factory):
+    """What an installed FFCV gives."""
+    python = os.environ.get("GPUBETON_FFCV_PYTHON")
+    if python is None:
+        pytest.skip("GPUBETON_FFCV_PYTHON names no Python with FFCV (benchmarks/ffcv_environment.sh makes one)")
+    path = tmp_path_factory.mktemp("live") / "results.npz"
+    environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "NUMBA_CACHE_DIR"}}
+    subprocess.run([python, producer, "ffcv", surface_file, path], env=environment, check=True, timeout=280)
+    with np.load(Path(path)) as results:
+        return dict(results)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - DRAWN))
+def test_an_installed_ffcv_still_gives_the_golden_results(live, name):
+    # Resizing is OpenCV's, of which FFCV takes the machine's.
+    assert_same(expected_of(name, live), expected_of(name, golden()), TOLERANCES.get(name, 0))
