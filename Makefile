@@ -1,6 +1,7 @@
 # make demo    photos to .beton to training batches, in two minutes
 # make test    every test, the documentation's examples included
-# make check   style, types, floors, docstrings
+# make check   style, types, floors, docstrings, and the site
+# make docs    the documentation's site, into build/docs/index.html
 # make bench   gpubeton beside its peers; writes benchmarks/results/ and the table of benchmarks/README.md
 #
 # Each target makes the virtual environment it needs, once. Variables:
@@ -10,7 +11,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
-PACKAGES := gpubeton tests benchmarks examples tools
+PACKAGES := gpubeton tests benchmarks docs examples tools
 MADE_FROM := pyproject.toml constraints.txt tools/environment.sh
 MADE_FOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || echo missing)
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
@@ -18,7 +19,7 @@ PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 # Numba does not notice changes in the files of functions that a cached one calls.
 export NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/numba_cache.py 2>/dev/null)
 
-.PHONY: help demo test check bench constraints clean
+.PHONY: help demo test check docs bench constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -43,6 +44,11 @@ check: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/mypy
 	$(RUN)/lint-imports --no-cache
 	$(RUN)/numpydoc lint $$(find gpubeton -name '*.py')
+	@$(MAKE) --no-print-directory docs
+
+# Warnings are errors; nothing is fetched.
+docs: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
 
 bench: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m benchmarks.compare $(BENCH_ARGUMENTS)
@@ -52,4 +58,4 @@ constraints:
 	tools/pin.sh > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) .demo .numba_cache build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .demo .numba_cache build dist docs/api docs/pictures .pytest_cache .mypy_cache .ruff_cache

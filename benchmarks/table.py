@@ -20,7 +20,7 @@ from gpubeton.cli.race import Lap, median_cpu, median_rate, ratios
 __all__ = ["READMES", "draw_tables", "fill"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md")
+READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md", _ROOT / "docs" / "figures.md")
 
 _STORED = {"jpg": "JPEG-stored", "raw": "raw-stored"}
 _FFCV = "FFCV"

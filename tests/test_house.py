@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = sorted((ROOT / "gpubeton").rglob("*.py"))
-ALL = PACKAGE + sorted(path for room in ("benchmarks", "examples", "tests") for path in (ROOT / room).rglob("*.py"))
+ALL = PACKAGE + sorted(
+    path for room in ("benchmarks", "docs", "examples", "tests") for path in (ROOT / room).rglob("*.py")
+)
 
 MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60

@@ -23,7 +23,7 @@ __all__ = ["NDArrayDecoder", "NDArrayField", "TorchTensorField"]
 
 
 class NDArrayDecoder(RowDecoder):
-    """Decode arrays: shape (N, *shape), in the machine's byte order."""
+    """Decode arrays: shape ``(N, *shape)``, in the machine's byte order."""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result has the field's shape and dtype."""
@@ -32,7 +32,7 @@ class NDArrayDecoder(RowDecoder):
         return state, AllocationQuery(state.shape, dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        """Gather the arrays: shape (N, *shape)."""
+        """Gather the arrays: shape ``(N, *shape)``."""
         dtype: np.dtype[Any] = self.field.dtype
         stored = gather(self.field.element_size).reshape(-1).view(dtype)
         # torch knows no other byte order than the machine's.

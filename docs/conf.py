@@ -1,0 +1,95 @@
+"""Sphinx's settings. `make docs` builds the site; nothing is fetched for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from docs.gallery import draw_gallery  # noqa: E402  (the path has to be there first)
+from docs.reference import public_names, write_reference  # noqa: E402
+from gpubeton import __version__  # noqa: E402
+
+project = "gpubeton"
+author = "The gpubeton developers"
+project_copyright = "The gpubeton developers; Apache-2.0"
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["pictures"]
+nitpicky = True
+
+html_theme = "furo"
+html_title = "gpubeton"
+html_copy_source = False
+html_show_sphinx = False
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+
+autosummary_generate = False  # docs/reference.py writes the pages
+autodoc_typehints = "none"  # the docstrings say it, with shapes
+autodoc_inherit_docstrings = False
+autodoc_class_signature = "mixed"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+_PICTURES = HERE / "pictures"
+
+
+def write_pages(app: Sphinx, config: Config) -> None:
+    """Write what is made by code: the reference's pages, and the gallery's pictures if they are not there yet."""
+    write_reference(HERE / "api")
+    draw_gallery(_PICTURES, _PICTURES / "gallery.inc")
+
+
+def name_role(
+    name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """Link a word in `single backticks` of a docstring if it is a public name, and set it as code otherwise."""
+    full = _FULL_NAMES.get(text.partition(".")[0])
+    code = nodes.literal(rawtext, text)
+    if full is None or not text.replace(".", "").isidentifier():
+        return [code], []
+    target = full + text[len(text.partition(".")[0]) :]
+    link = addnodes.pending_xref(
+        rawtext, code, refdomain="py", reftype="obj", reftarget=target, refexplicit=True, refwarn=False
+    )
+    link["refdoc"] = inliner.document.settings.env.docname
+    return [link], []
+
+
+def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Show the gallery's picture of a transform on its page."""
+    short = name.rpartition(".")[2]
+    if what == "class" and (_PICTURES / f"{short}.webp").exists() and _FULL_NAMES.get(short) == name:
+        lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect what is defined here."""
+    app.connect("config-inited", write_pages)
+    app.connect("autodoc-process-docstring", add_picture, priority=900)  # behind numpydoc
+    app.add_role("name", name_role)
+    return {"parallel_read_safe": False}
+
+
+_FULL_NAMES = {full.rpartition(".")[2]: full for full in public_names()}
+default_role = "name"

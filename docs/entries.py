@@ -1,0 +1,165 @@
+"""What the gallery shows: for every transform, the operations as a user writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ENTRIES", "Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A picture of the gallery.
+
+    Parameters
+    ----------
+    name : str
+        Name of the transform or decoder, and of the file.
+    code : str
+        Operations of a pipeline, separated by commas; evaluated as it stands here, and shown.
+    group : str
+        Heading of the gallery.
+    photo : str
+        The photograph that all samples hold; "all" for one of each.
+    kind : {"pixels", "labels", "boxes", "batch", "sizes"}
+        What is drawn: images before and after; labels before and after; boxes over images; type and shape of the
+        batch; images of several sizes.
+    note : str
+        A sentence about the picture.
+    """
+
+    name: str
+    code: str
+    group: str
+    photo: str = "cat"
+    kind: str = "pixels"
+    note: str = ""
+
+
+_NORMALIZE = "NormalizeImage(255 * np.array([0.485, 0.456, 0.406]), 255 * np.array([0.229, 0.224, 0.225]), np.float16)"
+_DECODE_LABEL = "IntDecoder()"
+
+ENTRIES = (
+    *(
+        Entry(name, code, "Decoders", "coffee", "sizes", note)
+        for name, code, note in (
+            (
+                "RandomResizedCropRGBImageDecoder",
+                "RandomResizedCropRGBImageDecoder((144, 144))",
+                "Only the part that is needed is decoded.",
+            ),
+            ("CenterCropRGBImageDecoder", "CenterCropRGBImageDecoder((144, 144), 224 / 256)", ""),
+        )
+    ),
+    *(
+        Entry(name, code, "Crops and places", photo, note=note)
+        for name, code, photo, note in (
+            ("RandomHorizontalFlip", "RandomHorizontalFlip()", "cat", ""),
+            ("RandomResizedCrop", "RandomResizedCrop((0.08, 1), (3 / 4, 4 / 3), size=144)", "cat", ""),
+            ("RandomCrop", "RandomCrop(144, padding=24)", "astronaut", ""),
+            ("CornerCrop", "CornerCrop(80)", "astronaut", ""),
+            ("Pad", "Pad((20, 10), fill=(255, 200, 0))", "coffee", "It draws nothing: all are the same."),
+            ("RandomTranslate", "RandomTranslate(36)", "cat", ""),
+            ("RandomRotation", 'RandomRotation(30, "bilinear")', "coffee", ""),
+            (
+                "RandomAffine",
+                'RandomAffine(15, translate=(0.1, 0.1), scale=(0.7, 1.2), shear=15, interpolation="bilinear")',
+                "astronaut",
+                "",
+            ),
+        )
+    ),
+    *(
+        Entry(name, code, "Colours", photo, note=note)
+        for name, code, photo, note in (
+            ("RandomBrightness", "RandomBrightness(0.6, p=1)", "flower", ""),
+            ("RandomContrast", "RandomContrast(0.8, p=1)", "flower", ""),
+            ("RandomSaturation", "RandomSaturation(1.0, p=1)", "flower", ""),
+            ("ColorJitter", "ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2)", "flower", ""),
+            ("RandomGrayscale", "RandomGrayscale(p=0.5)", "flower", ""),
+            ("RandomSolarization", "RandomSolarization(threshold=128, p=0.5)", "flower", ""),
+            ("RandomPosterize", "RandomPosterize(bits=2, p=0.5)", "astronaut", ""),
+            ("RandomInvert", "RandomInvert(p=0.5)", "astronaut", ""),
+            ("RandomAutocontrast", "RandomAutocontrast(p=0.5)", "cat", ""),
+            ("RandomEqualize", "RandomEqualize(p=0.5)", "cat", ""),
+            (
+                "NormalizeImage",
+                _NORMALIZE,
+                "astronaut",
+                "Drawn with black for the least and white for the greatest value of the batch.",
+            ),
+        )
+    ),
+    *(
+        Entry(name, code, "Sharpness and holes", photo)
+        for name, code, photo in (
+            ("RandomGaussianBlur", "RandomGaussianBlur(15, sigma=(0.1, 3), p=0.8)", "cat"),
+            ("RandomAdjustSharpness", "RandomAdjustSharpness(4, p=0.5)", "cat"),
+            ("Cutout", "Cutout(48, fill=(124, 116, 104))", "astronaut"),
+            ("RandomErasing", "RandomErasing(p=0.8)", "astronaut"),
+            ("Poison", "Poison(mask, alpha, indices=[7, 9])", "coffee"),
+        )
+    ),
+    *(
+        Entry(name, code, "Policies", photo)
+        for name, code, photo in (
+            ("RandAugment", "RandAugment(num_ops=2, magnitude=9)", "astronaut"),
+            ("TrivialAugmentWide", "TrivialAugmentWide()", "astronaut"),
+        )
+    ),
+    Entry("ImageMixup", "ImageMixup(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
+    Entry("ImageCutMix", "ImageCutMix(alpha=1.0, same_lambda=False)", "Mixing of samples", "all"),
+    *(
+        Entry(name, f"{_DECODE_LABEL}, {code}", "Mixing of samples", "all", "labels", note)
+        for name, code, note in (
+            (
+                "LabelMixup",
+                "LabelMixup(alpha=1.0, same_lambda=False)",
+                "Own label, other label and share of the own: those of the images of `ImageMixup` above.",
+            ),
+            (
+                "LabelCutMix",
+                "LabelCutMix(alpha=1.0, same_lambda=False, size=(144, 144))",
+                "Own label, other label and share of the own: those of the images of `ImageCutMix` above.",
+            ),
+            (
+                "MixupToOneHot",
+                "LabelMixup(alpha=1.0, same_lambda=False), ToTensor(), MixupToOneHot(num_classes=4)",
+                "A share for each class.",
+            ),
+        )
+    ),
+    Entry(
+        "TransformBoxes",
+        'RaggedDecoder(), TransformBoxes(image="image"), ToTensor()',
+        "Labels and boxes",
+        "cat",
+        "boxes",
+        "The image's own: `RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
+    ),
+    Entry(
+        "ReplaceLabel",
+        f"{_DECODE_LABEL}, ReplaceLabel(indices=[6, 12], new_label=7)",
+        "Labels and boxes",
+        "all",
+        "labels",
+    ),
+    *(
+        Entry(name, code, "Tensors", kind="batch")
+        for name, code in (
+            ("ToTensor", "ToTensor()"),
+            ("ToTorchImage", "ToTensor(), ToTorchImage()"),
+            ("ToDevice", 'ToTensor(), ToDevice("cpu")'),
+            ("Convert", "ToTensor(), Convert(torch.float32)"),
+            ("View", "ToTensor(), View(torch.int8)"),
+        )
+    ),
+    Entry("Squeeze", f"{_DECODE_LABEL}, ToTensor(), Squeeze(1)", "Tensors", kind="labels"),
+    Entry(
+        "ModuleWrapper",
+        "ToTensor(), ToTorchImage(), Convert(torch.float32), ModuleWrapper(torch.nn.AvgPool2d(12))",
+        "Tensors",
+        "astronaut",
+        note="Any module of torch will do, and in a pipeline it need not be wrapped.",
+    ),
+)

@@ -1,0 +1,301 @@
+"""Draw a picture for every transform, with the library itself, on photographs that scikit-image and scikit-learn ship.
+
+python -m docs.gallery
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from docs.entries import ENTRIES, Entry
+
+__all__ = ["Gallery", "draw_gallery"]
+
+PHOTOS = ("cat", "coffee", "astronaut", "flower")
+_COPIES = 6
+_SIDE = 144
+_GAP = 6
+_TEXT = 16
+_WIDTH = (_COPIES + 1) * (_SIDE + _GAP)
+_BOXES = np.array([[14, 34, 96, 118], [31, 58, 54, 78], [72, 52, 93, 72]], np.float32)  # the cat's face and its eyes
+_BOX_COLOURS = ("#ff3b30", "#34c759", "#0a84ff")
+
+
+def draw_gallery(folder: Path, page: Path) -> None:
+    """Draw every picture, and write the part of the page that shows them.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the pictures go.
+    page : Path
+        The Markdown file to write.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as files:
+        gallery = Gallery(Path(files))
+        for entry in ENTRIES:
+            gallery.draw(entry).save(folder / f"{entry.name}.webp", quality=92)
+            if f"## {entry.group}" not in lines:
+                lines += [f"## {entry.group}", ""]
+            lines += [f"### {entry.name}", "", f"```text\n{entry.code}\n```", ""]
+            lines += [f"![{entry.name}: before and after](/{folder.name}/{entry.name}.webp)", ""]
+            lines += [entry.note, ""] if entry.note else []
+    page.write_text("\n".join(lines))
+
+
+class Gallery:
+    """Files of photographs, and pictures of what becomes of them.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from gpubeton.fields import IntField, RaggedField, RGBImageField
+        from gpubeton.writer import DatasetWriter
+
+        self.photos = {name: photograph(name) for name in PHOTOS}
+        self.squares, self.wholes = folder / "squares.beton", folder / "wholes.beton"
+        fields = {"image": RGBImageField("raw"), "label": IntField(), "boxes": RaggedField("<f4", (-1, 4))}
+        copies = [(name, number) for name in PHOTOS for number in range(_COPIES)]
+        squares = [(square(self.photos[name]), PHOTOS.index(name), _BOXES) for name, _ in copies]
+        DatasetWriter(self.squares, fields, num_workers=1, progress=False).from_indexed_dataset(squares)
+        wholes = [(self.photos[name], PHOTOS.index(name), _BOXES) for name, _ in copies]
+        DatasetWriter(self.wholes, fields, num_workers=1, progress=False).from_indexed_dataset(wholes)
+
+    def draw(self, entry: Entry) -> Image.Image:
+        """Draw the picture of an entry.
+
+        Parameters
+        ----------
+        entry : Entry
+            What it shows.
+
+        Returns
+        -------
+        Image
+            The picture.
+        """
+        if entry.kind == "labels":
+            return _card(f"{_described(self.batch(entry, before=True))}", f"{_described(self.batch(entry))}")
+        if entry.kind == "batch":
+            return _card(_kind(self.batch(entry, before=True)), _kind(self.batch(entry)))
+        if entry.kind == "boxes":
+            return self._with_boxes(entry)
+        if entry.kind == "sizes":
+            before: Sequence[NDArray[Any]] = [self.photos[entry.photo]]
+        else:
+            before = list(_levels(self.batch(entry, before=True)))
+        after = list(_levels(self.batch(entry)))
+        return _rows(before, after) if entry.photo == "all" else _row([before[0], *after])
+
+    def batch(self, entry: Entry, *, before: bool = False) -> Any:
+        """Load the samples of an entry.
+
+        Parameters
+        ----------
+        entry : Entry
+            Photograph and operations.
+        before : bool
+            Leave the operations out.
+
+        Returns
+        -------
+        ndarray or torch.Tensor
+            The batch of images or of labels.
+        """
+        from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
+        from gpubeton.loader import Loader
+
+        field = "label" if entry.kind == "labels" else "image"
+        operations = [] if before else operations_of(entry)
+        if field == "label" and before:
+            operations = [IntDecoder()]
+        elif field == "image" and entry.kind != "sizes":
+            operations = [SimpleRGBImageDecoder(), *operations]
+        pipelines = {**dict.fromkeys(("image", "label", "boxes")), field: operations}
+        path = self.wholes if entry.kind == "sizes" else self.squares
+        loader = Loader(path, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
+        ((batch,),) = loader
+        loader.close()
+        return batch
+
+    def _with_boxes(self, entry: Entry) -> Image.Image:
+        from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+        from gpubeton.loader import Loader
+        from gpubeton.transforms import RandomHorizontalFlip
+
+        image = [RandomResizedCropRGBImageDecoder((_SIDE, _SIDE), scale=(0.3, 1)), RandomHorizontalFlip()]
+        pipelines = {"image": image, "boxes": operations_of(entry), "label": None}
+        loader = Loader(self.squares, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
+        ((images, boxes),) = loader
+        loader.close()
+        drawn = [_boxed(np.asarray(images[number]), np.asarray(boxes[number])) for number in range(_COPIES)]
+        return _row([_boxed(square(self.photos[entry.photo]), _BOXES), *drawn])
+
+
+def operations_of(entry: Entry) -> list[Any]:
+    """Evaluate the code of an entry.
+
+    Parameters
+    ----------
+    entry : Entry
+        The entry.
+
+    Returns
+    -------
+    list of Operation
+        Its operations.
+    """
+    import torch
+
+    import gpubeton.fields.decoders
+    import gpubeton.transforms
+
+    alpha = 0.6 * (np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) // 12 % 2)
+    names = {"np": np, "torch": torch, "alpha": alpha, "mask": np.full((_SIDE, _SIDE, 3), (255, 40, 40))}
+    names |= vars(gpubeton.transforms) | vars(gpubeton.fields.decoders)
+    return list(eval(f"({entry.code},)", names))
+
+
+def photograph(name: str) -> NDArray[np.uint8]:
+    """Read a photograph, 256 pixels high.
+
+    Parameters
+    ----------
+    name : str
+        Which.
+
+    Returns
+    -------
+    ndarray of uint8, shape (256, W, 3)
+        Its levels.
+    """
+    import skimage.data
+    from sklearn.datasets import load_sample_image
+
+    pixels = load_sample_image("flower.jpg") if name == "flower" else getattr(skimage.data, name)()
+    image = Image.fromarray(np.asarray(pixels)[..., :3])
+    return np.asarray(image.resize((round(256 * image.width / image.height), 256), Image.Resampling.LANCZOS))
+
+
+def square(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Cut the middle out of a photograph.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (H, W, 3)
+        The photograph, wider than high.
+
+    Returns
+    -------
+    ndarray of uint8, shape (144, 144, 3)
+        The middle.
+    """
+    height, width = pixels.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    image = Image.fromarray(pixels[top : top + side, left : left + side])
+    return np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS))
+
+
+def _samples(photo: str) -> list[int]:
+    if photo == "all":
+        return [number % len(PHOTOS) * _COPIES + number // len(PHOTOS) for number in range(_COPIES)]
+    return list(range(PHOTOS.index(photo) * _COPIES, (PHOTOS.index(photo) + 1) * _COPIES))
+
+
+def _levels(batch: Any) -> NDArray[np.uint8]:
+    """Make pixels to look at of a batch of images of any type and layout."""
+    images = np.asarray(batch)
+    if images.shape[-1] != 3:
+        images = images.transpose(0, 2, 3, 1)
+    if images.dtype == np.int16:  # halves, as a pipeline without ToTorchImage leaves them
+        images = images.view(np.float16)
+    if images.dtype == np.uint8:
+        return images
+    values = images.astype(np.float64)
+    stretched: NDArray[np.uint8] = np.rint((values - values.min()) * (255 / np.ptp(values))).astype(np.uint8)
+    return stretched
+
+
+def _kind(batch: Any) -> str:
+    if isinstance(batch, np.ndarray):
+        return f"numpy.ndarray, {batch.dtype}, shape {batch.shape}"
+    shape, strides = tuple(batch.shape), batch.stride()
+    return f"torch.Tensor on {batch.device}, {batch.dtype}, shape {shape}, strides {strides}"
+
+
+def _described(batch: Any) -> str:
+    return f"{_kind(batch)}\n{np.array2string(np.asarray(batch), precision=2, suppress_small=True)}"
+
+
+def _card(before: str, after: str) -> Image.Image:
+    font = ImageFont.load_default(14)
+    sides = [before.splitlines(), after.splitlines()]
+    card = Image.new("RGB", (_WIDTH, 20 * max(map(len, sides)) + 2 * _GAP), "white")
+    draw = ImageDraw.Draw(card)
+    for side, lines in enumerate(sides):
+        for number, line in enumerate(lines):
+            draw.text((_GAP + side * _WIDTH // 3, _GAP + 20 * number), line, font=font, fill="black")
+    draw.text((_WIDTH // 3 - 4 * _GAP, _GAP), "→", font=font, fill="#888")
+    return card
+
+
+def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.uint8]:
+    image = Image.fromarray(pixels)
+    draw = ImageDraw.Draw(image)
+    for box, colour in zip(boxes.tolist(), _BOX_COLOURS, strict=False):
+        draw.rectangle(box, outline=colour, width=2)
+    return np.asarray(image)
+
+
+def _row(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
+    """Draw images side by side: the first as it is stored, the others as they come out."""
+    names = ["stored", *(f"sample {number}" for number in range(len(images) - 1))]
+    return _strip(images, names)
+
+
+def _rows(before: Sequence[NDArray[np.uint8]], after: Sequence[NDArray[np.uint8]]) -> Image.Image:
+    names = [f"sample {number}" for number in range(len(before))]
+    upper, lower = _strip(before, names), _strip(after, ["becomes"] * len(after))
+    both = Image.new("RGB", (_WIDTH, upper.height + lower.height), "white")
+    both.paste(upper, (0, 0))
+    both.paste(lower, (0, upper.height))
+    return both
+
+
+def _strip(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> Image.Image:
+    shown = [_fitted(image) for image in images]
+    height = max(image.height for image in shown)
+    strip = Image.new("RGB", (_WIDTH, height + _TEXT + _GAP), "white")
+    draw = ImageDraw.Draw(strip)
+    for number, (image, name) in enumerate(zip(shown, names, strict=True)):
+        strip.paste(image, (number * (_SIDE + _GAP), _TEXT))
+        draw.text((number * (_SIDE + _GAP), 2), name, fill="#555")
+    return strip
+
+
+def _fitted(pixels: NDArray[np.uint8]) -> Image.Image:
+    """Fit an image into its place; small ones are magnified so that their pixels can be seen."""
+    image = Image.fromarray(pixels)
+    if max(image.size) <= _SIDE // 2:
+        return image.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
+    image.thumbnail((_SIDE, 2 * _SIDE), Image.Resampling.LANCZOS)
+    return image
+
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    draw_gallery(here / "pictures", here / "pictures" / "gallery.inc")

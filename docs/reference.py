@@ -1,0 +1,100 @@
+"""Write the pages of the API reference: one for each module that users import from, one for each name in it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.public_names import FFCV, PUBLIC
+
+__all__ = ["public_names", "write_reference"]
+
+#: Modules in the order of the reference; a name that several have stands in the first. Others come behind them.
+_ORDER = (
+    *("gpubeton.loader", "gpubeton.writer", "gpubeton.fields", "gpubeton.fields.decoders", "gpubeton.transforms"),
+    *("gpubeton.traversal_order", "gpubeton.pipeline", "gpubeton.reader", "gpubeton.format", "gpubeton.libffcv"),
+)
+_LAST = ("gpubeton.errors",)
+
+
+def public_names() -> dict[str, tuple[str, Any]]:
+    """List what users may import.
+
+    Returns
+    -------
+    dict of str to tuple of (str, object)
+        Full name, ``gpubeton.loader.Loader``: the module to import it from, and the object. Each object stands there
+        once.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    seen: set[int] = set()
+    for module in _modules():
+        for name, thing in _exported(module):
+            if id(thing) not in seen and getattr(thing, "__module__", module).startswith("gpubeton"):
+                seen.add(id(thing))
+                found[f"{module}.{name}"] = (module, thing)
+    return found
+
+
+def write_reference(folder: Path) -> None:
+    """Write the pages.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they go. What has not changed is left alone, so that it need not be read again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = public_names()
+    modules = list(dict.fromkeys(module for module, _ in names.values()))
+    toctree = "\n".join(f"   {module}" for module in modules)
+    pages = {"index": f"{_heading('API reference')}.. toctree::\n   :maxdepth: 1\n\n{toctree}\n"}
+    for module in modules:
+        own = [full.rpartition(".")[2] for full, (place, _) in names.items() if place == module]
+        pages[module] = _module_page(module, own)
+    for full, (module, thing) in names.items():
+        pages[full] = _name_page(full, module, thing)
+    for page, text in pages.items():
+        path = folder / f"{page}.rst"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    for path in folder.glob("*.rst"):
+        if path.stem not in pages:
+            path.unlink()
+
+
+def _modules() -> list[str]:
+    first = [module for module in _ORDER if module in PUBLIC]
+    return [*first, *(module for module in PUBLIC if module not in (*first, *_LAST)), *_LAST]
+
+
+def _exported(module: str) -> Iterator[tuple[str, Any]]:
+    found = importlib.import_module(module)
+    for name in getattr(found, "__all__", FFCV.get(module.removeprefix("gpubeton."), {})):
+        yield name, getattr(found, name)
+
+
+def _module_page(module: str, names: list[str]) -> str:
+    listed = "\n".join(f"   {name}" for name in names)
+    pages = "\n".join(f"   {module}.{name}" for name in names)
+    lines = [_heading(module), f".. automodule:: {module}", "   :no-members:", "", f".. currentmodule:: {module}", ""]
+    lines += [".. autosummary::", "   :nosignatures:", "", listed, "", ".. toctree::", "   :hidden:", "", pages, ""]
+    return "\n".join(lines)
+
+
+def _name_page(full: str, module: str, thing: Any) -> str:
+    name = full.rpartition(".")[2]
+    if inspect.isclass(thing) and issubclass(thing, BaseException):
+        directive, options = "autoexception", ["   :show-inheritance:"]
+    elif inspect.isclass(thing):
+        directive, options = "autoclass", ["   :members:", "   :member-order: bysource"]
+    else:
+        directive, options = ("autofunction" if callable(thing) else "autodata"), []
+    return "\n".join([_heading(name), f".. currentmodule:: {module}", "", f".. {directive}:: {name}", *options, ""])
+
+
+def _heading(text: str) -> str:
+    return f"{text}\n{'=' * len(text)}\n\n"

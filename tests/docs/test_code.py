@@ -1,0 +1,69 @@
+"""Every block of code of the documentation runs as it stands there."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import PAGES, RUN, SHOWN, Block, blocks, ends_in, matches, prepare, run
+
+WITH_CODE = [page for page in PAGES if any(block.language in RUN and block.why is None for block in blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    prepare(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, prepared, tmp_path, monkeypatch):
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    monkeypatch.chdir(folder)
+    namespace: dict[str, Any] = {"__name__": "__page__"}
+    for block in blocks(page):
+        if block.language in RUN and block.why is None:
+            run(block, namespace)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_says_what_it_is_and_why_it_does_not_run(page):
+    runnable = RUN | SHOWN | {"sh"}
+    assert [f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in runnable] == []
+    left_out = [block.line for block in blocks(page) if block.language == "sh" and block.why is None]
+    assert left_out == [], "a block of sh does not run: say why, or make it console"
+
+
+def test_few_blocks_of_python_do_not_run():
+    left_out = [block for page in PAGES for block in blocks(page) if block.language == "python" and block.why]
+    assert {block.why for block in left_out} <= {
+        "it needs a GPU",
+        "it needs nvidia-dali",
+        "it needs several processes",
+    }
+    assert len(left_out) <= 6
+
+
+def test_what_a_command_prints_is_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(Block("page", 1, "console", "$ echo one two\none ...\n$ echo three \\\n  four\nthree   four\n", None), {})
+    with pytest.raises(AssertionError, match="expected"):
+        run(Block("page", 1, "console", "$ echo one\ntwo\n", None), {})
+    with pytest.raises(AssertionError, match="status 3"):
+        run(Block("page", 1, "console", "$ exit 3\n", None), {})
+    assert matches("", "whatever")
+    assert not matches("a b", "a b c")
+
+
+def test_an_error_in_a_block_names_its_page_and_line():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(Block("page.md", 11, "python", "x = 1\nx / 0\n", None), {})
+    assert (str(caught.traceback[-1].path), caught.traceback[-1].lineno + 1) == ("page.md", 12)
+
+
+def test_a_diff_is_run_as_what_it_ends_in():
+    assert ends_in("-a\n+b\n c\n") == "b\nc\n"

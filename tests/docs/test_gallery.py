@@ -1,0 +1,48 @@
+"""The gallery shows every transform, as the library itself draws it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gpubeton.transforms
+from docs.entries import ENTRIES, Entry
+from docs.gallery import Gallery, draw_gallery
+
+#: Transforms that draw nothing: what they do to one image they do to all.
+NOT_RANDOM = {"Pad", "NormalizeImage", "ModuleWrapper", "CenterCropRGBImageDecoder"}
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    return Gallery(tmp_path_factory.mktemp("photos"))
+
+
+def test_every_transform_is_in_it_once():
+    shown = [entry.name for entry in ENTRIES]
+    assert sorted(set(gpubeton.transforms.__all__) - set(shown)) == []
+    assert len(shown) == len(set(shown))
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.kind == "pixels"], ids=lambda entry: entry.name)
+def test_a_picture_shows_a_change_and_different_draws(gallery, entry):
+    before, after = gallery.batch(entry, before=True), np.asarray(gallery.batch(entry))
+    if after.shape == before.shape:
+        assert any((one != other).any() for one, other in zip(before, after, strict=True))
+    if entry.name not in NOT_RANDOM:
+        assert any((image != after[0]).any() for image in after[1:])
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.kind != "pixels"], ids=lambda entry: entry.name)
+def test_labels_boxes_and_types_are_drawn(gallery, entry):
+    assert np.ptp(np.asarray(gallery.draw(entry))) == 255
+
+
+def test_the_page_shows_each_picture_below_the_code_that_made_it(tmp_path, monkeypatch):
+    entries = (Entry("Pad", "Pad(2)", "Places", note="A note."), Entry("Cutout", "Cutout(9)", "Holes"))
+    monkeypatch.setattr("docs.gallery.ENTRIES", entries)
+    draw_gallery(tmp_path / "pictures", tmp_path / "gallery.inc")
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["Cutout.webp", "Pad.webp"]
+    page = (tmp_path / "gallery.inc").read_text()
+    assert page.index("## Places") < page.index("Pad(2)") < page.index("/pictures/Pad.webp") < page.index("A note.")
+    assert page.index("A note.") < page.index("## Holes") < page.index("Cutout(9)")
