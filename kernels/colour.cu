@@ -24,10 +24,10 @@
 enum { WARPS = 4, GROUPS = 4, WARP_PIXELS = 32 * PIXELS * GROUPS };
 
 static __device__ __forceinline__ void make_pixels(const unsigned char* source, int bytes, const Steps& steps,
-                                                   unsigned* made) {
+                                                   int place, unsigned* made) {
     int pixels[PIXELS][3];
     load_pixels(source, bytes, pixels);
-    apply_steps(steps, pixels);
+    apply_steps(steps, place, pixels);
     unsigned words[3] = {0, 0, 0};
     for (int i = 0; i < PIXEL_BYTES; i++) words[i / 4] |= (unsigned)pixels[i / 3][i % 3] << (i % 4 * 8);
     for (int i = 0; i < 3; i++) made[i] = words[i];
@@ -71,7 +71,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
                 int bytes = CHANNELS * length;
 #pragma unroll 1
                 for (int before = PIXEL_BYTES * lane; before < bytes; before += 32 * PIXEL_BYTES)
-                    make_pixels(levels + place + before, bytes - before, own, made[warp] + before / 4);
+                    make_pixels(levels + place + before, bytes - before, own, first + before / CHANNELS,
+                                made[warp] + before / 4);
             });
             warp_step([&](int lane) {
                 if (item_size == 1)

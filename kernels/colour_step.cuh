@@ -5,22 +5,25 @@
 // after each step, which GPUs do at an eighth of that rate.
 #pragma once
 
-enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE };
+// A kernel may carry out pixel operations of users: gpubeton/gpu/own_kernel.py then writes them in front of all this, and
+// defines OWN_OPERATIONS. A step PARAMETER has the bits of a float as its factor; those of an operation come before its
+// own step PIXEL, whose factor is the width of the image, or 0 where the image stays as it is.
+enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE, PARAMETER, PIXEL };
 
 // ONE is the factor 1; MAX_STEPS is MAX_COLOUR_STEPS of gpubeton/plan/program.py.
-enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 8 };
+enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
 
 // Pixels that a thread works on at a time: three words.
 enum { PIXELS = 4, PIXEL_BYTES = 3 * PIXELS };
 
 struct Step {
     int kind, factor;
-    int added;  // to all levels, in units of 2**-15; for contrast
+    int added;  // to all levels, in units of 2**-15, for contrast; which one, for an operation of a user
 };
 
 // The steps of an image that change something.
 struct Steps {
-    int count;
+    int count, pixels;
     Step steps[MAX_STEPS];
 };
 
@@ -34,7 +37,11 @@ static __device__ __forceinline__ long long divided_down(long long value, int di
 static __device__ __forceinline__ bool read_steps(const int* row, int num_steps, const unsigned long long* sums,
                                                   int pixels, int until, Steps& read) {
     read.count = 0;
+    read.pixels = pixels;
     int contrasts = 0;
+#ifdef OWN_OPERATIONS
+    int operations = 0;
+#endif
     for (int i = 0; i < num_steps && i < MAX_STEPS; i++) {
         Step step = {row[2 * i], row[2 * i + 1], 0};
         bool changes = step.factor != (step.kind == HUE ? 0 : ONE);
@@ -43,6 +50,13 @@ static __device__ __forceinline__ bool read_steps(const int* row, int num_steps,
             if (changes) step.added = (int)divided_down((ONE - step.factor) * (long long)sums[contrasts], pixels);
             contrasts++;
         }
+#ifdef OWN_OPERATIONS
+        if (step.kind == PARAMETER) changes = true;
+        if (step.kind == PIXEL) {
+            changes = step.factor != 0;
+            step.added = operations++;
+        }
+#endif
         if (changes) read.steps[read.count++] = step;
     }
     return false;
@@ -75,10 +89,41 @@ static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
     pixel[2] = hue_level_of(base + min(max(2 * side - abs(place - 4 * side), 0), side));
 }
 
-// Carry all steps out on four pixels. Their kinds are the same for all threads of a block.
-static __device__ __forceinline__ void apply_steps(const Steps& steps, int (*pixels)[3]) {
+#ifdef OWN_OPERATIONS
+// The nearest level, halves up; what is no number becomes 0.
+static __device__ __forceinline__ int nearest_level(float value) {
+    float level = floorf(value + 0.5f);
+    level = level > 0.0f ? level : 0.0f;
+    return (int)(level < 255.0f ? level : 255.0f);
+}
+
+// Carry an operation of a user out on four pixels, of which the first has the number `place` in its image.
+static __device__ __forceinline__ void apply_own(const Steps& steps, const Step* step, int place, int (*pixels)[3]) {
+    int width = step->factor, height = steps.pixels / width;
+    for (int p = 0; p < PIXELS; p++) {
+        int* pixel = pixels[p];
+        float r = (float)pixel[0], g = (float)pixel[1], b = (float)pixel[2];
+        float x = (float)((place + p) % width), y = (float)((place + p) / width);
+        own_operation(step->added, step, r, g, b, x, y, (float)height, (float)width);
+        pixel[0] = nearest_level(r);
+        pixel[1] = nearest_level(g);
+        pixel[2] = nearest_level(b);
+    }
+}
+#endif
+
+// Carry all steps out on four pixels, of which the first has the number `place` in its image. Their kinds are the same
+// for all threads of a block.
+static __device__ __forceinline__ void apply_steps(const Steps& steps, [[maybe_unused]] int place, int (*pixels)[3]) {
     for (int i = 0; i < steps.count; i++) {
         Step step = steps.steps[i];
+#ifdef OWN_OPERATIONS
+        if (step.kind == PARAMETER) continue;
+        if (step.kind == PIXEL) {
+            apply_own(steps, steps.steps + i, place, pixels);
+            continue;
+        }
+#endif
         if (step.kind == HUE) {
             for (int p = 0; p < PIXELS; p++) turn_hue(pixels[p], step.factor);
         } else if (step.kind == SATURATION) {

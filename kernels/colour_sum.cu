@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (; first < pixels; first += (long long)gridDim.x * BLOCK_PIXELS) {
             int four[PIXELS][3];
             load_pixels(source + 3 * first, 3 * (pixels - first), four);
-            apply_steps(before, four);
+            apply_steps(before, (int)first, four);
             for (int p = 0; p < PIXELS; p++)
                 if (first + p < pixels) sum += (unsigned)gray_of(four[p]);
         }

@@ -32,12 +32,14 @@ RAW = 1
 
 
 @stage
-def _finish_colours(draw: Array, final: Array, factors: Array, table: Array, target: int, scratch: Scratch) -> None:
+def _finish_colours(
+    draw: Array, final: Array, own: Array, factors: Array, table: Array, target: int, scratch: Scratch
+) -> None:
     """Change the colours of the levels that were made, and finish them into the batch."""
     rows, columns = final[OUTPUT_HEIGHT], final[OUTPUT_WIDTH]
     image = scratch.levels[: 3 * rows * columns].reshape((rows, columns, 3))
     steps = draw[final[STEPS] : final[STEPS] + 2 * final[NUM_STEPS]]
-    change_colours(image, steps, scratch.line[: 3 * columns].reshape((3, columns)))
+    change_colours(image, steps, own, scratch.line[: 3 * columns].reshape((3, columns)))
     finish_row(image.ctypes.data, target, rows * columns, final[METHOD], factors, table)
 
 
@@ -85,6 +87,6 @@ def make_image(task: Array, draw: Array, outputs: Outputs, scratch: Scratch) -> 
     if code == OK:
         paint(draw, output, outputs.fills, table, target, 0, final[EARLY_PAINTS])
         if num_steps > 0:
-            _finish_colours(draw, final, factors, outputs.tables[program], task[TARGET], scratch)
+            _finish_colours(draw, final, outputs.own[program], factors, outputs.tables[program], task[TARGET], scratch)
         paint(draw, final, outputs.fills, outputs.tables[program], task[TARGET], final[EARLY_PAINTS], draw[NUM_PAINTS])
     return code

@@ -28,3 +28,4 @@ class Outputs(NamedTuple):
     tables: Array  # int64 (P, 256, 3), see `finish`
     identity: Array  # int64 (256, 3): the table of those
     fills: Array  # uint8 (all programs' colours, 3)
+    own: Array  # int64 (P, OWN_FIELDS * MAX_COLOUR_STEPS), see `own_pixels`

@@ -23,6 +23,7 @@ from gpubeton.cpu.output import (
     WIDTH,
     Outputs,
 )
+from gpubeton.cpu.own_pixels import own_pixels
 from gpubeton.cpu.ring import Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
@@ -80,6 +81,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         np.stack([finish.table for finish in finishes]),
         Finish(None).table,
         np.ascontiguousarray(fills),
+        own_pixels(programs),
     )
 
 

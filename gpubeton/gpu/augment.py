@@ -13,6 +13,7 @@ from gpubeton.gpu.colours import Colours, change_colours, num_sums, sum_grays
 from gpubeton.gpu.device import Device, Memory, Stream
 from gpubeton.gpu.images import Images
 from gpubeton.gpu.mixes import Mixes, mix_images
+from gpubeton.gpu.own_kernel import ColourKernels, colour_kernels
 from gpubeton.plan.program import ImageProgram
 
 # `rule` of kernels/taps.cu, the same numbers as on the CPU.
@@ -32,11 +33,12 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
 class _Constants(NamedTuple):
-    """What one program needs on the device: output values of levels, levels themselves, colours of paints."""
+    """What one program needs on the device: output values of levels, levels themselves, colours of paints; kernels."""
 
     table: Memory
     levels: Memory
     fills: Memory
+    kernels: ColourKernels
 
 
 class Augmenter:
@@ -60,6 +62,7 @@ class Augmenter:
                 table=self._put(table_of(program), stream),
                 levels=self._put(_LEVELS, stream),
                 fills=self._put(program.fills, stream),
+                kernels=colour_kernels(program),
             )
             for program in programs
         ]
@@ -122,6 +125,7 @@ class Augmenter:
             num_steps=images.num_steps,
             sums=images.sums,
             num_sums=num_sums(own),
+            kernels=constants.kernels,
         )
         sum_grays(self._device, colours, stream)
         change_colours(self._device, colours, table.address, size, images.out, stream)
@@ -204,7 +208,7 @@ class Augmenter:
     def free(self) -> None:
         """Free the constants; nobody may be using them."""
         for constants in self._constants:
-            for memory in constants:
+            for memory in (constants.table, constants.levels, constants.fills):
                 memory.free()
 
     def _put(self, array: NDArray[Any], stream: Stream) -> Memory:

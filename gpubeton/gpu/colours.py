@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.own_kernel import PLAIN, ColourKernels
 from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
@@ -35,6 +36,8 @@ class Colours:
         Address of uint64 (N, num_sums), zeros before `sum_grays`; any address if there are none.
     num_sums : int
         Contrasts that an image may have, see `num_sums`.
+    kernels : ColourKernels
+        Those of the program, see `gpubeton.gpu.own_kernel.colour_kernels`; by default those without own operations.
     """
 
     count: int
@@ -44,6 +47,7 @@ class Colours:
     num_steps: int
     sums: int
     num_sums: int
+    kernels: ColourKernels = PLAIN
 
 
 def num_sums(program: ImageProgram) -> int:
@@ -88,7 +92,7 @@ def sum_grays(device: Device, colours: Colours, stream: Stream) -> None:
             np.uint64(colours.sums),
             np.int32(colours.num_sums),
         ]
-        device.launch("colour_sum", grid, (_THREADS, 1, 1), arguments, stream)
+        device.launch(colours.kernels.colour_sum, grid, (_THREADS, 1, 1), arguments, stream)
 
 
 def change_colours(device: Device, colours: Colours, table: int, item_size: int, out: int, stream: Stream) -> None:
@@ -124,4 +128,4 @@ def change_colours(device: Device, colours: Colours, table: int, item_size: int,
         np.uint64(out),
     ]
     grid = (-(-colours.pixels // _PIXELS_PER_BLOCK), colours.count, 1)
-    device.launch("colour", grid, (_THREADS, 1, 1), arguments, stream)
+    device.launch(colours.kernels.colour, grid, (_THREADS, 1, 1), arguments, stream)

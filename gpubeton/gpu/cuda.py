@@ -206,6 +206,7 @@ class CudaDevice:
 
     def _load(self, kernel: str) -> Any:
         from gpubeton.gpu.kernel_cache import load_cubin
+        from gpubeton.gpu.kernel_sources import function_of
 
         with self._lock:
             if kernel not in self._functions:
@@ -213,7 +214,7 @@ class CudaDevice:
                 with self._explained(f"loading {kernel}, compiled for {self.architecture}"):
                     module = self._cuda.function.Module()
                     module.load(cubin)
-                    self._functions[kernel] = module.get_function(kernel)  # which keeps the module
+                    self._functions[kernel] = module.get_function(function_of(kernel))  # which keeps the module
             return self._functions[kernel]
 
     def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from gpubeton.errors import KernelError
+from gpubeton.gpu.own_kernel import OwnKernel
 
 # Where a wheel puts them, and where they are in a checkout.
 _INSTALLED = Path(__file__).resolve().parents[1] / "_kernels"
@@ -54,6 +55,27 @@ def kernel_names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.cu"))
 
 
+def function_of(kernel: str) -> str:
+    """Give the name of a kernel's function.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel's name.
+
+    Returns
+    -------
+    str
+        The same; of an `OwnKernel`, that of the kernel in `kernels/`.
+
+    Examples
+    --------
+    >>> function_of("plant"), function_of(OwnKernel("colour", ""))
+    ('plant', 'colour')
+    """
+    return kernel.kernel if isinstance(kernel, OwnKernel) else kernel
+
+
 @cache
 def source_of(kernel: str) -> str:
     """Give the source of a kernel with what it includes, each file once.
@@ -61,7 +83,7 @@ def source_of(kernel: str) -> str:
     Parameters
     ----------
     kernel : str
-        Its name.
+        Its name; an `OwnKernel` has the users' part in front.
 
     Returns
     -------
@@ -78,6 +100,8 @@ def source_of(kernel: str) -> str:
     >>> source_of("plant").splitlines()[0]
     '#line 1 "kernels/plant.cu"'
     """
+    if isinstance(kernel, OwnKernel):
+        return kernel.text + source_of(kernel.kernel)
     if kernel not in kernel_names():
         raise KernelError(f"There is no kernel {kernel!r}; {folder()} has {', '.join(kernel_names())}.")
     return "".join(_lines(f"{kernel}.cu", set()))

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from gpubeton.errors import PipelineError
+
 _MAX_REMEMBERED = 256
 """Compiled functions kept for reuse; a process that makes more starts afresh."""
 
@@ -83,14 +85,59 @@ class Compiler:
         if key is None or key not in cls._compiled:
             make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
             compiled: Callable[..., Any] = make(code)
-            if key is None:
-                return compiled
-            if len(cls._compiled) >= _MAX_REMEMBERED:
-                cls._compiled.clear()
-            cls._compiled[key] = compiled
-            return compiled
+            return compiled if key is None else cls._remember(key, compiled)
         found: Callable[..., Any] = cls._compiled[key]
         return found
+
+    @classmethod
+    def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
+        """Compile a function all of whose arithmetic rounds as IEEE 754 says, as a GPU's does; even if switched off.
+
+        Parameters
+        ----------
+        code : callable
+            A function that Numba can compile. It runs without the interpreter's lock.
+        signature : str, optional
+            Types of its arguments, as ``"(float32, float32)"``: it is compiled at once. By default the first call's.
+
+        Returns
+        -------
+        callable
+            The compiled function.
+
+        Raises
+        ------
+        PipelineError
+            If it cannot be compiled for that signature; with Numba's own words, which show the line.
+
+        Examples
+        --------
+        >>> Compiler.compile_exact(lambda x: x + 1, "(int64,)")(1)
+        2
+        """
+        import numba
+        from numba.core.errors import NumbaError
+
+        key = _identity(code, signature, is_parallel=False)
+        key = None if key is None else ("exact", *key)
+        if key is not None and key in cls._compiled:
+            found: Callable[..., Any] = cls._compiled[key]
+            return found
+        try:
+            compiled: Callable[..., Any] = numba.njit(signature, nogil=True, error_model="numpy")(code)
+        except NumbaError as error:
+            where = f"{code.__code__.co_filename}:{code.__code__.co_firstlineno}"
+            raise PipelineError(
+                f"Numba could not compile {code.__name__} ({where}) for {signature}: {error}"
+            ) from error
+        return compiled if key is None else cls._remember(key, compiled)
+
+    @classmethod
+    def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        if len(cls._compiled) >= _MAX_REMEMBERED:
+            cls._compiled.clear()
+        cls._compiled[key] = compiled
+        return compiled
 
     @classmethod
     def get_iterator(cls) -> Any:

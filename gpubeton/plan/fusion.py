@@ -25,6 +25,7 @@ from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
+from gpubeton.transforms.pixel_operation import PixelOperation
 from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
@@ -186,7 +187,8 @@ class _Fusion:
         if not self.is_open:
             return False
         if isinstance(operation, RandomHorizontalFlip):
-            return self.mixing is None  # its partner may be mirrored, too
+            # Its partner may be mirrored, too; and a place in an image is one before it is mirrored.
+            return self.mixing is None and not self._depends_on_position()
         if self.normalize is not None:  # paints are levels, and are looked up with the rest of the image
             return False
         if isinstance(operation, NormalizeImage):
@@ -195,12 +197,21 @@ class _Fusion:
             return False
         if isinstance(operation, ColourTransform):
             steps = sum(colour.num_steps for colour, _ in self.colours) + operation.num_steps
+            if isinstance(operation, PixelOperation) and not self._has_half(operation):
+                return False
             # What was painted over changed colours would change with them now.
             return steps <= MAX_COLOUR_STEPS and (not self.colours or self._num_paints() == self.early_paints)
         if isinstance(operation, RandomTranslate):
             # A contrast's mean is that of the image before it is moved.
-            return not any(colour.num_contrasts for colour, _ in self.colours)
+            return not (self._depends_on_position() or any(colour.num_contrasts for colour, _ in self.colours))
         return isinstance(operation, Cutout | RandomErasing | ImageMixing)
+
+    def _depends_on_position(self) -> bool:
+        return any(isinstance(colour, PixelOperation) and colour.uses_position for colour, _ in self.colours)
+
+    def _has_half(self, operation: PixelOperation) -> bool:
+        """Whether the half is there that is fused."""
+        return (operation.numba if self.device.type == "cpu" else operation.cuda) is not None
 
     def _num_paints(self) -> int:
         return sum(map(paints_of, self.steps))
@@ -226,9 +237,12 @@ class _Fusion:
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
         # Who goes on from a branch point finds the batch where the user believes it to be, as operations of theirs do.
-        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | RandomResizedCrop)
+        is_on_cpu = self.state.device.type == "cpu"
+        if isinstance(operation, PixelOperation) and not (is_on_cpu and operation.numba is not None):
+            raise PipelineError(operation.missing("numba" if is_on_cpu else "cuda"))
+        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | RandomResizedCrop | PixelOperation)
         is_of_the_user = not isinstance(operation, Transform) or needs_it_there
-        if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and self.state.device.type == "cpu")):
+        if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and is_on_cpu)):
             if not self.stays:
                 self._return_to_cpu()
             self.is_there = False

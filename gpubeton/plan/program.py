@@ -28,7 +28,7 @@ from gpubeton.transforms.translate import RandomTranslate
 FUSED_DTYPES = ("float16", "bfloat16", "float32")
 """Element types that executors can write besides uint8."""
 
-MAX_COLOUR_STEPS = 8
+MAX_COLOUR_STEPS = 24
 """Steps on the colours of an image that are fused."""
 
 

@@ -23,6 +23,7 @@ from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.pad import Pad
+from gpubeton.transforms.pixel_operation import PixelOperation
 from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.posterize import RandomPosterize
 from gpubeton.transforms.rand_augment import RandAugment
@@ -49,6 +50,7 @@ __all__ = [
     "ModuleWrapper",
     "NormalizeImage",
     "Pad",
+    "PixelOperation",
     "Poison",
     "RandAugment",
     "RandomAdjustSharpness",

@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpubeton.gpu.kernel_sources import function_of, source_of
+from gpubeton.gpu.own_kernel import OwnKernel
+
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
 SHIM = Path(__file__).with_name("host") / "cuda_shim.h"
@@ -124,6 +127,19 @@ class HostKernels:
         run = getattr(self._library, f"run_{name}")
         run.restype = None
         run(sides(*grid), sides(*block), addresses, ctypes.c_int(order), ctypes.c_uint(seed))
+
+
+@cache
+def kernels_of(name):
+    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.own_kernel.OwnKernel`."""
+    if not isinstance(name, OwnKernel):
+        return HostKernels(build([name]))
+    source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    written = source.with_suffix(f".{os.getpid()}")
+    written.write_text(source_of(name))
+    written.replace(source)
+    return HostKernels(build([function_of(name)], folder=source.parent))
 
 
 @cache

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpubeton.gpu.kernel_sources import function_of
+from gpubeton.gpu.own_kernel import OwnKernel
 from tests.cpu.guarded import guarded
-from tests.kernels.host_build import FORWARD, host_kernels
+from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
 
 class HostDevice:
@@ -29,7 +31,8 @@ class HostDevice:
         assert stream == "stream"
         self.launched.append(kernel)
         grid = grid if self.columns is None else (self.columns, *grid[1:])
-        host_kernels().launch(kernel, grid, block, arguments, order=self.order, seed=self.seed)
+        kernels = kernels_of(kernel) if isinstance(kernel, OwnKernel) else host_kernels()
+        kernels.launch(function_of(kernel), grid, block, arguments, order=self.order, seed=self.seed)
 
 
 def placed(array, shift=0):

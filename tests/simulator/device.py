@@ -18,7 +18,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubeton.errors import DeviceError
-from tests.kernels.host_build import HostKernels, build
+from gpubeton.gpu.kernel_sources import function_of
+from tests.kernels.host_build import kernels_of
 from tests.simulator.library import library
 
 DEVICE, PINNED, TENSOR = range(3)
@@ -260,9 +261,9 @@ class _InOrder(TorchDispatchMode):
 
 @cache
 def _host_kernel(name):
-    """A kernel of `kernels/`, compiled for the host: its address and the types of its parameters."""
-    kernels = HostKernels(build([name]))
-    return _address(getattr(kernels._library, f"run_{name}")), kernels.parameters(name)
+    """A kernel, compiled for the host: its address and the types of its parameters."""
+    kernels, function = kernels_of(name), function_of(name)
+    return _address(getattr(kernels._library, f"run_{function}")), kernels.parameters(function)
 
 
 def _address(function):

@@ -1,0 +1,175 @@
+"""Pixel lines: a user's function of one pixel, compiled into a loop over a line of pixels.
+
+Lines are those of `gpubeton.transforms.colour_lines`. Levels enter the function as float32, which holds them exactly;
+what it returns is rounded to the nearest level, halves up. Nothing is reordered or contracted, so that a GPU which does
+the same operations on float32 gets the same levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.transforms.colour_lines import load_line, store_line
+
+POSITION = ("x", "y", "height", "width")
+"""What a function may ask for besides its parameters: its place in the image, and the image's size, in pixels."""
+
+
+def compiled_pixel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function of one pixel; one that was compiled already is compiled anew, with exact arithmetic.
+
+    Parameters
+    ----------
+    function : callable
+        The user's, or what ``numba.njit`` made of it.
+
+    Returns
+    -------
+    callable
+        Compiled for whatever types it is called with.
+    """
+    return Compiler.compile_exact(getattr(function, "py_func", function))
+
+
+def compiled_line(
+    function: Callable[..., Any], arguments: Sequence[str], parameters: Sequence[str]
+) -> Callable[..., Any]:
+    """Compile a function of one pixel into a function of a line.
+
+    Parameters
+    ----------
+    function : callable
+        The user's: red, green, blue and `arguments` in, red, green and blue out.
+    arguments : sequence of str
+        Parameters and parts of `POSITION`, in the function's order.
+    parameters : sequence of str
+        The names of all parameters, in the order of their values.
+
+    Returns
+    -------
+    callable
+        ``change(line, values, y, height, width)`` for a line int32 (3, width), which it changes, and values that are
+        indexed as the steps of an image are: parameter j at ``2 * j``.
+
+    Examples
+    --------
+    >>> change = compiled_line(lambda r, g, b, gain, x: (r * gain, g + x, b), ["gain", "x"], ["gain"])
+    >>> line = np.array([[10, 20], [30, 40], [50, 60]], np.int32)
+    >>> change(line, np.array([1.5], np.float32), 0, 1, 2)
+    >>> line.tolist()
+    [[15, 30], [30, 41], [50, 60]]
+    """
+    pixel, level_of = compiled_pixel(function), Compiler.compile_exact(nearest_level)
+    of_the_line, of_the_pixel = _compiled_arguments(arguments, parameters)
+
+    def change(line: Any, values: Any, y: Any, height: Any, width: Any) -> None:
+        red, green, blue = line[0], line[1], line[2]
+        # In front of the loop: what is written to lines might be values, for all that the compiler knows.
+        fixed = of_the_line(values, np.float32(y), np.float32(height), np.float32(width))
+        for x in range(width):
+            own = of_the_pixel(fixed, np.float32(x))
+            r, g, b = pixel(np.float32(red[x]), np.float32(green[x]), np.float32(blue[x]), *own)
+            red[x], green[x], blue[x] = level_of(r), level_of(g), level_of(b)
+
+    return Compiler.compile_exact(change)
+
+
+def compiled_images(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile the loop over images and their lines.
+
+    Parameters
+    ----------
+    change : callable
+        What `compiled_line` gave.
+
+    Returns
+    -------
+    callable
+        ``change_images(images, values, is_chosen)`` for uint8 (N, H, W, 3) of any strides, which it changes, float32
+        (N, 2 * K) and bool (N,).
+    """
+    load, store = Compiler.compile_exact(load_line), Compiler.compile_exact(store_line)
+
+    def change_images(images: Any, values: Any, is_chosen: Any) -> None:
+        height, width = images.shape[1], images.shape[2]
+        line = np.empty((3, width), np.int32)
+        for number in range(len(images)):
+            if is_chosen[number]:
+                for y in range(height):
+                    load(images[number, y], line)
+                    change(line, values[number], y, height, width)
+                    store(line, images[number, y])
+
+    return Compiler.compile_exact(change_images)
+
+
+def nearest_level(value: Any) -> Any:
+    """Round to the nearest level, halves up; what is no number becomes 0.
+
+    Parameters
+    ----------
+    value : float
+        Of any type; rounded to float32 first.
+
+    Returns
+    -------
+    int
+        From 0 to 255, int32.
+
+    Examples
+    --------
+    >>> [int(nearest_level(value)) for value in (0.5, 254.49, 300, -2, np.nan)]
+    [1, 254, 255, 0, 0]
+    """
+    level = np.floor(np.float32(value) + np.float32(0.5))
+    level = max(np.float32(0), level)
+    return np.int32(min(np.float32(255), level))
+
+
+def _compiled_arguments(arguments: Sequence[str], parameters: Sequence[str]) -> tuple[Any, Any]:
+    """Functions that gather the arguments: those of a whole line, and all of a pixel, as tuples."""
+
+    def no_fixed(values: Any, y: Any, height: Any, width: Any) -> Any:
+        return ()
+
+    def no_own(fixed: Any, x: Any) -> Any:
+        return ()
+
+    of_the_line, of_the_pixel = Compiler.compile_exact(no_fixed), Compiler.compile_exact(no_own)
+    place = 0
+    for name in arguments:
+        if name == "x":
+            of_the_pixel = _with_x(of_the_pixel)
+        else:
+            index = -1 - ("y", "height", "width").index(name) if name in POSITION else 2 * parameters.index(name)
+            of_the_line, of_the_pixel = _with_fixed(of_the_line, index), _with_own(of_the_pixel, place)
+            place += 1
+    return of_the_line, of_the_pixel
+
+
+def _with_x(before: Any) -> Any:
+    def with_x(fixed: Any, x: Any) -> Any:
+        return (*before(fixed, x), x)
+
+    return Compiler.compile_exact(with_x)
+
+
+def _with_own(before: Any, place: int) -> Any:
+    def with_own(fixed: Any, x: Any) -> Any:
+        return (*before(fixed, x), fixed[place])
+
+    return Compiler.compile_exact(with_own)
+
+
+def _with_fixed(before: Any, index: int) -> Any:
+    def with_value(values: Any, y: Any, height: Any, width: Any) -> Any:
+        return (*before(values, y, height, width), values[index])
+
+    def with_position(values: Any, y: Any, height: Any, width: Any) -> Any:
+        return (*before(values, y, height, width), (y, height, width)[-1 - index])
+
+    return Compiler.compile_exact(with_value if index >= 0 else with_position)

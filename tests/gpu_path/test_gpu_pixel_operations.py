@@ -1,0 +1,71 @@
+"""Pixel operations of users in loaders: a GPU makes what the CPU makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.transforms import (
+    ColorJitter,
+    NormalizeImage,
+    PixelOperation,
+    RandomHorizontalFlip,
+    ToDevice,
+    ToTensor,
+    ToTorchImage,
+)
+from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.kernels.host_build import needs_compiler
+from tests.transforms.pixel_operations import CASES, sepia
+
+pytestmark = [pytest.mark.timeout(600), needs_compiler]  # the first to make an image on the CPU waits for Numba
+
+IMAGES = ZOO[:16]
+HEAD = [RandomResizedCropRGBImageDecoder((12, 10)), RandomHorizontalFlip()]
+BACK = [NormalizeImage((120, 110, 100), (60, 50, 40), np.float16), ToTensor(), ToDevice("cuda:0"), ToTorchImage()]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("images") / "images.beton", IMAGES)
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory):
+    return write_images(tmp_path_factory.mktemp("decoded") / "decoded.beton", twin(IMAGES))
+
+
+def explained(loader, capsys):
+    loader.explain()
+    return capsys.readouterr().out
+
+
+def test_a_gpu_makes_what_the_cpu_makes_to_the_bit(gpus, path, decoded, capsys):
+    own = [CASES["one parameter"].make(p=0.5), ColorJitter(0.4, 0.4, 0.4, 0.1), CASES["position"].make()]
+    loader = gpu_loader(path, [*HEAD, *own, *BACK])
+    told = explained(loader, capsys)
+    assert told.count("fused") == 6
+    assert "(copy to the CPU)" not in told
+    assert_same(epochs(loader, 2), epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu"), 2))
+
+
+def test_with_the_numba_half_alone_the_batch_is_copied_back_and_explain_says_so(gpus, path, decoded, capsys):
+    own = [*HEAD, PixelOperation(numba=sepia, parameters={"share": (0, 1)}), *BACK]
+    loader = gpu_loader(path, own)
+    told = explained(loader, capsys)
+    assert "(copy to the CPU)" in told
+    (line,) = (line for line in told.splitlines() if "PixelOperation('sepia', parameters={'share': (0.0, 1.0)}" in line)
+    assert line.endswith("  after, on the finished batch")
+    assert_same(epochs(loader), epochs(gpu_loader(decoded, own, device="cpu")))
+
+
+def test_with_the_cuda_half_alone_it_takes_a_gpu(gpus, path):
+    pipeline = [*HEAD, PixelOperation("r = 255.0f - r;", name="mine"), ToTensor(), ToDevice("cuda:0")]
+    (images, _), *_ = epochs(gpu_loader(path, pipeline))
+    (plain, _), *_ = epochs(gpu_loader(path, [*HEAD, ToTensor(), ToDevice("cuda:0")]))
+    assert np.array_equal(images.numpy()[..., 0], 255 - plain.numpy()[..., 0])
+    assert np.array_equal(images.numpy()[..., 1:], plain.numpy()[..., 1:])
+    with pytest.raises(PipelineError, match=r"'mine'.*has no Numba half"):
+        gpu_loader(path, pipeline, device="cpu")
