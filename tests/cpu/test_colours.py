@@ -113,7 +113,7 @@ def test_what_is_painted_before_changes_with_the_colours_and_what_is_painted_aft
         ([RandomContrast(0.5), RandomTranslate(3)], 1),  # the mean is of the image before it is moved
         ([ImageMixup(0.5, False), RandomHorizontalFlip()], 1),  # its partner may be mirrored, too
         ([ImageCutMix(0.5, False), RandomBrightness(0.5)], 1),
-        ([ColorJitter(0.1, 0.1, 0.1, 0.1), ColorJitter(0.1, 0.1, 0.1, 0.1), RandomBrightness(0.5)], 2),  # 8 steps
+        ([*[ColorJitter(0.1, 0.1, 0.1, 0.1)] * 6, RandomBrightness(0.5)], 6),  # 24 steps
     ],
     ids=str,
 )
