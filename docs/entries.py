@@ -83,6 +83,13 @@ ENTRIES = (
             ("RandomAutocontrast", "RandomAutocontrast(p=0.5)", "cat", ""),
             ("RandomEqualize", "RandomEqualize(p=0.5)", "cat", ""),
             (
+                "PixelOperation",
+                'PixelOperation("r *= gain; b /= gain;", lambda r, g, b, gain: (r * gain, g, b / gain), '
+                '{"gain": (0.6, 1.6)})',
+                "flower",
+                "A function of one pixel of your own, for GPUs and for the CPU.",
+            ),
+            (
                 "NormalizeImage",
                 _NORMALIZE,
                 "astronaut",
