@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.results import RESULTS, latest
+from benchmarks.user_tables import draw_reading, draw_size, draw_writing
 from gpubeton.cli.race import Lap, median_cpu, median_rate, ratios
 
 __all__ = ["READMES", "draw_tables", "fill"]
@@ -182,6 +183,9 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "memory": ("memory", _memory),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
+    "user_terms_size": ("user_terms", draw_size),
+    "user_terms_writing": ("user_terms", draw_writing),
+    "user_terms_reading": ("user_terms", draw_reading),
 }
 
 

@@ -14,8 +14,8 @@ from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 
-def prepare(work: Work) -> Ready:
-    """Make the loader."""
+def make_loader(work: Work) -> Loader:
+    """Make the loader: its epoch is a lap."""
     image = [
         RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
         RandomHorizontalFlip(),
@@ -23,7 +23,7 @@ def prepare(work: Work) -> Ready:
         ToTensor(),
         ToTorchImage(),
     ]
-    loader = Loader(
+    return Loader(
         work.beton,
         batch_size=work.batch_size,
         num_workers=work.cores,
@@ -33,6 +33,11 @@ def prepare(work: Work) -> Ready:
         pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         device="cpu",
     )
+
+
+def prepare(work: Work) -> Ready:
+    """Make the loader."""
+    loader = make_loader(work)
     return Ready(
         lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
     )
