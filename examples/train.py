@@ -76,7 +76,9 @@ def main() -> None:
                 torch.save({**saved, "loader": loader.state_dict()}, checkpoint)
                 print(f"stopped after {done} batches; {checkpoint} has everything to go on")
                 return
-        print(f"epoch {epoch}, {side} pixels: loss {np.mean(losses):.3f} over {len(losses)} batches")
+        stats = loader.stats()
+        print(f"epoch {epoch}, {side} pixels: loss {np.mean(losses):.3f} over {len(losses)} batches; ", end="")
+        print(f"{stats.images_per_second:,.0f} images/s, {stats.waiting_share:.0%} of the time waiting for data")
 
 
 def make_network(num_classes: int) -> nn.Module:

@@ -94,7 +94,15 @@ class Run:
             if (number + 1) % settings.checkpoint_every == 0:
                 self.save()
         loss = float(torch.stack(losses).mean()) if losses else None  # a checkpoint may be of an epoch's last batch
-        self.log(epoch=epoch, side=side, lr=self.optimizer.param_groups[0]["lr"], loss=loss)
+        stats = self.loader.stats()
+        self.log(
+            epoch=epoch,
+            side=side,
+            lr=self.optimizer.param_groups[0]["lr"],
+            loss=loss,
+            images_per_second=round(stats.images_per_second * self.world),
+            waiting_share=round(stats.waiting_share, 4),
+        )
         return True
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:

@@ -25,7 +25,7 @@ def module_of(monkeypatch, place):
 def run(name, *options, launcher=()):
     """Run an example in a process of its own, and give what it printed."""
     command = [sys.executable, "-W", "error", *launcher, str(EXAMPLES / name), *options]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

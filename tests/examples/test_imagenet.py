@@ -78,6 +78,9 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(traine
     ]
     assert printed.splitlines() == lines
     assert {"goes_on_from": 1, "batch": 1}.items() <= json_lines(printed)[-3].items()
+    assert all(
+        line["images_per_second"] > 0 <= line["waiting_share"] <= 1 for line in json_lines(printed) if "side" in line
+    )
     assert [line["side"] for line in json_lines(printed) if "side" in line] == [32, 64, 32, 64]
 
 

@@ -1,0 +1,44 @@
+"""The grid example: networks that are trained at once are trained as if each were alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.writer import DatasetWriter
+from tests.examples.example import module_of, write_images
+
+OPTIONS = ["--epochs", "2", "--batch-size", "8", "--side", "32", "--num-classes", "2", "--rates"]
+
+
+@pytest.fixture
+def grid(monkeypatch):
+    return module_of(monkeypatch, "grid.py")
+
+
+@pytest.fixture
+def beton(tmp_path):
+    path = tmp_path / "toy.beton"
+    fields = {"image": RGBImageField(write_mode="raw"), "label": IntField()}
+    photos = write_images(tmp_path / "photos", classes=2, images=8)
+    DatasetWriter(path, fields, num_workers=1, progress=False).from_image_folder(photos)
+    return str(path)
+
+
+def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches(grid, beton, capsys):
+    alone = [grid.main([beton, *OPTIONS, rate])[float(rate)] for rate in ("0.1", "0.01", "0.001")]
+    capsys.readouterr()
+    threads = grid.main([beton, *OPTIONS, "0.1", "0.01", "0.001"])
+    printed = capsys.readouterr().out
+    shared = grid.main([beton, *OPTIONS, "0.1", "0.01", "0.001", "--share"])
+    assert list(threads) == [0.1, 0.01, 0.001]
+    assert list(threads.values()) == alone
+    assert threads == shared
+    assert len(set(alone)) == 3
+    assert printed.count("of the time waiting for data") == 6
+    assert capsys.readouterr().out.count("of the time waiting for data") == 2
+
+
+def test_an_error_in_one_of_the_threads_reaches_the_caller(grid, beton):
+    with pytest.raises(IndexError, match="Target 1 is out of bounds"):
+        grid.main([beton, *OPTIONS, "0.1", "0.01", "--num-classes", "1"])
