@@ -117,5 +117,6 @@ PUBLIC = (
     "gpubeton",
     "gpubeton.errors",
     "gpubeton.format",
+    "gpubeton.integrations",
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -31,6 +31,8 @@ class LoaderIterator:
         The loader's list of bad samples, extended here.
     record : EpochRecord
         Where the time goes, kept up to date here.
+    num_batches : int
+        Batches of the epoch.
 
     Attributes
     ----------
@@ -44,17 +46,28 @@ class LoaderIterator:
         progress: Progress,
         bad_samples: list[tuple[int, int, str]],
         record: EpochRecord,
+        num_batches: int,
     ) -> None:
         self.samples: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._batches = batches
         self._progress = progress
         self._bad_samples = bad_samples
         self._record = record
+        self._num_batches = num_batches
         self._lock = threading.Lock()
         weakref.finalize(self, record.end).atexit = False  # a loop that was left ends when its iterator is garbage
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
+
+    def __len__(self) -> int:
+        """Batches that are still to come, for progress bars: ``tqdm(iter(loader))``."""
+        return 0 if self._progress.is_complete else max(0, self._num_batches - self._progress.batch)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch."""
+        return self._progress.epoch
 
     def __next__(self) -> tuple[Any, ...]:
         """Wait for the next batch.

@@ -220,10 +220,11 @@ class Loader(Resumable):
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
             record = EpochRecord(self.next_epoch, self.num_workers)
-            first = self._epochs.next.batch
-            engine = make_engine(self, self.plan(), first, self._memory, self._make_crew, record.stages)
+            plan, first = self.plan(), self._epochs.next.batch
+            engine = make_engine(self, plan, first, self._memory, self._make_crew, record.stages)
             progress = self._epochs.begin()
-            iterator = LoaderIterator(Prefetcher(engine, self.batches_ahead), progress, self.bad_samples, record)
+            batches = Prefetcher(engine, self.batches_ahead)
+            iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
             self._iterators.add(iterator)
             self._statistics.add(record)
             return iterator

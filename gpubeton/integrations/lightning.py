@@ -1,0 +1,208 @@
+"""BetonDataModule: ``.beton`` files for PyTorch Lightning."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from lightning.pytorch import LightningDataModule
+
+from gpubeton.errors import DeviceError, OptionError
+from gpubeton.integrations.data_loader import DataLoaderAdapter
+from gpubeton.loader import Loader, LoaderStats
+
+__all__ = ["BetonDataModule", "Source"]
+
+Source: TypeAlias = Loader | Mapping[str, Any] | Callable[[], Loader]
+"""A loader, its arguments, or what makes it."""
+
+
+class BetonDataModule(LightningDataModule):
+    """``.beton`` files for a ``Trainer``.
+
+    A checkpoint in the middle of an epoch holds where the training data stand: ``trainer.fit(..., ckpt_path=...)`` goes
+    on with exactly the batches that were still to come, also after the process was killed. With several devices each
+    rank gets its share from the loader; Lightning's own samplers stay out. Batches are made where the rank's model is.
+
+    Parameters
+    ----------
+    train : Loader, mapping of str to object, or callable
+        The training data: arguments of a `Loader`, which is made when the rank and its device are known; or a function
+        that makes a loader then; or a loader.
+    val, test, predict : the same, or a sequence of these
+        The other data.
+    **common : object
+        Arguments of all loaders that are made of mappings.
+
+    Notes
+    -----
+    Of a loader that is made here, these are the defaults: ``distributed`` if there are several ranks; then, ``seed`` is
+    the one of ``lightning.seed_everything``, else 0; ``device`` is the GPU of the rank, if it has one; ``drop_last`` is
+    true for training and false for all else, so that no sample is left out of a metric.
+
+    Examples
+    --------
+    >>> data = BetonDataModule(                                                                       # doctest: +SKIP
+    ...     train={"fname": "train.beton", "order": "random", "pipelines": {"image": augmented}},
+    ...     val={"fname": "val.beton", "pipelines": {"image": plain}},
+    ...     batch_size=256,
+    ... )
+    >>> Trainer(max_epochs=16).fit(model, data, ckpt_path="last")                                     # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        train: Source | None = None,
+        val: Source | Sequence[Source] | None = None,
+        test: Source | Sequence[Source] | None = None,
+        predict: Source | Sequence[Source] | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__()
+        self._sources = {"train": train, "val": val, "test": test, "predict": predict}
+        self._common = common
+        self._train: DataLoaderAdapter | None = None
+        self._loaders: dict[str, list[Loader]] = {}
+        self._made: list[Loader] = []
+        self._state_to_load: Mapping[str, Any] | None = None
+
+    def train_dataloader(self) -> DataLoaderAdapter:
+        """Make the loader of the training data.
+
+        Returns
+        -------
+        DataLoaderAdapter
+            At the trainer's epoch, or where the checkpoint says.
+
+        Raises
+        ------
+        OptionError
+            If there are none.
+        """
+        (self._train,) = self._adapters("train")
+        trainer = self.trainer
+        if trainer is not None:
+            if self._state_to_load is not None and trainer.fit_loop.restarting:
+                self._train.load_state_dict(self._state_to_load)
+            else:
+                self._train.loader.set_epoch(trainer.current_epoch)
+        self._state_to_load = None
+        return self._train
+
+    def val_dataloader(self) -> list[DataLoaderAdapter]:
+        """Make the loaders of the validation data.
+
+        Returns
+        -------
+        list of DataLoaderAdapter
+            One for each source; none without any.
+        """
+        return [] if self._sources["val"] is None else self._adapters("val")
+
+    def test_dataloader(self) -> list[DataLoaderAdapter]:
+        """Make the loaders of the test data.
+
+        Returns
+        -------
+        list of DataLoaderAdapter
+            One for each source.
+        """
+        return self._adapters("test")
+
+    def predict_dataloader(self) -> list[DataLoaderAdapter]:
+        """Make the loaders of the data to predict.
+
+        Returns
+        -------
+        list of DataLoaderAdapter
+            One for each source.
+        """
+        return self._adapters("predict")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tell where the training data stand; part of each checkpoint.
+
+        Returns
+        -------
+        dict
+            Strings and numbers.
+        """
+        return {} if self._train is None else {"train": self._train.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where a checkpoint was written, when training goes on.
+
+        Parameters
+        ----------
+        state_dict : dict
+            What `state_dict` returned.
+        """
+        self._state_to_load = state_dict.get("train")
+
+    def stats(self) -> dict[str, list[LoaderStats]]:
+        """Tell where the loaders' time went, last epoch each.
+
+        Returns
+        -------
+        dict of str to list of LoaderStats
+            By "train", "val", "test" and "predict".
+        """
+        return {name: [loader.stats() for loader in loaders] for name, loaders in self._loaders.items()}
+
+    def teardown(self, stage: str) -> None:
+        """Close the loaders that were made here.
+
+        Parameters
+        ----------
+        stage : str
+            What has ended.
+        """
+        for loader in self._made:
+            loader.close()
+        self._made.clear()
+
+    def _adapters(self, name: str) -> list[DataLoaderAdapter]:
+        source = self._sources[name]
+        if source is None:
+            raise OptionError(f"this BetonDataModule has no data to {name}; expected BetonDataModule({name}=...)")
+        sources = [source] if isinstance(source, (Loader, Mapping)) or callable(source) else list(source)
+        self._loaders[name] = [self._loader(one, is_training=name == "train") for one in sources]
+        return [DataLoaderAdapter(loader) for loader in self._loaders[name]]
+
+    def _loader(self, source: Source, *, is_training: bool) -> Loader:
+        if isinstance(source, Loader):
+            return self._shared_out(source)
+        if isinstance(source, Mapping):
+            loader = self._make({"drop_last": is_training, **self._common, **source})
+        else:
+            loader = self._shared_out(source())
+        self._made.append(loader)
+        return loader
+
+    def _make(self, arguments: dict[str, Any]) -> Loader:
+        if self._world_size > 1:
+            arguments = {"distributed": True, "seed": int(os.environ.get("PL_GLOBAL_SEED", "0")), **arguments}
+        trainer = self.trainer
+        device = None if trainer is None else trainer.strategy.root_device
+        if device is None or device.type != "cuda" or "device" in arguments:
+            return Loader(**arguments)
+        try:
+            return Loader(**arguments, device=device)
+        except DeviceError as error:
+            warnings.warn(f"{arguments.get('fname')}: batches are made on the CPU: {error}", stacklevel=2)
+            return Loader(**arguments)
+
+    def _shared_out(self, loader: Loader) -> Loader:
+        if self._world_size > 1 and not loader.distributed:
+            warnings.warn(
+                f"{loader.fname}: {self._world_size} ranks, but the loader was made with distributed=False: each rank "
+                "gets all of its samples. Give its arguments, or a function that makes it, instead.",
+                stacklevel=2,
+            )
+        return loader
+
+    @property
+    def _world_size(self) -> int:
+        return 1 if self.trainer is None else self.trainer.world_size

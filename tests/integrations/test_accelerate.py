@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+
+from gpubeton.integrations.accelerate import AccelerateLoader
+from gpubeton.loader import Loader
+from tests.integrations.conftest import LABELS
+
+
+@pytest.fixture
+def accelerator(tmp_path):
+    with torch.random.fork_rng():
+        yield Accelerator(cpu=True, gradient_accumulation_steps=2, project_config=ProjectConfiguration(str(tmp_path)))
+    Accelerator.free_memory(Accelerator(cpu=True))
+
+
+def make(path, **changes):
+    return AccelerateLoader(Loader(path, 4, order="random", seed=3, pipelines=LABELS, **changes))
+
+
+def ids(batches):
+    return [batch.tolist() for (batch,) in batches]
+
+
+def test_prepare_takes_the_loader_as_it_is(numbers, accelerator):
+    loader = make(numbers)
+    assert accelerator.prepare(loader) is loader
+    assert ids(loader) == ids(Loader(numbers, 4, order="random", seed=3, pipelines=LABELS))
+    assert accelerator.prepare(Loader(numbers, 4, pipelines=LABELS)).batch_size == 4
+
+
+def test_batches_are_put_on_the_device_of_the_process(numbers, accelerator, monkeypatch):
+    moved = []
+    monkeypatch.setattr(
+        "gpubeton.integrations.accelerate.send_to_device",
+        lambda batch, device, non_blocking: moved.append((device, non_blocking)) or batch,
+    )
+    ids(accelerator.prepare(make(numbers)))
+    assert moved == [(accelerator.device, False)] * 5
+
+
+def test_gradients_are_synchronised_at_the_end_of_the_epoch(numbers, accelerator):
+    model = torch.nn.Linear(1, 1)
+    model, loader = accelerator.prepare(model, make(numbers))
+    synchronised = []
+    for _ in loader:
+        with accelerator.accumulate(model):
+            synchronised.append(accelerator.sync_gradients)
+    assert synchronised == [False, True, False, True, True]
+
+
+def test_metrics_are_of_each_sample_once(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers, drop_last=False))
+    seen = [sample for (batch,) in loader for sample in accelerator.gather_for_metrics(batch).tolist()]
+    assert sorted(seen) == list(range(22))
+
+
+def test_a_loop_that_was_left_does_not_stay_the_active_one(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers))
+    for _ in loader:
+        assert accelerator.gradient_state.active_dataloader is loader
+        break
+    assert accelerator.gradient_state.active_dataloader is None
+
+
+def test_load_state_goes_on_in_the_middle_of_the_epoch(numbers, accelerator, tmp_path):
+    loader = accelerator.prepare(make(numbers))
+    batches = iter(loader)
+    next(batches), next(batches)
+    accelerator.save_state(str(tmp_path / "state"))
+    rest = ids(batches)
+    ids(loader)  # another epoch
+    accelerator.load_state(str(tmp_path / "state"))
+    assert ids(loader) == rest
+    assert len(rest) == 3

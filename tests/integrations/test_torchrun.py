@@ -1,0 +1,52 @@
+"""Several processes, started by torchrun, on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpubeton.fields import IntField
+from tests.integrations.conftest import Numbers
+from tests.small_files import write
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What both processes saw of a file of 21 samples."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    path = write(folder / "numbers.beton", {"label": IntField()}, Numbers(21))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = [*torchrun, "-m", "tests.integrations.torchrun_run", path, folder]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=250, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def flat(batches):
+    return [sample for batch in batches for sample in batch]
+
+
+def test_each_epoch_is_shared_out_and_nothing_is_missing(ranks):
+    for epoch in range(2):
+        first, second = (flat(rank["epochs"][epoch]) for rank in ranks)
+        assert set(first) | set(second) == set(range(21))
+        assert len(first) == len(second) == 11
+        assert len(set(first) & set(second)) <= 1  # one of 22 places is filled up, so that all ranks have as many
+
+
+def test_epochs_differ(ranks):
+    assert ranks[0]["epochs"][0] != ranks[0]["epochs"][1]
+
+
+def test_accelerate_does_not_share_out_again(ranks):
+    assert set(ranks[0]["own"]) | set(ranks[1]["own"]) == set(range(21))
+    assert len(ranks[0]["own"]) == len(ranks[1]["own"]) == 11
+    assert ranks[0]["world"] == 8
+
+
+def test_metrics_are_of_each_sample_once_on_every_rank(ranks):
+    for rank in ranks:
+        assert sorted(rank["gathered"]) == list(range(21))
