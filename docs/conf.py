@@ -14,7 +14,8 @@ from sphinx.config import Config
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from docs.gallery import draw_gallery  # noqa: E402  (the path has to be there first)
+from docs.entries import ENTRIES  # noqa: E402  (the path has to be there first)
+from docs.gallery import draw_gallery  # noqa: E402
 from docs.reference import public_names, write_reference  # noqa: E402
 from gpubeton import __version__  # noqa: E402
 
@@ -79,7 +80,9 @@ def name_role(
 def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Show the gallery's picture of a transform on its page."""
     short = name.rpartition(".")[2]
-    if what == "class" and (_PICTURES / f"{short}.webp").exists() and _FULL_NAMES.get(short) == name:
+    entry = next((entry for entry in ENTRIES if entry.name == short), None)
+    if what == "class" and entry is not None and _FULL_NAMES.get(short) == name:
+        lines += ["", ".. code-block:: python", "", f"   {entry.code}", ""]
         lines += ["", f".. image:: /pictures/{short}.webp", f"   :alt: {short}: before and after", ""]
 
 

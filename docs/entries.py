@@ -84,8 +84,10 @@ ENTRIES = (
             ("RandomEqualize", "RandomEqualize(p=0.5)", "cat", ""),
             (
                 "PixelOperation",
-                'PixelOperation("r *= gain; b /= gain;", lambda r, g, b, gain: (r * gain, g, b / gain), '
-                '{"gain": (0.6, 1.6)})',
+                (
+                    'PixelOperation("r *= gain; b /= gain;", lambda r, g, b, gain: (r * gain, g, b / gain), '
+                    '{"gain": (0.6, 1.6)})'
+                ),
                 "flower",
                 "A function of one pixel of your own, for GPUs and for the CPU.",
             ),

@@ -22,7 +22,7 @@ PHOTOS = ("cat", "coffee", "astronaut", "flower")
 _COPIES = 6
 _SIDE = 144
 _GAP = 6
-_TEXT = 16
+_TEXT = 18
 _WIDTH = (_COPIES + 1) * (_SIDE + _GAP)
 _BOXES = np.array([[14, 34, 96, 118], [31, 58, 54, 78], [72, 52, 93, 72]], np.float32)  # the cat's face and its eyes
 _BOX_COLOURS = ("#ff3b30", "#34c759", "#0a84ff")
@@ -46,9 +46,10 @@ def draw_gallery(folder: Path, page: Path) -> None:
             gallery.draw(entry).save(folder / f"{entry.name}.webp", quality=92)
             if f"## {entry.group}" not in lines:
                 lines += [f"## {entry.group}", ""]
-            lines += [f"### {entry.name}", "", f"```text\n{entry.code}\n```", ""]
+            lines += [f"### {entry.name}", "", f"```python\n{entry.code}\n```", ""]
             lines += [f"![{entry.name}: before and after](/{folder.name}/{entry.name}.webp)", ""]
-            lines += [entry.note, ""] if entry.note else []
+            reference = f"[Arguments and details](/api/{_module(entry)}.{entry.name})."
+            lines += [f"{entry.note} {reference}" if entry.note else reference, ""]
     page.write_text("\n".join(lines))
 
 
@@ -169,6 +170,10 @@ def operations_of(entry: Entry) -> list[Any]:
     return list(eval(f"({entry.code},)", names))
 
 
+def _module(entry: Entry) -> str:
+    return "gpubeton.fields.decoders" if entry.name.endswith("Decoder") else "gpubeton.transforms"
+
+
 def photograph(name: str) -> NDArray[np.uint8]:
     """Read a photograph, 256 pixels high.
 
@@ -283,7 +288,7 @@ def _strip(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> Image.I
     draw = ImageDraw.Draw(strip)
     for number, (image, name) in enumerate(zip(shown, names, strict=True)):
         strip.paste(image, (number * (_SIDE + _GAP), _TEXT))
-        draw.text((number * (_SIDE + _GAP), 2), name, fill="#555")
+        draw.text((number * (_SIDE + _GAP), 1), name, font=ImageFont.load_default(13), fill="#555")
     return strip
 
 
