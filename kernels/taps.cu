@@ -1,7 +1,7 @@
 // taps.cu -- which source pixels make an output pixel and how much of each, for each row and column of each image.
 //
 //   draws    int32   (count, columns)               see draw.cuh
-//   rule     int                                    BILINEAR, AREA or ANTIALIAS
+//   rule     int                                    BILINEAR, AREA, ANTIALIAS or NEAREST
 //   first    int32   (count, 2, side)               written: first source pixel, counted from the crop's
 //   weights  uint16  (count, 2, most_taps, side)    written: 16-bit fractions, `numbers` of them, and zeros up to four
 //   numbers  int32   (count, 2, side)               written: how many taps; 0 if the crop or its taps cannot be
@@ -18,7 +18,7 @@
 
 #include "draw.cuh"
 
-enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING };
+enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING, NEAREST };
 
 // OpenCV ignores slivers of a source pixel below this.
 #define SLIVER 1e-3
@@ -104,11 +104,22 @@ static __device__ Taps antialias(int index, double scale, int size) {
     return taps;
 }
 
+// In whole numbers: a centre on the border of two pixels belongs to the second.
+static __device__ Taps nearest(int index, int size, int output) {
+    Taps taps = {};
+    taps.first = (int)((2ll * index + 1) * size / (2ll * output));
+    taps.count = 1;
+    taps.head = 1.0;
+    taps.has_head = 1;
+    return taps;
+}
+
 static __device__ Taps taps_of(int rule, int index, int size, int output) {
     double scale = __ddiv_rn(size, output);
     if (rule == BILINEAR) return bilinear(index, scale, size);
     if (rule == AREA) return area(index, scale, size);
     if (rule == ANTIALIAS) return antialias(index, scale, size);
+    if (rule == NEAREST) return nearest(index, size, output);
     return area_enlarging(index, size, output);
 }
 

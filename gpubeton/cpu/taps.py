@@ -3,12 +3,14 @@
 A *tap* is one source sample's part in an output sample. Weights are 16-bit fractions that sum to one, each stored twice
 in a 32-bit word: broadcasting a word to all 16-bit lanes of a vector then needs no shuffle.
 
-The three interpolations, all separable:
+The interpolations, all separable:
 
 area       the mean over the source area that an output pixel covers, as OpenCV's INTER_AREA (and so FFCV) has it: where
            either side is enlarged, both use its two-tap rule instead
 bilinear   two taps around the centre, however much the image shrinks (torch: ``interpolate(..., antialias=False)``)
 antialias  a triangle as wide as the shrinking needs (torch and Pillow: ``antialias=True``)
+nearest    one tap, the source pixel in which the output pixel's centre lies (Pillow's NEAREST, torch's
+           ``nearest-exact``); its weight gives each level back as it is
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ AREA = 1
 ANTIALIAS = 2
 # What `area` becomes when a side is enlarged.
 AREA_ENLARGING = 3
+NEAREST = 4
 
-INTERPOLATIONS = {"bilinear": BILINEAR, "area": AREA, "antialias": ANTIALIAS}
+INTERPOLATIONS = {"bilinear": BILINEAR, "area": AREA, "antialias": ANTIALIAS, "nearest": NEAREST}
 
 # OpenCV ignores slivers of a source pixel below this (resize.cpp, computeResizeAreaTab).
 _SLIVER = 1e-3
@@ -133,6 +136,13 @@ def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, in
 
 
 @stage
+def _nearest(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
+    # In whole numbers: a centre on the border of two pixels belongs to the second, whatever the sizes.
+    row[0] = 1.0
+    return (2 * index + 1) * size // (2 * output), 1
+
+
+@stage
 def ideal(rule: int, index: int, size: int, output: int, row: Array) -> tuple[int, int]:
     """Compute the weights of one output sample.
 
@@ -159,6 +169,8 @@ def ideal(rule: int, index: int, size: int, output: int, row: Array) -> tuple[in
         return _area(index, scale, size, row)
     if rule == ANTIALIAS:
         return _antialias(index, scale, size, row)
+    if rule == NEAREST:
+        return _nearest(index, size, output, row)
     return _area_enlarging(index, size, output, row)
 
 

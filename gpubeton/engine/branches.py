@@ -93,7 +93,9 @@ def parents_first(names: Sequence[str], parents: Mapping[str, str]) -> list[str]
         while line[-1] in parents:
             line.append(parents[line[-1]])
             if line[-1] in line[:-1]:
-                raise PipelineError(f"outputs go on from each other in a circle: {', '.join(map(repr, line))}")
+                raise PipelineError(
+                    f"outputs go on from each other, or follow each other, in a circle: {', '.join(map(repr, line))}"
+                )
         sorted_names.extend(one for one in reversed(line) if one not in sorted_names)
     return sorted_names
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
+from gpubeton.engine.followers import find_leaders, leader_output
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.placements import connect_boxes
 from gpubeton.engine.row_output import RowOutput
@@ -24,6 +25,7 @@ from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.leader import Leader
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice
 
@@ -110,20 +112,25 @@ def compile_outputs(
     _check_names(index, pipelines)
     specs = _specs(fields, pipelines)
     parents = find_parents(specs)
+    leaders = find_leaders(specs)
+    # Made in one order, and compiled in another: a follower draws for itself, but has to know its leader's program.
     making_order = parents_first(list(specs), parents)
     # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
     numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *pipelines]))}
     sources: dict[str, Source] = {}
     outputs: dict[str, Output] = {}
-    for place, name in enumerate(making_order):
+    for name in parents_first(making_order, {**parents, **leaders}):
         spec, number = specs[name], numbers[name]
         if isinstance(spec.source, str):
             source = sources.get(spec.source) or Source.of(index, spec.source, fields[spec.source])
             sources[spec.source] = source
             operations = _with_branches(_operations(name, spec, source), specs)
-            outputs[name] = _compile_output(name, number, source, operations, indices, gpu)
+            leader = leader_output(leaders[name], outputs) if name in leaders else None
+            outputs[name] = _compile_output(name, number, source, operations, indices, gpu, leader)
         else:
-            is_last = all(specs[later].source is not spec.source for later in making_order[place + 1 :])
+            is_last = all(
+                specs[later].source is not spec.source for later in making_order[making_order.index(name) + 1 :]
+            )
             outputs[name] = _compile_branch(name, number, spec, outputs[parents[name]], specs, gpu, is_last=is_last)
     connect_boxes(outputs)
     return tuple(outputs[name] for name in specs)
@@ -216,6 +223,7 @@ def _compile_output(
     operations: list[Operation],
     indices: NDArray[np.uint64],
     gpu: GpuTarget | None,
+    leader: Leader | None,
 ) -> Output:
     if not isinstance(operations[0], SimpleRGBImageDecoder) or brings_own_code(operations[0]):
         left_on = gpu.device if gpu is not None and gpu.takes_everything else None
@@ -231,9 +239,9 @@ def _compile_output(
     chosen = indices if len(indices) else slice(None)
     heights, widths = source.column["height"][chosen], source.column["width"][chosen]
     device = gpu.device if gpu is not None and gpu.takes(operations) else "cpu"
-    program = compile_image_program(name, number, operations, heights, widths, device)
+    program = compile_image_program(name, number, operations, heights, widths, device, leader)
     state = program.state
     if gpu is not None and gpu.takes_everything and is_torch_dtype(state.dtype) and state.device.type == "cpu":
         operations = [*operations, ToDevice(gpu.device)]
-        program = compile_image_program(name, number, operations, heights, widths, device)
+        program = compile_image_program(name, number, operations, heights, widths, device, leader)
     return ImageOutput(name, source, program)

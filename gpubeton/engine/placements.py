@@ -11,24 +11,10 @@ from numpy.typing import NDArray
 
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
-from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.draws import SHIFT_X
+from gpubeton.plan.following import STILL
 from gpubeton.transforms.boxes import TransformBoxes
-from gpubeton.transforms.chosen_samples import ChosenSamples
-from gpubeton.transforms.colour import ColourTransform
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.levels import LevelTransform
-from gpubeton.transforms.mixing import ImageMixing
-from gpubeton.transforms.module import ModuleWrapper
-from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
 from gpubeton.transforms.transform import Transform
-
-_VIEWS = (ToTensor, ToDevice, ToTorchImage, Convert, View, BranchPoint)
-_PAINTS = (NormalizeImage, ColourTransform, LevelTransform, ChosenSamples, ImageMixing, Cutout, RandomErasing)
-_STILL = (*_VIEWS, *_PAINTS, ModuleWrapper)
-"""Operations of the library that leave the pixels of an image where they are; modules are the user's affair."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +83,7 @@ def _followed(name: str, outputs: Mapping[str, Any]) -> ImageOutput:
             f"{', '.join(images) or 'none'}."
         )
     for step in image.program.tail.steps:
-        if isinstance(step.operation, Transform) and not isinstance(step.operation, _STILL):
+        if isinstance(step.operation, Transform) and not isinstance(step.operation, STILL):
             raise PipelineError(
                 f"TransformBoxes(image={name!r}) cannot follow {step.operation!r}, which runs after the one pass over "
                 f"the image. If it is a flip or a translate, move it up in the pipeline of {name!r}, right behind the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpubeton.fields.basics import FloatDecoder, IntDecoder
 from gpubeton.fields.bytes import BytesDecoder
+from gpubeton.fields.follow_image import FollowImage
 from gpubeton.fields.image_decoders import (
     CenterCropRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
@@ -18,6 +19,7 @@ __all__ = [
     "BytesDecoder",
     "CenterCropRGBImageDecoder",
     "FloatDecoder",
+    "FollowImage",
     "IntDecoder",
     "JSONDecoder",
     "NDArrayDecoder",

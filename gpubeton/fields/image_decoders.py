@@ -18,12 +18,13 @@ from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_bo
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 
-INTERPOLATIONS = ("area", "bilinear", "antialias")
+INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
 """How a crop is resized.
 
 ``area`` is OpenCV's INTER_AREA, which FFCV uses: the mean over each output pixel's footprint when shrinking along both
 axes, else its own two-tap rule. ``bilinear`` is torch's ``interpolate(align_corners=False)``. ``antialias`` is
-torchvision's and Pillow's bilinear, a triangle as wide as the footprint.
+torchvision's and Pillow's bilinear, a triangle as wide as the footprint. ``nearest`` is the pixel in which the output
+pixel's centre lies, as torchvision's and Pillow's NEAREST: for masks, since no level appears that is not in the image.
 """
 
 
@@ -121,7 +122,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     ----------
     output_size : tuple of int
         Height and width of the output in pixels; may be set anew between epochs.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized, see `INTERPOLATIONS`.
 
     Raises
@@ -181,7 +182,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         Height and width of the output in pixels; may be set anew between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized, see `INTERPOLATIONS`.
 
     Raises
@@ -221,7 +222,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized, see `INTERPOLATIONS`.
 
     Raises

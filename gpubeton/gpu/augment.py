@@ -17,7 +17,7 @@ from gpubeton.gpu.own_kernel import ColourKernels, colour_kernels
 from gpubeton.plan.program import ImageProgram
 
 # `rule` of kernels/taps.cu, the same numbers as on the CPU.
-_RULES = {"bilinear": 0, "area": 1, "antialias": 2}
+_RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 
 _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 

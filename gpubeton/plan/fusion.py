@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
+from gpubeton.fields.follow_image import FollowImage
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.draws import paints_of
+from gpubeton.plan.following import moves_alike
+from gpubeton.plan.leader import Leader
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
@@ -38,6 +41,7 @@ def compile_image_program(
     heights: NDArray[Any],
     widths: NDArray[Any],
     device: str = "cpu",
+    leader: Leader | None = None,
 ) -> ImageProgram:
     """Fuse the pipeline of an image field.
 
@@ -64,6 +68,8 @@ def compile_image_program(
         Sizes of all images that may be asked for, in pixels.
     device : str
         Where the pass is to run: "cpu", or a GPU such as "cuda:0".
+    leader : Leader, optional
+        The output that `FollowImage` follows, where that is the decoder.
 
     Returns
     -------
@@ -86,7 +92,10 @@ def compile_image_program(
         decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
         if not isinstance(decoder, SimpleRGBImageDecoder):
             raise PipelineError(f"{decoder!r} is no decoder of images")
-        fusion = _Fusion(field_number, decoder, decoder.frame(heights, widths), device)
+        size = decoder.frame(heights, widths) if leader is None else leader.size
+        fusion = _Fusion(field_number, decoder, size, device)
+        if leader is not None and isinstance(decoder, FollowImage):
+            fusion.follow(leader, decoder)
         for operation in rest:
             fusion.add(operation)
         return fusion.program(field)
@@ -120,6 +129,7 @@ class _Fusion:
         self.colours: list[tuple[ColourTransform, int]] = []
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
+        self.leader: Leader | None = None
         self.numbers = Streams(field_number)
         stream = self.numbers.next(decoder)
         if stream is not None:
@@ -139,6 +149,25 @@ class _Fusion:
         else:
             self._put_into_tail(operation, step)
         self.state = after
+
+    def follow(self, leader: Leader, decoder: FollowImage) -> None:
+        """Begin with what moves the pixels of another output, under the operation numbers that it has there."""
+        self.leader = leader
+        drawn = f"as drawn for {leader.name!r}"
+        self.notes.append((f"boxes of {leader.decoder!r}", f"fused, {drawn}"))
+        if leader.stream is not None:
+            self.streams.append(leader.stream)
+        for operation, stream in leader.steps:
+            own = moves_alike(operation, decoder.interpolation, decoder.fill)
+            compile_step(own, self.state, stream)  # refuses a fill that does not fit
+            self.steps.append(own)
+            self.streams.append(stream)
+            self.notes.append((operation_name(own), f"fused, {drawn}"))
+        for operation, stream_behind in leader.tail:
+            own = moves_alike(operation, decoder.interpolation, decoder.fill)
+            step, self.state = compile_step(own, self.state, stream_behind)
+            self._put_into_tail(own, step)
+            self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
 
     def program(self, field: str) -> ImageProgram:
         """The program, complete."""
@@ -167,6 +196,7 @@ class _Fusion:
             colours=tuple(self.colours),
             early_paints=self.early_paints if self.colours else self._num_paints(),
             mixing=self.mixing,
+            leader=self.leader,
         )
 
     def _is_only_decoded(self) -> bool:
@@ -254,7 +284,9 @@ class _Fusion:
     def _return_to_cpu(self) -> None:
         """Note that the tail begins on the CPU."""
         self.returns_to_cpu = True
-        first = next((place for place, (_, note) in enumerate(self.notes) if note != "fused"), len(self.notes))
+        first = next(
+            (place for place, (_, note) in enumerate(self.notes) if not note.startswith("fused")), len(self.notes)
+        )
         self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
 
 

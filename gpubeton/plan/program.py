@@ -14,6 +14,7 @@ from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
+from gpubeton.plan.leader import Leader
 from gpubeton.plan.philox import uniform, uniforms
 from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, uniform_of_rows
@@ -46,7 +47,7 @@ class ImageProgram:
         Chooses the crop boxes.
     height, width : int
         Size of the output in pixels.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How crops are resized.
     steps : tuple of Transform
         The flips, cutouts and translates of the one pass, in order.
@@ -79,6 +80,9 @@ class ImageProgram:
         How many of the paints come before that.
     mixing : tuple of (ImageMixing, int), or None
         Mixup or cutmix of the batch's levels, before the table, and operation number of its random numbers.
+    leader : Leader or None
+        The output that these images follow, which chooses the crop boxes instead of `decoder`; its flips and translates
+        are the first of `steps`, under its own operation numbers.
     """
 
     field: str
@@ -102,6 +106,7 @@ class ImageProgram:
     colours: tuple[tuple[ColourTransform, int], ...] = ()
     early_paints: int = 0
     mixing: tuple[ImageMixing, int] | None = None
+    leader: Leader | None = None
 
     @property
     def num_colour_steps(self) -> int:
@@ -142,11 +147,16 @@ class ImageProgram:
         ndarray of int32, shape (N, DRAW_COLUMNS + max_paints * PAINT_COLUMNS)
             A row for each image, see `gpubeton.plan.draws`. It depends on the sample, not on its place in the batch.
         """
-        random = ((self.decoder,) if self.decoder.is_random else ()) + self.steps
+        chooser = self.decoder if self.leader is None else self.leader
+        random = ((chooser,) if chooser.is_random else ()) + self.steps
         wanted = [(stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True)]
         first = uniforms(seed, epoch, samples, wanted)
         numbers = [_Numbers(seed, epoch, samples, stream, own) for stream, own in zip(self.streams, first, strict=True)]
-        boxes = self.decoder.boxes(heights, widths, numbers.pop(0) if self.decoder.is_random else None)
+        own_numbers = numbers.pop(0) if chooser.is_random else None
+        if self.leader is None:
+            boxes = self.decoder.boxes(heights, widths, own_numbers)
+        else:
+            boxes = self.leader.boxes(samples, heights, widths, own_numbers)
         image = image_state(self.height, self.width, "cpu")
         draws = [step.draw(own, len(samples), image) for step, own in zip(self.steps, numbers, strict=True)]
         size = (self.height, self.width)

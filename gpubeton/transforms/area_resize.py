@@ -51,6 +51,33 @@ def resize_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArr
         resize(image[top : top + rows, left : left + columns], *down, *across, is_halved, target)
 
 
+def pick_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArray[np.uint8]) -> None:
+    """Resize a part of each image of a batch by taking the pixels in which the new ones' centres lie.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape (N, H, W, 3)
+        Levels.
+    boxes : ndarray of int32, shape (N, 4)
+        Top, left, height and width of each part, in pixels; inside the image.
+    out : ndarray of uint8, shape (N, h, w, 3)
+        Written.
+
+    Examples
+    --------
+    >>> images = np.array([0, 60, 90, 200], "uint8").reshape(1, 1, 4, 1).repeat(3, axis=3)
+    >>> out = np.empty((1, 1, 2, 3), "uint8")
+    >>> pick_crops(images, np.array([[0, 0, 1, 3]], "int32"), out)
+    >>> out[0, 0, :, 0].tolist()
+    [0, 90]
+    """
+    height, width = out.shape[1:3]
+    for image, (top, left, rows, columns), target in zip(images, boxes.tolist(), out, strict=True):
+        down = top + (2 * np.arange(height) + 1) * rows // (2 * height)
+        across = left + (2 * np.arange(width) + 1) * columns // (2 * width)
+        target[:] = image[down[:, None], across]
+
+
 def _resize(source: Any, top: Any, down: Any, left: Any, across: Any, is_halved: bool, out: Any) -> None:
     """Resize one image: its rows first, then across them, in single precision and in the order of the pixels."""
     narrow = np.empty((source.shape[0], out.shape[1], 3), np.float32)

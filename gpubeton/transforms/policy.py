@@ -42,6 +42,9 @@ class Policy(ChangeTransform):
 
     num_ops: int = 1
 
+    moves_only: bool = False
+    """Whether colours and levels stay as they are, for what follows an image."""
+
     def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
         name = type(self).__name__
         self.num_magnitude_bins = checked_whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
@@ -58,16 +61,17 @@ class Policy(ChangeTransform):
 
     def image_change(self) -> ImageChange:
         red, green, blue = map(int, self.fill)
+        moves = (_WARP, warp(self.interpolation, (red, green, blue)))
         changes = (
             (_COLOUR, ImageChange(colour_lines.apply_steps, colour_tensors.apply_steps)),
             (_LEVELS, change_levels),
             (_SHARPNESS, change_sharpness),
-            (_WARP, warp(self.interpolation, (red, green, blue))),
+            moves,
         )
 
         def change_images(images: Any, rows: NDArray[Any]) -> None:
             for row in np.split(rows, rows.shape[1] // POLICY_COLUMNS, axis=1) if rows.shape[1] else ():
-                for columns, change in changes:
+                for columns, change in (moves,) if self.moves_only else changes:
                     own = row[:, columns]
                     if (own != _NEUTRAL[columns]).any():
                         change(images, own if columns is _WARP else own.astype(np.int32))

@@ -14,7 +14,7 @@ from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.area_resize import resize_crops
+from gpubeton.transforms.area_resize import pick_crops, resize_crops
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
 from gpubeton.transforms.transform import Transform
 
@@ -53,6 +53,7 @@ class RandomResizedCrop(Transform):
 
     is_random: ClassVar[bool] = True
     usual_numbers: ClassVar[int] = USUAL_NUMBERS
+    interpolation: str = "area"
 
     def __init__(self, scale: tuple[float, float], ratio: tuple[float, float], size: int) -> None:
         self.scale = checked_range("RandomResizedCrop", "scale", scale)
@@ -83,11 +84,12 @@ class RandomResizedCrop(Transform):
             raise TypeError("RandomResizedCrop.apply needs the parts: pass what draw() returned")
         images = as_nhwc(batch)
         resized = np.empty((len(draw), self.size, self.size, 3), np.uint8)
+        resize = pick_crops if self.interpolation == "nearest" else resize_crops
         if isinstance(images, np.ndarray):
-            resize_crops(images, draw, resized)
+            resize(images, draw, resized)
             return resized
         import torch
 
-        resize_crops(images.numpy(), draw, resized)
+        resize(images.numpy(), draw, resized)
         tensor = torch.from_numpy(resized)
         return as_nchw(tensor) if is_nchw(batch) else tensor

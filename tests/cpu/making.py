@@ -17,7 +17,7 @@ from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, S
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_job import ImageJob
 
-INTERPOLATIONS = ("area", "bilinear", "antialias")
+INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
 
 #: What outputs hold before anything is written: no byte of a finished image may still have it by chance alone.
 UNTOUCHED = 0xA5

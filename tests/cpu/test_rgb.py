@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 from tests.cpu.making import INTERPOLATIONS, draw_of, make, make_one, program_of, stored_raw, whole
 from tests.cpu.pictures import noise, photo
@@ -108,3 +111,25 @@ def test_a_crop_box_that_is_no_part_of_the_image_is_named(box):
     out, bad = make(program, [image], [draw_of(program, box)])
     assert [one.reason for one in bad] == ["its crop box is empty or passes its border"]
     assert (out == 0xA5).all()
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.booleans(), st.integers(-9, 9)
+)
+@settings(max_examples=150, deadline=None)
+def test_nearest_picks_pixels_as_they_are_and_makes_no_new_level(height, width, rows, columns, flip, shift):
+    """Of every level, in all places; where a centre lies on no border, the pixel is the one that Pillow picks."""
+    rgb = np.random.default_rng(height * 64 + width).permuted(np.arange(height * width * 3) % 256).astype(np.uint8)
+    rgb = rgb.reshape(height, width, 3)
+    program = program_of(rows, columns, "nearest")
+    draw = draw_of(program, (0, 0, height, width), flip=int(flip), shift=(shift, -shift))
+    down, across = (np.arange(n) for n in (rows, columns))
+    down = np.clip(down + shift, 0, rows - 1)
+    across = np.clip(across - shift, 0, columns - 1)
+    across = columns - 1 - across if flip else across
+    picked = (2 * down + 1) * height // (2 * rows), (2 * across + 1) * width // (2 * columns)
+    out = make_one(program, stored_raw(rgb), draw)
+    assert np.array_equal(out, rgb[np.ix_(*picked)])
+    pillow = np.asarray(Image.fromarray(rgb).resize((columns, rows), Image.Resampling.NEAREST))
+    clear = np.ix_((2 * down + 1) * height % (2 * rows) != 0, (2 * across + 1) * width % (2 * columns) != 0)
+    assert np.array_equal(out[clear], pillow[np.ix_(down, across)][clear])

@@ -14,7 +14,7 @@ ONE = 65536
 NAMES = {number: name for name, number in INTERPOLATIONS.items()}
 
 sides = st.integers(1, 90)
-rules = st.sampled_from([taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING])
+rules = st.sampled_from([taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING, taps.NEAREST])
 
 
 @numba.njit(cache=True)
@@ -145,7 +145,7 @@ def test_there_are_never_more_taps_than_memory_is_made_for(rule, size, output):
         assert axis(rule, size, output)[2] <= most_taps(size, output)
 
 
-@pytest.mark.parametrize("rule", [taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING])
+@pytest.mark.parametrize("rule", [taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENLARGING, taps.NEAREST])
 def test_every_small_side_gets_the_references_weights(rule):
     for size in range(1, 41):
         for output in range(1, 41):

@@ -117,7 +117,7 @@ def test_however_streams_run_beside_each_other_the_pixels_stay(gpus, faults, zoo
     assert_same(found, epochs(gpu_loader(decoded, PIPELINES["half"], device="cpu", order="random"), 2))
 
 
-@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias"])
+@pytest.mark.parametrize("interpolation", ["area", "bilinear", "antialias", "nearest"])
 def test_every_pixel_is_within_a_level_of_the_reference(gpus, zoo, interpolation):
     """Between the two directions a sample is rounded by half a level; the last rounding is another half."""
     loader = gpu_loader(zoo, [crop((20, 24), interpolation), *GEOMETRY, ToTensor()])

@@ -14,7 +14,7 @@ from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import placed
 
 # `rule` of taps.cu.
-RULES = {"bilinear": 0, "area": 1, "antialias": 2}
+RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 AREA_ENLARGING = 3
 
 # Of `Status` in augment.cu.

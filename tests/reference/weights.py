@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 
@@ -12,7 +15,7 @@ def resize_weights(source: int, target: int, interpolation: str, *, shrinks: boo
     ----------
     source, target : int
         Lengths of the line before and after, in pixels.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How to resize.
     shrinks : bool, optional
         For ``area``: whether neither axis of the image grows. By default, whether this line does not.
@@ -28,6 +31,8 @@ def resize_weights(source: int, target: int, interpolation: str, *, shrinks: boo
     if interpolation == "area":
         shrinks = scale >= 1 if shrinks is None else shrinks
         return _box(source, target, scale) if shrinks else _area_of_two(source, target)
+    if interpolation == "nearest":
+        return _nearest(source, target)
     if interpolation == "antialias":
         return _triangle(source, target, max(scale, 1.0))
     return _triangle(source, target, 1.0)
@@ -42,7 +47,7 @@ def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.n
         The image, of any type.
     size : tuple of int
         Height and width wanted.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How to resize.
 
     Returns
@@ -55,6 +60,14 @@ def resize(image: np.ndarray, size: tuple[int, int], interpolation: str) -> np.n
     rows = resize_weights(height, size[0], interpolation, shrinks=shrinks)
     columns = resize_weights(width, size[1], interpolation, shrinks=shrinks)
     return np.einsum("yh,hwc,xw->yxc", rows, image.astype(np.float64), columns, optimize=True)
+
+
+def _nearest(source: int, target: int) -> np.ndarray:
+    """The pixel in which each target pixel's centre lies; of two that meet there, the second."""
+    weights = np.zeros((target, source))
+    for x in range(target):
+        weights[x, math.floor(Fraction(2 * x + 1, 2) * source / target)] = 1
+    return weights
 
 
 def _box(source: int, target: int, scale: float) -> np.ndarray:

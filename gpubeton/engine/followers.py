@@ -1,0 +1,103 @@
+"""Followers: outputs whose images are cut and moved as those of another output are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+from gpubeton.engine.branch_output import BranchOutput
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.errors import PipelineError
+from gpubeton.fields.follow_image import FollowImage
+from gpubeton.pipeline.pipeline_spec import PipelineSpec
+from gpubeton.plan.branch_point import BranchPoint
+from gpubeton.plan.following import leader_of
+from gpubeton.plan.leader import Leader
+from gpubeton.plan.tail import TailStep
+
+
+def find_leaders(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
+    """Find the outputs that others follow.
+
+    Parameters
+    ----------
+    specs : mapping of str to PipelineSpec
+        The pipelines of all outputs.
+
+    Returns
+    -------
+    dict of str to str
+        For each output with a `FollowImage` the one that it follows.
+
+    Raises
+    ------
+    PipelineError
+        If there is none of that name, or the decoder does not stand first.
+
+    Examples
+    --------
+    >>> mask = PipelineSpec("mask", transforms=[FollowImage("image")])
+    >>> find_leaders({"image": PipelineSpec("image"), "mask": mask})
+    {'mask': 'image'}
+    """
+    leaders = {}
+    for name, spec in specs.items():
+        operations = [*([] if spec.decoder is None else [spec.decoder]), *(spec.transforms or ())]
+        for position, operation in enumerate(operations):
+            if not isinstance(operation, FollowImage):
+                continue
+            if position > 0 or not isinstance(spec.source, str):
+                raise PipelineError(f"output {name!r}: {operation!r} is a decoder, and has to stand first")
+            if operation.image not in specs or operation.image == name:
+                others = ", ".join(repr(other) for other in specs if other != name)
+                raise PipelineError(
+                    f"output {name!r}: {operation!r} follows another output of the batch; there are {others or 'none'}"
+                )
+            leaders[name] = operation.image
+    return leaders
+
+
+def leader_output(name: str, outputs: Mapping[str, Any]) -> Leader:
+    """Say what moves the pixels of an output that is followed.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    outputs : mapping of str to ImageOutput, RowOutput or BranchOutput
+        The outputs that are compiled, it among them.
+
+    Returns
+    -------
+    Leader
+        What a follower does likewise.
+
+    Raises
+    ------
+    PipelineError
+        If it has no images, or they are moved in a way that cannot be followed.
+    """
+    root, steps = _history(outputs[name], outputs)
+    if not isinstance(root, ImageOutput):
+        images = [repr(other) for other, output in outputs.items() if isinstance(output, ImageOutput)]
+        raise PipelineError(
+            f"FollowImage({name!r}), but {name!r} is no output with decoded images; there are "
+            f"{', '.join(images) or 'none'}."
+        )
+    column = root.source.column
+    return leader_of(name, root.program, steps, column["height"], column["width"])
+
+
+def _history(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailStep]]:
+    """The output whose decoder an output begins with, and all that is done behind that one's pass over the pixels."""
+    if not isinstance(output, BranchOutput):
+        return output, list(output.program.tail.steps if isinstance(output, ImageOutput) else output.tail.steps)
+    root, steps = _history(outputs[output.parent], outputs)
+    shared = takewhile(lambda step: not _leads_to(output, step), steps)
+    return root, [*shared, *output.tail.steps]
+
+
+def _leads_to(branch: BranchOutput, step: TailStep) -> bool:
+    """Whether a branch begins here."""
+    return isinstance(step.operation, BranchPoint) and step.operation.copy_of is branch.operation

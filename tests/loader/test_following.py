@@ -1,0 +1,312 @@
+"""Masks follow their images: where both store the same pixels, both come out the same to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.decoders import (
+    CenterCropRGBImageDecoder,
+    FollowImage,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from gpubeton.loader import Loader
+from gpubeton.pipeline import PipelineSpec
+from gpubeton.transforms import (
+    CornerCrop,
+    Cutout,
+    NormalizeImage,
+    Pad,
+    RandAugment,
+    RandomAffine,
+    RandomBrightness,
+    RandomCrop,
+    RandomErasing,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomTranslate,
+    ToTensor,
+    ToTorchImage,
+    TrivialAugmentWide,
+)
+from gpubeton.transforms.transform import Transform
+from tests.small_files import damage, write
+
+pytestmark = pytest.mark.timeout(180)
+
+LENGTH = 24
+LARGEST = 250
+
+
+class Pairs:
+    """Noise without the level 255; the mask is the same, and `double` has four pixels of each."""
+
+    def __init__(self, size=None):
+        self.size = size
+
+    def __len__(self):
+        return LENGTH
+
+    def __getitem__(self, number):
+        rng = np.random.default_rng(number)
+        height, width = self.size or rng.integers(40, 70, 2)
+        image = rng.integers(1, LARGEST, (height, width, 3), np.uint8)
+        return image, image, image.repeat(2, axis=0).repeat(2, axis=1), number
+
+
+def fields(mode="raw"):
+    return {
+        "image": RGBImageField(mode),
+        **{name: RGBImageField("raw") for name in ("mask", "double")},
+        "n": IntField(),
+    }
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("pairs") / "pairs.beton", fields(), Pairs())
+
+
+def loader(path, image, mask=None, more=None, **arguments):
+    mask = [FollowImage()] if mask is None else mask
+    pipelines = {"image": [*image, ToTensor()], "mask": [*mask, ToTensor()], "double": None, **(more or {})}
+    usual = {"batch_size": 5, "num_workers": 1, "seed": 3, "drop_last": False}
+    return Loader(path, pipelines=pipelines, **{**usual, **arguments})
+
+
+def crop(size=(24, 32), interpolation="nearest"):
+    return RandomResizedCropRGBImageDecoder(size, scale=(0.2, 1), interpolation=interpolation)
+
+
+FLIP = RandomHorizontalFlip()
+GEOMETRY = {
+    "center": [CenterCropRGBImageDecoder((20, 28), 0.9, "nearest")],
+    "crop and flip": [crop(), FLIP],
+    "moved to and fro": [crop(), RandomTranslate(6), FLIP, RandomTranslate(5), FLIP],
+    "rotation": [crop(), FLIP, RandomRotation(40)],
+    "affine": [crop(), RandomAffine(20, translate=(0.2, 0.1), scale=(0.7, 1.3), shear=9)],
+    "windows": [crop(), Pad(3), RandomCrop((20, 21), padding=4), CornerCrop((15, 16))],
+    "turned, then mirrored and moved": [crop(), RandomRotation(40), FLIP, RandomTranslate(4)],
+}
+
+
+def assert_same(batches, length=LENGTH):
+    seen = 0
+    for images, masks, *_ in batches:
+        assert images.shape == masks.shape
+        assert torch.equal(images, masks)
+        seen += len(images)
+    assert seen == length
+
+
+@pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
+def test_a_mask_is_cut_and_moved_as_its_image(pairs, image):
+    made = loader(pairs, image, order="random")
+    for _ in range(2):
+        assert_same(made)
+
+
+@pytest.mark.parametrize("image", GEOMETRY.values(), ids=GEOMETRY)
+def test_a_mask_of_twice_the_size_shows_the_same(pairs, image):
+    more = {"mask": None, "double": [FollowImage(), ToTensor()]}
+    assert_same(loader(pairs, image, more=more))
+
+
+def test_whole_images_have_whole_masks_and_a_crop_behind_their_decoder_is_followed(tmp_path):
+    path = write(tmp_path / "fixed.beton", fields(), Pairs((40, 50)))
+    assert_same(loader(path, [SimpleRGBImageDecoder(), FLIP]))
+    assert_same(loader(path, [FLIP], more={"mask": None, "double": [FollowImage(), ToTensor()]}))
+    fused = loader(
+        path, [SimpleRGBImageDecoder(), RandomResizedCrop((0.2, 1), (0.8, 1.2), 24)], [FollowImage("image", "area")]
+    )
+    assert_same(fused)
+
+
+def test_a_crop_of_finished_images_is_followed_pixel_by_pixel(pairs):
+    """The image's pixels are means there, the mask's are none: only levels of the stored image appear."""
+    image = [crop((48, 48)), FLIP, RandomResizedCrop((0.2, 1), (0.8, 1.2), 24)]
+    for images, masks, numbers in loader(pairs, image, batch_size=1):
+        stored = Pairs()[int(numbers)][1]
+        assert images.shape == masks.shape == (1, 24, 24, 3)
+        levels = {tuple(pixel) for pixel in stored.reshape(-1, 3).tolist()}
+        assert {tuple(pixel) for pixel in masks.reshape(-1, 3).tolist()} <= levels
+        assert (images.float() - masks.float()).abs().mean() < 60
+
+
+@pytest.mark.parametrize("policy", [RandAugment(), TrivialAugmentWide()], ids=["RandAugment", "TrivialAugment"])
+def test_the_geometric_part_of_a_policy_is_followed(pairs, policy):
+    """Where only that was drawn, mask and image are the same; and the mask never gets a level of its own."""
+    same = changed = 0
+    made = loader(pairs, [crop(), policy], [FollowImage(fill=255)], batch_size=1)
+    plain = loader(pairs, [crop()], [FollowImage(fill=255)], batch_size=1)
+    for (image, mask, number), (unmoved, _, _) in zip(made, plain, strict=True):
+        is_outside = (mask == 255).all(dim=-1)
+        levels = {tuple(pixel) for pixel in Pairs()[int(number)][1].reshape(-1, 3).tolist()}
+        assert {tuple(pixel) for pixel in mask[~is_outside].tolist()} <= levels
+        same += torch.equal(image[~is_outside], mask[~is_outside])
+        changed += not torch.equal(mask, unmoved)
+    assert same >= 3
+    assert changed >= 3
+
+
+@pytest.mark.parametrize(
+    "moves", [[RandomTranslate(9)], [FLIP, RandomRotation(40)], [RandomCrop(24, padding=9)]], ids=str
+)
+def test_what_comes_from_outside_has_the_followers_fill(pairs, moves):
+    outside = 0
+    for images, masks, _ in loader(pairs, [crop((24, 24)), *moves], [FollowImage(fill=(255, 254, 253))]):
+        is_outside = (images == 0).all(dim=-1)
+        outside += int(is_outside.sum())
+        assert torch.equal(images[~is_outside], masks[~is_outside])
+        assert (masks[is_outside] == torch.tensor([255, 254, 253])).all()
+    assert outside > 100
+
+
+def test_colours_and_paints_of_the_image_do_not_reach_the_mask(pairs):
+    paints = [Cutout(8), RandomErasing(1), RandomBrightness(0.9, 1), RandomGrayscale(1)]
+    numbers = NormalizeImage([120] * 3, [60] * 3, np.float16)
+    plain = loader(pairs, GEOMETRY["moved to and fro"])
+    painted = loader(pairs, [*GEOMETRY["moved to and fro"], *paints, numbers])
+    for (images, masks, _), (changed, same, _) in zip(plain, painted, strict=True):
+        assert torch.equal(masks, same)
+        assert not torch.equal(images, changed)
+
+
+def test_a_mask_may_have_operations_of_its_own(pairs):
+    own = [FollowImage(), Cutout(6, (7, 7, 7)), RandomHorizontalFlip(1), ToTensor(), ToTorchImage()]
+    for images, masks, _ in loader(pairs, [crop(), FLIP], own):
+        mirrored = masks.permute(0, 2, 3, 1).flip(2)
+        is_cut = (mirrored == 7).all(dim=-1)
+        assert is_cut.sum() == 36 * len(masks)
+        assert torch.equal(images[~is_cut], mirrored[~is_cut])
+
+
+def test_each_view_of_an_image_has_a_mask_of_its_own(pairs):
+    views = [crop(), FLIP, RandomTranslate(3)]
+    more = {
+        "second": PipelineSpec("image", transforms=[*views, ToTensor()]),
+        "its mask": PipelineSpec("mask", decoder=FollowImage("second"), transforms=[ToTensor()]),
+    }
+    for images, masks, _, seconds, their_masks in loader(pairs, views, more=more):
+        assert torch.equal(images, masks)
+        assert torch.equal(seconds, their_masks)
+        assert not torch.equal(images, seconds)
+
+
+def test_a_follower_may_be_followed_and_adds_what_it_does_itself(pairs):
+    mask = [FollowImage("image"), RandomTranslate(4), RandomHorizontalFlip()]
+    more = {"double": [FollowImage("mask"), ToTensor()]}
+    for _, masks, doubles, _ in loader(pairs, [crop(), FLIP], mask, more):
+        assert torch.equal(masks, doubles)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_goes_on_from_an_image_can_be_followed_and_a_mask_can_have_branches(pairs, is_first):
+    turn, follow = RandomRotation(40), FollowImage("branch")
+    image = PipelineSpec("image", transforms=[crop(), turn, RandomRotation(170), ToTensor()])
+    more = {
+        "branch": PipelineSpec(turn, transforms=[RandomHorizontalFlip(), RandomTranslate(3), ToTensor()]),
+        "mask": [follow, ToTensor()],
+        "masks branch": PipelineSpec(follow, transforms=[ToTensor()]),
+    }
+    names = ["mask", "masks branch", "branch"] if is_first else ["branch", "mask", "masks branch"]
+    pipelines = {"image": image, "double": None, "n": None, **{name: more[name] for name in names}}
+    made = Loader(pairs, 5, num_workers=1, seed=3, drop_last=False, pipelines=pipelines)
+    order = [name for name in ("image", "mask", *names) if name in pipelines]
+    order = list(dict.fromkeys(order))
+    for batch in made:
+        found = dict(zip(order, batch, strict=True))
+        assert torch.equal(found["mask"], found["branch"])
+        assert torch.equal(found["masks branch"], found["branch"])
+        assert not torch.equal(found["image"], found["branch"])
+
+
+def by_sample(batches):
+    return {
+        int(n): (image, mask)
+        for images, masks, numbers in batches
+        for image, mask, n in zip(images, masks, numbers, strict=True)
+    }
+
+
+def test_masks_depend_on_the_sample_alone_and_go_on_after_a_resume(pairs):
+    image = GEOMETRY["turned, then mirrored and moved"]
+    first = by_sample(loader(pairs, image))
+    other = by_sample(loader(pairs, image, batch_size=7, order="random", num_workers=2))
+    assert all(torch.equal(first[n][1], other[n][1]) for n in range(LENGTH))
+    made = loader(pairs, image, order="random")
+    batches = iter(made)
+    next(batches)
+    state = made.state_dict()
+    rest = list(batches)
+    resumed = loader(pairs, image, order="random")
+    resumed.load_state_dict(state)
+    assert_same(resumed, LENGTH - 5)
+    resumed.load_state_dict(state)
+    assert all(torch.equal(a[1], b[1]) for a, b in zip(resumed, rest, strict=True))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_masks_stay_with_their_images_when_others_are_bad(tmp_path, on_error):
+    path = write(tmp_path / "bad.beton", fields("jpg"), Pairs())
+    for sample in (2, 3, 11):
+        damage(path, sample)
+    more = {"again": PipelineSpec("double", transforms=[FollowImage("image"), ToTensor()])}
+    made = loader(path, [crop(), FLIP], more=more, on_error=on_error)
+    good = by_sample(
+        batch[:3]
+        for batch in loader(path, [crop(), FLIP], more=more, indices=[n for n in range(LENGTH) if n not in (2, 3, 11)])
+    )
+    seen = 0
+    for images, masks, numbers, doubles in made:
+        assert torch.equal(masks, doubles)
+        for image, mask, number in zip(images, masks, numbers.flatten().tolist(), strict=True):
+            assert torch.equal(image, good[number][0])
+            assert torch.equal(mask, good[number][1])
+            seen += 1
+    assert seen == (LENGTH if on_error == "replace" else LENGTH - 3)
+
+
+class Melt(Transform):
+    def declare_state_and_memory(self, previous_state):
+        return previous_state, None
+
+    def apply(self, batch, draw=None):
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("image", "mask", "more", "message"),
+    [
+        ([crop()], [FollowImage("imag")], {}, "output 'mask'.*follows another output.*there are 'image', 'n'"),
+        ([crop()], [FollowImage("mask")], {}, "follows another output"),
+        ([crop()], [FollowImage("n")], {}, "'n' is no output with decoded images; there are 'image'"),
+        ([FollowImage("mask")], [FollowImage("image")], {}, "in a circle"),
+        ([crop()], [crop(), FollowImage()], {}, "has to stand first"),
+        ([crop(), Melt()], [FollowImage()], {}, "cannot follow .*Melt"),
+        ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300. cannot be painted"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_followed_is_named(pairs, image, mask, more, message):
+    with pytest.raises(PipelineError, match=message):
+        list(loader(pairs, image, mask, more))
+
+
+def test_explain_says_what_is_drawn_for_another(pairs, capsys):
+    loader(pairs, [crop(), FLIP, Cutout(4), RandomRotation(9)]).explain()
+    text = capsys.readouterr().out
+    lines = text[text.index("mask: 24 x 32, nearest") :].splitlines()
+    assert "FollowImage(image='image'" in lines[1]
+    assert lines[2].lstrip().startswith("boxes of RandomResizedCropRGBImageDecoder(")
+    assert lines[3].lstrip().startswith("RandomHorizontalFlip(")
+    assert all(line.endswith("fused, as drawn for 'image'") for line in lines[2:4])
+    assert lines[4].lstrip().startswith("RandomRotation(")
+    assert lines[4].endswith("after, on the finished batch, as drawn for 'image'")
+    assert lines[5].lstrip().startswith("ToTensor()")
