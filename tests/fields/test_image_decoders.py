@@ -102,7 +102,7 @@ def test_a_wrong_output_size_is_refused_at_once(size):
     [
         lambda: CenterCropRGBImageDecoder((8, 8), 0),
         lambda: CenterCropRGBImageDecoder((8, 8), 1.1),
-        lambda: CenterCropRGBImageDecoder((8, 8), 1.0, "nearest"),
+        lambda: CenterCropRGBImageDecoder((8, 8), 1.0, "cubic"),
         lambda: RandomResizedCropRGBImageDecoder((8, 8), scale=(0, 1)),
         lambda: RandomResizedCropRGBImageDecoder((8, 8), ratio=(2, 1)),
     ],
