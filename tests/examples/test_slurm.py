@@ -1,0 +1,148 @@
+"""The SLURM example: a file is copied once to each node, whatever happens, and training starts on the copies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from itertools import pairwise
+
+import pytest
+
+from tests.examples.example import EXAMPLES
+
+SLURM = EXAMPLES / "slurm"
+pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is of util-linux, which Linux has")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "shared" / "train.beton"
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(70_000))
+    return path
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A folder on a node's disk, and a `cp` that takes a while and counts its calls."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    write_command(commands / "cp", f'echo copied >> {tmp_path}/calls; sleep 0.2; exec {shutil.which("cp")} "$@"')
+    return tmp_path / "node"
+
+
+def write_command(path, line):
+    path.write_text(f"#!/usr/bin/env bash\n{line}\n")
+    path.chmod(0o755)
+
+
+def start(file, node):
+    environment = {**os.environ, "PATH": f"{node.parent}/commands:{os.environ['PATH']}"}
+    command = [str(SLURM / "stage.sh"), str(file), str(node)]
+    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def stage(file, node):
+    process = start(file, node)
+    printed, errors = process.communicate()
+    return process.returncode, printed, errors
+
+
+def calls(node):
+    path = node.parent / "calls"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_of_many_tasks_one_copies_and_all_get_the_whole_file(file, node):
+    tasks = [start(file, node) for _ in range(4)]
+    printed = [task.communicate()[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0] * 4
+    assert printed == [f"{node}/train.beton\n"] * 4
+    assert calls(node) == 1
+    assert (node / "train.beton").read_bytes() == file.read_bytes()
+    assert sorted(path.name for path in node.iterdir()) == ["train.beton", "train.beton.lock"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "older"])
+def test_a_copy_that_is_not_the_files_is_made_anew(file, node, damage):
+    assert stage(file, node)[0] == 0
+    assert stage(file, node)[0] == 0
+    assert calls(node) == 1
+    copy = node / "train.beton"
+    status = copy.stat()
+    if damage == "older":
+        file.write_bytes(os.urandom(70_000))
+        os.utime(file, (status.st_atime, status.st_mtime + 5))
+    else:
+        content = copy.read_bytes()
+        copy.write_bytes(content[:-1] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+        os.utime(copy, (status.st_atime, status.st_mtime))
+    assert stage(file, node)[0] == 0
+    assert calls(node) == 2
+    assert copy.read_bytes() == file.read_bytes()
+
+
+def test_a_task_that_was_killed_while_copying_leaves_nothing_in_the_way(file, node):
+    write_command(
+        node.parent / "commands" / "cp", f'echo half > "{node}/train.beton.part"; touch {node}/begun; kill -9 $PPID'
+    )
+    assert stage(file, node)[0] == -9
+    assert (node / "begun").exists()
+    assert not (node / "train.beton").exists()
+    (node.parent / "commands" / "cp").unlink()
+    assert stage(file, node)[0] == 0
+    assert (node / "train.beton").read_bytes() == file.read_bytes()
+
+
+def test_no_room_and_no_file_are_told(file, node):
+    write_command(node.parent / "commands" / "df", "echo Avail; echo 69999")
+    code, _, errors = stage(file, node)
+    assert code == 1
+    assert f"{file} has 70000 bytes, but {node} on " in errors
+    assert "has room for 69999" in errors
+    code, _, errors = stage(file.with_name("none.beton"), node)
+    assert code == 1
+    assert "none.beton cannot be read" in errors
+
+
+def test_a_copy_of_a_file_that_changes_meanwhile_is_refused(file, node):
+    write_command(node.parent / "commands" / "cp", f'{shutil.which("cp")} "$@"; echo more >> {file}')
+    code, printed, errors = stage(file, node)
+    assert (code, printed) == (1, "")
+    assert "differs from it" in errors
+    assert [path.name for path in node.iterdir()] == ["train.beton.lock"]
+
+
+def test_the_job_copies_on_every_node_and_trains_on_the_copies(file, tmp_path):
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    # Stands in for SLURM: takes srun's options away and runs the rest.
+    write_command(commands / "srun", f'echo "srun $@" >> {tmp_path}/log; while [[ $1 == --* ]]; do shift; done; "$@"')
+    write_command(commands / "scontrol", 'echo "$3-first"; echo "$3-second"')
+    write_command(commands / "torchrun", f'printf "%s\\n" "$@" > {tmp_path}/started')
+    environment = {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "SLURM_SUBMIT_DIR": str(EXAMPLES.parent),
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "nodes",
+        "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_CPUS_PER_TASK": "64",
+        "TRAIN": str(file),
+        "VAL": str(file),
+        "STAGE": str(tmp_path / "node"),
+    }
+    command = [shutil.which("bash"), str(SLURM / "train.sbatch"), "--config", "some.yaml"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "node" / "train.beton").read_bytes() == file.read_bytes()
+    started = (tmp_path / "started").read_text().split("\n")
+    options = dict(pairwise(started))
+    assert options["--nnodes"] == "2"
+    assert options["--nproc-per-node"] == "8"
+    assert options["--rdzv-endpoint"] == "nodes-first:29500"
+    assert options["--train"] == options["--val"] == str(tmp_path / "node" / "train.beton")
+    assert options["--num-workers"] == "8"
+    assert options["--config"] == "some.yaml"
+    assert (tmp_path / "log").read_text().count("--ntasks=2 --ntasks-per-node=1") == 3
+    assert f"{EXAMPLES}/imagenet/train_imagenet.py" in started
