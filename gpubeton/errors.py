@@ -14,6 +14,7 @@
     |  |- FieldNameError                       a name that the format cannot hold, or held twice
     |  |- AllocationError                      the allocation table is damaged
     |  |- ImageSizeError                       an image without width or height
+    |  |- NotesError                           what a file says of its making is damaged
     |  `- RegionError                          a region outside the data pages
     |     |- RegionOverlapError                two regions share bytes
     |     `- RegionSizeError                   a region's size contradicts the field
@@ -60,6 +61,7 @@ __all__ = [
     "LoaderClosedError",
     "NoSamplesError",
     "NoSuchFieldError",
+    "NotesError",
     "NvjpegError",
     "OperationError",
     "OptionError",
@@ -125,6 +127,10 @@ class AllocationError(FormatError):
 
 class ImageSizeError(FormatError):
     """An image of no width or no height."""
+
+
+class NotesError(FormatError):
+    """What stands in a file about its making, or the checksums of its regions, is damaged."""
 
 
 class RegionError(FormatError):

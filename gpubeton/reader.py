@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format.paths import Paths
+from gpubeton.format.notes import Notes, read_notes
+from gpubeton.format.paths import Paths, listed_paths
 
 __all__ = ["Reader"]
 
@@ -55,12 +56,37 @@ class Reader:
 
     def __init__(self, fname: Paths, custom_handlers: CustomFields | None = None) -> None:
         self._file_name = fname
+        self._notes: tuple[Notes, ...] | None = None
         self.index, self.handlers = open_index(fname, custom_handlers)
 
     @property
     def file_name(self) -> Paths:
         """The file, or the files, as given."""
         return self._file_name
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the (first) file says of its making: `DatasetWriter`'s ``notes``; empty without any, as in FFCV's files."""
+        return dict(self._read_notes()[0].content)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, whose position is the label; None if a file holds none, or other ones than the first."""
+        names = {notes.class_names for notes in self._read_notes()}
+        return names.pop() if len(names) == 1 else None
+
+    @property
+    def checksums(self) -> NDArray[np.uint32] | None:
+        """CRC-32 of each region, in the order of `alloc_table`; None if a file holds none."""
+        found = [notes.checksums for notes in self._read_notes()]
+        held = [checksums for checksums in found if checksums is not None]
+        return np.concatenate(held) if len(held) == len(found) else None
+
+    def _read_notes(self) -> tuple[Notes, ...]:
+        # Only when they are asked for: damaged notes do not matter to a loader.
+        if self._notes is None:
+            self._notes = tuple(read_notes(path) or Notes({}) for path in listed_paths(self._file_name))
+        return self._notes
 
     @property
     def num_samples(self) -> int:

@@ -13,23 +13,13 @@ from tqdm import tqdm
 
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError, PageSizeError
 from gpubeton.fields.base import Field
-from gpubeton.fields.registry import type_id_of
-from gpubeton.format.layout import (
-    DESCRIPTOR_DTYPE,
-    HEADER_DTYPE,
-    NAME_SIZE,
-    PAGE_SIZE_DEFAULT,
-    PAGE_SIZE_MAX,
-    PAGE_SIZE_MIN,
-    VERSION,
-    metadata_dtype,
-)
+from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, metadata_dtype
+from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.encoder import Encoder, Job, Task
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton.writing.lines import Lines
-from gpubeton.writing.placement import Placement
-from gpubeton.writing.processes import Processes, default_start_method
+from gpubeton.writing.processes import Processes, count_cores, default_start_method
 from gpubeton.writing.webdataset import Shards
 
 __all__ = ["DatasetWriter"]
@@ -65,6 +55,9 @@ class DatasetWriter:
         How processes are started. By default "fork" on Linux, so that any
         dataset will do; the others want a dataset and fields that can be
         pickled, and are for datasets that cannot be used after a fork.
+    notes : mapping of str to object, optional
+        Whatever JSON can hold, to be kept in the file, with a checksum of each region; ``Reader.notes`` gives it back.
+        ``class_names`` is the one for names of classes. FFCV reads such a file as any other, and does not see them.
 
     Raises
     ------
@@ -96,6 +89,7 @@ class DatasetWriter:
         *,
         progress: bool = True,
         start_method: str | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         _check_names(fields)
         if not PAGE_SIZE_MIN <= page_size < PAGE_SIZE_MAX or page_size & (page_size - 1):
@@ -105,9 +99,10 @@ class DatasetWriter:
         self.fname = fname
         self.fields = dict(fields)
         self.page_size = page_size
-        self.num_workers = num_workers if num_workers >= 1 else _count_cores()
+        self.num_workers = num_workers if num_workers >= 1 else count_cores()
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()
+        self.notes = notes
         self.metadata_type = metadata_dtype([field.metadata_type for field in fields.values()])
 
     def from_indexed_dataset(
@@ -247,32 +242,24 @@ class DatasetWriter:
         self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
         return dataset.classes
 
-    def _descriptors(self) -> bytes:
-        descriptors = np.zeros(len(self.fields), DESCRIPTOR_DTYPE)
-        for descriptor, (name, field) in zip(descriptors, self.fields.items(), strict=True):
-            descriptor["type_id"] = type_id_of(field)
-            descriptor["name"][: len(name)] = np.frombuffer(name.encode("ascii"), np.uint8)
-            descriptor["arguments"] = np.frombuffer(field.to_binary().tobytes(), np.uint8)
-        return descriptors.tobytes()
-
     def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], lines: Lines, workers: int) -> None:
         """Write everything, and let the file appear."""
-        descriptors = self._descriptors()
-        metadata_offset = HEADER_DTYPE.itemsize + len(descriptors)
-        placement = Placement(metadata_offset + len(chosen) * self.metadata_type.itemsize, self.page_size)
-        job = Job(dataset, chosen, self.fields, self.page_size, metadata_offset, os.fspath(file.temporary))
+        assembly = Assembly(file, describe(self.fields), self.metadata_type.itemsize, self.page_size, len(chosen))
+        job = Job(
+            dataset,
+            chosen,
+            self.fields,
+            self.page_size,
+            assembly.metadata_offset,
+            os.fspath(file.temporary),
+            checksums=self.notes is not None,
+        )
         # A progress bar may have a thread, which had better not be there yet when processes are forked.
         bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
         with self._encoders(job, workers) as encoders, bar() as progress:
-            encoders.run(
-                lines,
-                lambda task, extent: placement.place(task.start, extent),
-                lambda task: progress.update(task.stop - task.start),
-            )
+            encoders.run(lines, assembly.place, lambda task: progress.update(task.stop - task.start))
             progress.set_description_str("bringing it to the disk")
-            header = (VERSION, len(self.fields), self.page_size, len(chosen), placement.table_offset)
-            file.write(placement.table_offset, placement.table.tobytes())
-            file.write(0, np.array([header], HEADER_DTYPE).tobytes() + descriptors)
+            assembly.finish(self.notes)
             file.commit()
 
     def _encoders(self, job: Job, workers: int) -> Encoder | Processes:
@@ -318,7 +305,3 @@ def _checked_chunksize(chunksize: int) -> int:
     if chunksize < 1:
         raise OptionError(f"chunksize is {chunksize}, expected at least 1")
     return chunksize
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -71,7 +71,7 @@ def pixels_of(value: Any) -> NDArray[np.uint8]:
     from PIL import Image
 
     if isinstance(value, bytes):
-        with Image.open(io.BytesIO(value)) as image:
+        with _open(value) as image:
             return _pixels_of_pillow(image)
     if isinstance(value, Image.Image):
         return _pixels_of_pillow(value)
@@ -114,6 +114,18 @@ def encode_jpeg(pixels: NDArray[np.uint8], quality: int) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=quality, subsampling="4:2:0")
     return file.getvalue()
+
+
+def _open(content: bytes) -> Image.Image:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        return Image.open(io.BytesIO(content))
+    except UnidentifiedImageError as error:
+        # Pillow names the object in memory, which is another one each time.
+        raise UnidentifiedImageError(
+            f"no image of a kind that Pillow knows; its {len(content)} bytes begin with {content[:8]!r}"
+        ) from error
 
 
 def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpubeton.format.header import Descriptor, Header, read_descriptors, read_header
 from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType, ImageMode
+from gpubeton.format.notes import Notes, read_notes
 from gpubeton.format.regions import Regions
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "Header",
     "ImageMode",
     "Index",
+    "Notes",
     "Regions",
     "read_descriptors",
     "read_header",
+    "read_notes",
 ]

@@ -16,7 +16,7 @@ from gpubeton.errors import StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-__all__ = ["AtomicFile", "write_at"]
+__all__ = ["AtomicFile", "sync_folder", "write_at"]
 
 
 class AtomicFile:
@@ -92,7 +92,7 @@ class AtomicFile:
             self.temporary.replace(self.path)
             os.close(self._descriptor)
             self._descriptor = -1
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
 
@@ -168,7 +168,14 @@ def _remove_if_abandoned(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

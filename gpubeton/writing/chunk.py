@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,13 +14,16 @@ from gpubeton.errors import RegionTooLargeError, SampleError
 from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
-from gpubeton.writing.extent import Extent
+from gpubeton.writing.extent import Extent, Refusal
 
 __all__ = ["Chunk", "encode_chunk"]
 
 #: Where the pointers begin that fields get while nothing is placed yet: far from every offset in a file, and also
 #: small enough for a signed column.
 _FIRST_POINTER = 0x7BE7 << 48
+
+#: Characters of the reason for leaving a sample out, which travels through a pipe.
+_LONGEST_REASON = 1000
 
 
 class Chunk:
@@ -77,6 +81,16 @@ class Chunk:
                     self._translate(column, final, last - self.extent.counts, last)
         return zip(final.tolist(), self._regions, strict=True)
 
+    def checksums(self) -> NDArray[np.uint32]:
+        """Compute the CRC-32 of each region.
+
+        Returns
+        -------
+        ndarray of uint32, shape (R,)
+            In the order of the regions.
+        """
+        return np.fromiter(map(zlib.crc32, self._regions), np.uint32, len(self._regions))
+
     def _translate(
         self,
         column: NDArray[Any],
@@ -129,6 +143,8 @@ def encode_chunk(
     first_row: int,
     page_size: int,
     on_sample: Callable[[int], None] | None = None,
+    *,
+    skip: bool = False,
 ) -> Chunk:
     """Take samples from a dataset and encode them.
 
@@ -147,6 +163,9 @@ def encode_chunk(
         Bytes that a sample may have.
     on_sample : callable, optional
         Called with the row of each sample before it is taken.
+    skip : bool
+        Whether a sample that cannot be taken or encoded is left out, instead of raising an error. One that is larger
+        than a page always raises it: another page size would do.
 
     Returns
     -------
@@ -162,23 +181,43 @@ def encode_chunk(
     """
     metadata = np.zeros(len(indices), metadata_dtype([field.metadata_type for field in fields.values()]))
     allocator = _Allocator()
-    counts = np.zeros(len(indices), np.int64)
+    counts: list[int] = []
+    refused: list[Refusal] = []
     for number, index in enumerate(indices):
         allocator.sample = first_row + number
         if on_sample is not None:
             on_sample(allocator.sample)
         place = f"sample {index} (row {allocator.sample} of the file)"
-        begun = len(allocator.regions)
-        sample = _take(dataset, index, place)
-        for column, (name, value) in enumerate(_values(sample, fields, place, index)):
-            with _naming(f"{place}, field {name!r}", index):
-                fields[name].encode(metadata[f"f{column}"][number : number + 1], value, allocator)
+        begun, row = len(allocator.regions), len(counts)
+        try:
+            _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
+        except SampleError as error:
+            if not skip:
+                raise
+            refused.append(Refusal(index, str(error)[:_LONGEST_REASON]))
+            metadata[row] = np.zeros((), metadata.dtype)
+            del allocator.regions[begun:], allocator.pointers[begun:]
+            continue
         own = allocator.regions[begun:]
-        counts[number] = len(own)
+        counts.append(len(own))
         _check_size(sum(max(1, region.size) for region in own), page_size, place, index)
     sizes = np.fromiter((region.size for region in allocator.regions), np.int64, len(allocator.regions))
-    pointers = np.array(allocator.pointers, np.uint64)
-    return Chunk(first_row, metadata, allocator.regions, Extent(counts, sizes), pointers)
+    extent = Extent(np.array(counts, np.int64), sizes, refused=tuple(refused))
+    return Chunk(first_row, metadata[: len(counts)], allocator.regions, extent, np.array(allocator.pointers, np.uint64))
+
+
+def _encode(
+    dataset: Any,
+    index: Any,
+    fields: Mapping[str, Field],
+    row: NDArray[np.void],
+    allocator: _Allocator,
+    place: str,
+) -> None:
+    sample = _take(dataset, index, place)
+    for column, (name, value) in enumerate(_values(sample, fields, place, index)):
+        with _naming(f"{place}, field {name!r}", index):
+            fields[name].encode(row[f"f{column}"], value, allocator)
 
 
 def _take(dataset: Any, index: Any, place: str) -> Any:

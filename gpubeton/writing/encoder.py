@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpubeton.writing.lines import Lines
 
-__all__ = ["Encoder", "Job", "Place", "Task"]
+__all__ = ["Encoder", "Job", "Place", "Placed", "Task"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Job:
         Where the metadata begins.
     file : str
         The file, which exists.
+    skip : bool
+        Whether a sample that cannot be taken or encoded is left out.
+    checksums : bool
+        Whether the checksum of each region is wanted.
     """
 
     dataset: Any
@@ -51,6 +55,24 @@ class Job:
     page_size: int
     metadata_offset: int
     file: str
+    skip: bool = False
+    checksums: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the samples of a chunk go.
+
+    Parameters
+    ----------
+    first_row : int
+        Row of the file of the first of them; less than the first row of its task if samples were left out.
+    offset : ndarray of uint64, shape (N,)
+        Where in the file each sample goes.
+    """
+
+    first_row: int
+    offset: NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -67,7 +89,7 @@ class Task:
     stop: int
 
 
-Place = Callable[[Task, Extent], NDArray[np.uint64]]
+Place = Callable[[Task, Extent], Placed]
 """Called with each task and the extent of its chunk, in the order of the tasks; says where the samples go."""
 
 
@@ -158,19 +180,21 @@ class Encoder:
         """
         job = self._job
         indices = job.indices[task.start : task.stop]
-        chunk = encode_chunk(job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample)
+        chunk = encode_chunk(
+            job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
+        )
         self._chunks[task.start] = chunk
-        return chunk.extent
+        return replace(chunk.extent, checksums=chunk.checksums()) if job.checksums else chunk.extent
 
-    def write(self, task: Task, offset: NDArray[np.uint64]) -> None:
+    def write(self, task: Task, placed: Placed) -> None:
         """Write a chunk that was encoded, and forget it.
 
         Parameters
         ----------
         task : Task
             Its rows.
-        offset : ndarray of uint64, shape (N,)
-            Where in the file each sample goes.
+        placed : Placed
+            Where it goes.
 
         Raises
         ------
@@ -178,7 +202,7 @@ class Encoder:
             If the file cannot be written.
         """
         chunk = self._chunks.pop(task.start)
-        for place, region in chunk.settle(offset, self._fields):
+        for place, region in chunk.settle(placed.offset, self._fields):
             write_at(self._descriptor, place, region.data, self._job.file)
-        rows = self._job.metadata_offset + task.start * self._row_size
+        rows = self._job.metadata_offset + placed.first_row * self._row_size
         write_at(self._descriptor, rows, chunk.metadata.tobytes(), self._job.file)

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Extent"]
+__all__ = ["Extent", "Refusal"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A sample that was left out, because it could not be taken or encoded.
+
+    Parameters
+    ----------
+    index : object
+        Its index in the dataset.
+    reason : str
+        What happened.
+    """
+
+    index: Any
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -25,6 +42,10 @@ class Extent:
         Number of regions of each sample.
     sizes : ndarray of int64, shape (R,)
         Bytes of each region, sample by sample.
+    checksums : ndarray of uint32, shape (R,), optional
+        CRC-32 of each region, where they are wanted.
+    refused : tuple of Refusal
+        Samples that were left out; they are not among the N.
 
     Examples
     --------
@@ -35,6 +56,8 @@ class Extent:
 
     counts: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    checksums: NDArray[np.uint32] | None = None
+    refused: tuple[Refusal, ...] = ()
 
     @classmethod
     def of(cls, samples: Sequence[Sequence[int]]) -> Extent:

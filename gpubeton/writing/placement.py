@@ -42,6 +42,11 @@ class Placement:
         self._rows: list[NDArray[np.void]] = []
 
     @property
+    def position(self) -> int:
+        """Where the next sample goes, if it fits in what is left of the page."""
+        return self._position
+
+    @property
     def table_offset(self) -> int:
         """Where the allocation table goes: behind the last page, or behind the metadata if there is none."""
         return self._page_end if self._rows else self._metadata_end

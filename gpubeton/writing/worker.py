@@ -10,11 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpubeton.errors import GpubetonError
-from gpubeton.writing.encoder import Encoder, Job, Task
+from gpubeton.writing.encoder import Encoder, Job, Placed, Task
 from gpubeton.writing.extent import Extent
 
 __all__ = ["IDLE", "Count", "Counted", "Encode", "Encoded", "Failed", "Write", "Written", "work"]
@@ -40,10 +37,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Write:
-    """Write a chunk whose samples go to these offsets, and answer with `Written`."""
+    """Write a chunk where it was placed, and answer with `Written`."""
 
     task: Task
-    offset: NDArray[np.uint64]
+    placed: Placed
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ def work(
                         extent = encoder.encode(task)
                         note(IDLE)
                         connection.send(Encoded(task, extent))
-                    case Write(task, offset):
-                        encoder.write(task, offset)
+                    case Write(task, placed):
+                        encoder.write(task, placed)
                         connection.send(Written(task))
                     case Count(shard):
                         connection.send(Counted(shard, job.dataset.count(shard)))

@@ -13,7 +13,7 @@ import pytest
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
-from gpubeton.writing.encoder import Job, Task
+from gpubeton.writing.encoder import Job, Placed, Task
 from gpubeton.writing.lines import Lines
 from gpubeton.writing.processes import Processes
 
@@ -40,7 +40,7 @@ def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, pl
 
     def in_order(task, extent):
         placed.append(task.start)
-        return np.arange(task.start, task.stop, dtype=np.uint64) * 4 + 1000
+        return Placed(task.start, np.arange(task.start, task.stop, dtype=np.uint64) * 4 + 1000)
 
     job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
     tasks = (Task(start, min(start + chunk, count)) for start in range(0, count, chunk))
@@ -152,7 +152,7 @@ def test_a_process_killed_between_two_samples_names_none(tmp_path):
         for child in multiprocessing.active_children():
             os.kill(child.pid, signal.SIGKILL)
             child.join()
-        return np.zeros(len(extent.counts), np.uint64)
+        return Placed(task.start, np.zeros(len(extent.counts), np.uint64))
 
     with pytest.raises(WorkerDiedError, match=r"between two samples.*SIGKILL") as caught:
         run(tmp_path, Numbers(), count=2, workers=1, place=place)

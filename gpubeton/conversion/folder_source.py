@@ -1,0 +1,64 @@
+"""FolderSource: images in a folder, with or without a folder for each class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpubeton.conversion.source import LABEL, Source, stat_identity
+from gpubeton.errors import OptionError
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+
+__all__ = ["FolderSource"]
+
+
+class FolderSource(Source):
+    """Images in a folder.
+
+    With folders in it, each of them is a class, as in torchvision's ImageFolder; with images right in it, there are
+    no labels.
+
+    Parameters
+    ----------
+    root : str or path
+        The folder.
+
+    Raises
+    ------
+    OptionError
+        If there are no images.
+    """
+
+    kind = "folder"
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).absolute()
+        entries = sorted(os.scandir(self._root), key=lambda entry: entry.name)
+        flat = [entry.name for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()]
+        self._files: list[str] = flat
+        self._labels: list[int] = []
+        self.fields = {}
+        if any(entry.is_dir() and not entry.name.startswith(".") for entry in entries):
+            folder = ImageFolder(self._root)
+            pairs = [folder[index] for index in range(len(folder))]
+            self._files = [os.fspath(path.relative_to(self._root)) for path, _ in pairs]
+            self._labels = [label for _, label in pairs]
+            self.fields, self.class_names = {LABEL: "int"}, folder.classes
+        elif not flat:
+            raise OptionError(
+                f"{self._root}: no images in it ({', '.join(IMAGE_SUFFIXES)}), and no folders of images, one per class"
+            )
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Path, int] | tuple[Path]:
+        path = self._root / self._files[index]
+        return (path, self._labels[index]) if self._labels else (path,)
+
+    def name(self, index: int) -> str:
+        return os.fspath(self._root / self._files[index])
+
+    def identity(self, index: int) -> str:
+        label = self._labels[index] if self._labels else ""
+        return f"{self._files[index]} {label} {stat_identity(self.name(index))}"

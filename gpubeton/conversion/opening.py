@@ -1,0 +1,124 @@
+"""Which kind of source something is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubeton.conversion.folder_source import FolderSource
+from gpubeton.conversion.huggingface_source import HuggingFaceSource
+from gpubeton.conversion.source import Source
+from gpubeton.conversion.table_source import TableSource
+from gpubeton.conversion.tar_source import TarSource
+from gpubeton.conversion.torchvision_source import TorchvisionSource
+from gpubeton.errors import OptionError
+
+__all__ = ["SOURCE_KINDS", "open_source", "recognise"]
+
+_TORCHVISION = "torchvision:"
+
+_CLASSES: Mapping[str, Callable[..., Source]] = {
+    "folder": FolderSource,
+    "webdataset": TarSource,
+    "huggingface": HuggingFaceSource,
+    "torchvision": TorchvisionSource,
+    "table": TableSource,
+}
+_OPTIONS = {
+    "folder": (),
+    "webdataset": ("image", "label", "class_names"),
+    "huggingface": ("image", "label", "class_names", "split"),
+    "torchvision": ("class_names", "split", "root", "download"),
+    "table": ("image", "label", "class_names", "root"),
+}
+
+SOURCE_KINDS = tuple(_CLASSES)
+"""Kinds of sources that `open_source` knows."""
+
+
+def recognise(source: str | os.PathLike[str]) -> str:
+    """Tell what kind of source something is, by its name and what stands there.
+
+    Parameters
+    ----------
+    source : str or path
+        A folder, a table, tar files, a dataset of Hugging Face's on disk, or ``torchvision:NAME``.
+
+    Returns
+    -------
+    str
+        One of `SOURCE_KINDS`.
+
+    Raises
+    ------
+    OptionError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> recognise("torchvision:CIFAR10"), recognise("train-{000..146}.tar")
+    ('torchvision', 'webdataset')
+    """
+    name = os.fspath(source)
+    if name.startswith(_TORCHVISION):
+        return "torchvision"
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv", ".tab", ".parquet"):
+        return "table"
+    if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
+        return "webdataset"
+    if not path.is_dir():
+        what = "there is nothing" if not path.exists() else "no known kind of source"
+        raise OptionError(
+            f"{name}: {what}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
+            "Hugging Face's save_to_disk has written, or torchvision:NAME. Say which it is: --from KIND"
+        )
+    if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
+        return "huggingface"
+    if any(path.glob("*.tar")) and not any(entry.is_dir() for entry in os.scandir(path)):
+        return "webdataset"
+    return "folder"
+
+
+def open_source(source: str | os.PathLike[str], kind: str | None = None, **options: Any) -> Source:
+    """Open the source of a new file.
+
+    Parameters
+    ----------
+    source : str or path
+        What `recognise` knows.
+    kind : str, optional
+        One of `SOURCE_KINDS`; by default, as recognised.
+    **options
+        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, as the kind's class takes them; None
+        is as good as leaving one out.
+
+    Returns
+    -------
+    Source
+        Its samples.
+
+    Raises
+    ------
+    OptionError
+        If it is of no known kind, or an option does not belong to its kind.
+    OSError
+        If it cannot be read.
+    """
+    kind = kind or recognise(source)
+    if kind not in _CLASSES:
+        raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    _check(kind, given)
+    name = os.fspath(source)
+    return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **given)
+
+
+def _check(kind: str, given: Sequence[str] | Mapping[str, Any]) -> None:
+    wrong = [name for name in given if name not in _OPTIONS[kind]]
+    if wrong:
+        known = ", ".join(_OPTIONS[kind]) or "none"
+        raise OptionError(f"{', '.join(wrong)}: not for a source of the kind {kind}, which takes {known}")

@@ -1,0 +1,113 @@
+"""Settings: how the samples of a source become a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpubeton.errors import OptionError, PageSizeError
+from gpubeton.fields import FloatField, IntField, RGBImageField
+from gpubeton.fields.base import Field
+from gpubeton.format.layout import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the samples of a source become a file. The same settings and samples give the same file, byte for byte.
+
+    Parameters
+    ----------
+    write_mode : {"jpg", "raw", "smart", "proportion"}
+        How images are stored, see `RGBImageField`. With "jpg", JPEG files that fit are taken over as they are.
+    max_resolution : int, optional
+        Longest side in pixels; larger images are made smaller.
+    quality : int
+        1 to 100, for images that are encoded.
+    smart_threshold : int, optional
+        For "smart": images of more bytes as raw pixels are stored as JPEG.
+    compress_probability : float
+        For "proportion": share of the images that are stored as JPEG.
+    page_size : int
+        Bytes of a page.
+    shuffle : bool
+        Whether the samples are shuffled, by `seed`.
+    seed : int
+        For `shuffle` and "proportion".
+    limit : int, optional
+        Samples at most, the first ones (after shuffling).
+    check : bool
+        Whether JPEG files that are taken over as they are, are decoded once to see that they can be. It takes most of
+        the time that is needed then.
+
+    Raises
+    ------
+    OptionError
+        If one is out of its range.
+    """
+
+    write_mode: str = "jpg"
+    max_resolution: int | None = None
+    quality: int = 90
+    smart_threshold: int | None = None
+    compress_probability: float = 0.5
+    page_size: int = PAGE_SIZE_DEFAULT
+    shuffle: bool = False
+    seed: int = 0
+    limit: int | None = None
+    check: bool = True
+
+    def __post_init__(self) -> None:
+        self.image_field()  # which looks at its own
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"limit is {self.limit}, expected at least 1")
+        if not PAGE_SIZE_MIN <= self.page_size < PAGE_SIZE_MAX or self.page_size & (self.page_size - 1):
+            raise PageSizeError(
+                f"page_size is {self.page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
+            )
+        if self.write_mode == "smart" and self.smart_threshold is None:
+            raise OptionError("write_mode is 'smart', which needs smart_threshold: bytes as raw pixels, e.g. 200000")
+
+    def image_field(self) -> RGBImageField:
+        """Make the field of images.
+
+        Returns
+        -------
+        RGBImageField
+            By these settings.
+        """
+        return RGBImageField(
+            self.write_mode,
+            self.max_resolution,
+            self.smart_threshold,
+            self.quality,
+            self.compress_probability,
+            seed=self.seed,
+        )
+
+    def fields(self, kinds: dict[str, str]) -> dict[str, Field]:
+        """Make the fields of the file.
+
+        Parameters
+        ----------
+        kinds : dict of str to str
+            The fields after the image: "int" or "float".
+
+        Returns
+        -------
+        dict of str to Field
+            In their order.
+        """
+        others: dict[str, Field] = {name: IntField() if kind == "int" else FloatField() for name, kind in kinds.items()}
+        return {"image": self.image_field(), **others}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the settings as JSON can hold them.
+
+        Returns
+        -------
+        dict of str to object
+            One entry each.
+        """
+        return asdict(self)

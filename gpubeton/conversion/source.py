@@ -1,0 +1,170 @@
+"""Source: where the samples of a new file come from."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpubeton.errors import OptionError
+
+__all__ = ["IMAGE", "LABEL", "Labels", "Source", "stat_identity"]
+
+IMAGE = "image"
+LABEL = "label"
+
+
+class Source(ABC):
+    """Where the samples of a new file come from. Derive from it to convert a dataset of a kind of your own.
+
+    Attributes
+    ----------
+    kind : str
+        What kind of source it is.
+    fields : mapping of str to str
+        The fields of a sample after its image: "int" or "float".
+    class_names : tuple of str or None
+        Names of the classes, whose position is the label.
+    """
+
+    kind: str = "custom"
+    fields: Mapping[str, str]
+    class_names: tuple[str, ...] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Give a sample.
+
+        Parameters
+        ----------
+        index : int
+            Its position.
+
+        Returns
+        -------
+        tuple
+            The image, as `RGBImageField` takes it (best as the file's bytes or its path), and a value for each field.
+        """
+
+    @abstractmethod
+    def name(self, index: int) -> str:
+        """Say where a sample comes from.
+
+        Parameters
+        ----------
+        index : int
+            Its position.
+
+        Returns
+        -------
+        str
+            A path, or whatever leads a person to it.
+        """
+
+    def identity(self, index: int) -> str:
+        """Give a text that changes when the sample does, so that an interrupted conversion notices.
+
+        Parameters
+        ----------
+        index : int
+            Its position.
+
+        Returns
+        -------
+        str
+            By default, its name.
+        """
+        return self.name(index)
+
+
+class Labels:
+    """Labels as they stand in a table or a dataset, turned into numbers.
+
+    Whole numbers stay as they are; if all are numbers, and some of them not whole, they are floats; anything else is
+    the name of a class, and becomes its position among all of them, sorted.
+
+    Parameters
+    ----------
+    values : sequence of object
+        The label of each sample.
+    names : sequence of str, optional
+        Names of the classes in the order of their numbers.
+    where : str
+        Named in errors.
+
+    Attributes
+    ----------
+    kind : {"int", "float"}
+        How they are stored.
+    class_names : tuple of str or None
+        Names of the classes, if there are any.
+
+    Raises
+    ------
+    OptionError
+        If `names` lacks one.
+
+    Examples
+    --------
+    >>> labels = Labels(["dog", "cat", "dog"], where="a table")
+    >>> labels.numbers, labels.class_names
+    ([1, 0, 1], ('cat', 'dog'))
+    >>> Labels(["3", "5"], where="a table").numbers
+    [3, 5]
+    """
+
+    def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:
+        self.kind = "int"
+        self.class_names = None if names is None else tuple(names)
+        self.numbers: list[int] | list[float]
+        if all(_is_whole(value) for value in values):
+            self.numbers = [int(value) for value in values]
+        elif self.class_names is None and all(_is_number(value) for value in values):
+            self.kind, self.numbers = "float", [float(value) for value in values]
+        else:
+            self.class_names = self.class_names or tuple(sorted({str(value) for value in values}))
+            numbers = {name: number for number, name in enumerate(self.class_names)}
+            missing = next((str(value) for value in values if str(value) not in numbers), None)
+            if missing is not None:
+                raise OptionError(f"{where}: the class {missing!r} is not among the {len(numbers)} names of classes given")
+            self.numbers = [numbers[str(value)] for value in values]
+
+
+def stat_identity(path: str | os.PathLike[str]) -> str:
+    """Give a text that changes when a file does.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    str
+        Its size and the time of its last change; "missing" if there is none.
+    """
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return "missing"
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, str):
+        text = value.strip()
+        return text.isascii() and text.removeprefix("-").isdecimal()
+    return not isinstance(value, float) and hasattr(value, "__index__")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,197 @@
+"""TarSource: images and labels in tar files, named as webdataset wants it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpubeton.conversion.source import LABEL, Labels, Source, stat_identity
+from gpubeton.errors import OptionError
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES
+
+__all__ = ["TarSource", "expand_braces"]
+
+_LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
+_IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Files of a tar file with one name before the first dot: where the content of each is."""
+
+    shard: int
+    key: str
+    members: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class TarSource(Source):
+    """Images and labels in tar files, named as webdataset wants it: ``KEY.jpg``, ``KEY.cls``.
+
+    Only the heads of the tar files are read beforehand. Each sample is then read from its place, so that all
+    processes can work on one tar file, and webdataset need not be installed.
+
+    Parameters
+    ----------
+    shards : str or path, or sequence of them
+        Tar files, uncompressed. Braces stand for several: ``train-{000..146}.tar``, ``{train,val}.tar``; a folder
+        stands for all tar files in it.
+    image, label : str, optional
+        Endings of the files that hold them, without the dot; ``json:KEY`` is a value of a JSON file. By default any
+        image, and ``cls``; without a label there are none.
+    class_names : sequence of str, optional
+        Names of the classes in the order of their numbers.
+
+    Raises
+    ------
+    OptionError
+        If there is no tar file, one is compressed, or no image is found.
+    """
+
+    kind = "webdataset"
+
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        given = [shards] if isinstance(shards, str | os.PathLike) else shards
+        self._shards = [path for shard in given for path in _files(os.fspath(shard))]
+        self._samples = [sample for number in range(len(self._shards)) for sample in self._index(number)]
+        self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
+        self._samples = [sample for sample in self._samples if self._image_of(sample) is not None]
+        if not self._samples:
+            raise OptionError(
+                f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
+                f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
+            )
+        self._label = label or next((name for name in _LABEL_MEMBERS if name in self._samples[0].members), None)
+        self.fields = {}
+        self._labels: list[int] | list[float] = []
+        if self._label is not None:
+            values = [self._label_of(sample) for sample in self._samples]
+            labels = Labels(values, class_names, where=os.fspath(self._shards[0]))
+            self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        sample = self._samples[index]
+        name = self._image_of(sample)
+        content = self._read(sample, name or "")
+        return (content, self._labels[index]) if self._labels else (content,)
+
+    def name(self, index: int) -> str:
+        sample = self._samples[index]
+        return f"{self._shards[sample.shard]}: {sample.key}.{self._image_of(sample)}"
+
+    def identity(self, index: int) -> str:
+        return f"{self.name(index)} {stat_identity(self._shards[self._samples[index].shard])}"
+
+    def _index(self, number: int) -> Iterator[_Sample]:
+        """List the samples of a tar file: consecutive files with one name before the first dot."""
+        path = self._shards[number]
+        try:
+            with tarfile.open(path, "r:") as tar:
+                sample = _Sample(number, "")
+                for member in tar:
+                    # webdataset's rule: the key reaches to the first dot of the file's own name.
+                    folder, _, own = member.name.rpartition("/")
+                    stem, dot, ending = own.partition(".")
+                    if not member.isfile() or not dot:
+                        continue
+                    key = f"{folder}/{stem}" if folder else stem
+                    if key != sample.key:
+                        if sample.members:
+                            yield sample
+                        sample = _Sample(number, key)
+                    sample.members[ending.lower()] = (member.offset_data, member.size)
+                if sample.members:
+                    yield sample
+        except tarfile.ReadError as error:
+            raise OptionError(
+                f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
+                "before, or use DatasetWriter.from_webdataset."
+            ) from error
+
+    def _image_of(self, sample: _Sample) -> str | None:
+        return next((name for name in self._image_names if name in sample.members), None)
+
+    def _label_of(self, sample: _Sample) -> Any:
+        member, _, key = (self._label or "").partition(":")
+        if member not in sample.members:
+            raise OptionError(
+                f"{self._shards[sample.shard]}: {sample.key} has no {member!r} for its label, it has "
+                f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
+            )
+        content = self._read(sample, member)
+        if member == "json" or key:
+            value = json.loads(content)
+            try:
+                return value[key or LABEL]
+            except (KeyError, TypeError) as error:
+                raise OptionError(
+                    f"{self._shards[sample.shard]}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY"
+                ) from error
+        return content.decode("utf-8", "replace").strip()
+
+    def _read(self, sample: _Sample, member: str) -> bytes:
+        offset, size = sample.members[member]
+        path = self._shards[sample.shard]
+        with path.open("rb") as file:
+            file.seek(offset)
+            content = file.read(size)
+        if len(content) < size:
+            raise EOFError(f"{path}: {sample.key}.{member}: {len(content)} bytes, expected {size}")
+        return content
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Write out the braces of a pattern, as shells and webdataset do.
+
+    Parameters
+    ----------
+    pattern : str
+        With ``{a,b}`` for alternatives and ``{000..146}`` for numbers, of as many digits as are written.
+
+    Returns
+    -------
+    list of str
+        What it stands for, in order.
+
+    Examples
+    --------
+    >>> expand_braces("{train,val}-{08..10}.tar")
+    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar', 'val-09.tar', 'val-10.tar']
+    """
+    parts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_alternatives(part) if number % 2 else [part] for number, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _alternatives(text: str) -> list[str]:
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if numbers is None:
+        return text.split(",")
+    first, last = numbers.groups()
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def _files(pattern: str) -> list[Path]:
+    found = [Path(name) for name in expand_braces(pattern)]
+    found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
+    missing = [path for path in found if not path.is_file()]
+    if missing or not found:
+        which = missing[0] if missing else pattern
+        raise OptionError(f"{which}: no such tar file ({len(missing)} of {len(found)} are missing)")
+    return found

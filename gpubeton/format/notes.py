@@ -1,0 +1,147 @@
+"""Notes: what a file says of its making, where FFCV does not look.
+
+They stand right before the allocation table, behind the last page, where a
+file of FFCV's has nothing: FFCV finds everything by the table and by pointers
+into the pages, and reads neither what lies between them.
+
+::
+
+    checksums   4 bytes each: CRC-32 of each region, in the order of the allocation table; may be missing
+    content     JSON, UTF-8, filled up with spaces to a multiple of 8 bytes
+    trailer     32 bytes: "gpubeton", version (4), CRC-32 of the two above (4), bytes of the content (8),
+                number of checksums (8)
+    allocation table
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import NotesError
+from gpubeton.format.header import decode_header, open_regular
+from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+
+__all__ = ["Notes", "read_notes"]
+
+_MAGIC = b"gpubeton"
+_VERSION = 1
+_TRAILER_DTYPE = np.dtype(
+    [("magic", "S8"), ("version", "<u4"), ("checksum", "<u4"), ("content_size", "<u8"), ("num_checksums", "<u8")]
+)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a file says of its making.
+
+    Parameters
+    ----------
+    content : mapping of str to object
+        Whatever JSON can hold. ``class_names`` is a list of str, if there are classes.
+    checksums : ndarray of uint32, shape (R,), optional
+        CRC-32 of each region, in the order of the file's allocation table, whose rows are sorted by pointer then.
+
+    Examples
+    --------
+    >>> notes = Notes({"class_names": ["cat", "dog"]})
+    >>> len(notes.to_bytes()), notes.class_names
+    (64, ('cat', 'dog'))
+    """
+
+    content: Mapping[str, Any]
+    checksums: NDArray[np.uint32] | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, whose position is the label; None if the notes name none."""
+        names = self.content.get("class_names")
+        return None if names is None else tuple(map(str, names))
+
+    def to_bytes(self) -> bytes:
+        """Give the bytes that stand in the file.
+
+        Returns
+        -------
+        bytes
+            A multiple of 4 of them.
+
+        Raises
+        ------
+        TypeError
+            If JSON cannot hold the content.
+        """
+        text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode()
+        text += b" " * (-len(text) % 8)
+        sums = np.empty(0, "<u4") if self.checksums is None else self.checksums.astype("<u4")
+        body = sums.tobytes() + text
+        trailer = np.array([(_MAGIC, _VERSION, zlib.crc32(body), len(text), len(sums))], _TRAILER_DTYPE)
+        return body + trailer.tobytes()
+
+
+def read_notes(path: str | os.PathLike[str]) -> Notes | None:
+    """Read the notes of a ``.beton`` file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    Notes or None
+        None if it has none, as files of FFCV's.
+
+    Raises
+    ------
+    NotesError
+        If they are damaged, or of a newer version.
+    FormatError
+        If the file is damaged.
+    OSError
+        If it cannot be read.
+    """
+    name = os.fspath(path)
+    with open_regular(path) as file:
+        file_size = os.fstat(file.fileno()).st_size
+        header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
+        end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
+        if end < header.metadata_offset or header.alloc_table_ptr > file_size:
+            return None
+        file.seek(end)
+        trailer = np.frombuffer(file.read(_TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
+        if trailer["magic"] != _MAGIC:
+            return None
+        version, content_size, num_checksums = (
+            int(trailer[key]) for key in ("version", "content_size", "num_checksums")
+        )
+        if version != _VERSION:
+            raise NotesError(
+                f"{name}: the notes before the allocation table are of version {version}, expected {_VERSION}. "
+                "They need a newer version of this library; the samples do not."
+            )
+        size = content_size + 4 * num_checksums
+        rows = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+        if size > end - header.metadata_offset or num_checksums not in (0, rows):
+            raise NotesError(
+                f"{name}: the notes before the allocation table are said to have {content_size} bytes and "
+                f"{num_checksums} checksums for {rows} regions. They are damaged; compare the file with the original."
+            )
+        file.seek(end - size)
+        body = file.read(size)
+    if zlib.crc32(body) != int(trailer["checksum"]):
+        raise NotesError(
+            f"{name}: the notes before the allocation table have the checksum {zlib.crc32(body):08x}, expected "
+            f"{int(trailer['checksum']):08x}. They are damaged; compare the file with the original."
+        )
+    content = json.loads(body[4 * num_checksums :])
+    if not isinstance(content, dict):
+        raise NotesError(f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping")
+    return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
