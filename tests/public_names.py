@@ -118,5 +118,7 @@ PUBLIC = (
     "gpubeton.errors",
     "gpubeton.format",
     "gpubeton.integrations",
+    "gpubeton.conversion",
+    "gpubeton.inspection",
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -8,10 +8,27 @@ from typing import Annotated
 import typer
 
 from gpubeton import __version__
+from gpubeton.cli.convert import convert
+from gpubeton.cli.group import Group
+from gpubeton.cli.info import info
+from gpubeton.cli.verify import verify
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Training batches from .beton files.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    cls=Group,
+    help="Training batches from .beton files, and all that such files need.",
+    epilog="Exit codes: 0 fine; 1 something is wrong with the data, or it could not be read or written; 2 arguments "
+    "that cannot be; 130 interrupted. --debug, anywhere, shows where an error comes from.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _examples(*lines: str) -> str:
+    """Write examples so that each stands on a line of its own."""
+    return "\n\n".join(("Examples:", *lines))
 
 
 def _show_version(wanted: bool) -> None:
@@ -25,8 +42,9 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
 ) -> None:
-    del version  # its callback has done what there is to do
+    del version, debug  # the callback of the one has done what there is to do; `Group` looks for the other
 
 
 @app.command()
@@ -41,3 +59,15 @@ def demo(
     from gpubeton.cli.demo import run_demo
 
     run_demo(folder, images, rounds)
+
+
+app.command(
+    epilog=_examples(
+        "gpubeton convert photos photos.beton --max-resolution 512",
+        "gpubeton convert 'train-{000..146}.tar' train.beton --on-error skip",
+        "gpubeton convert labels.csv train.beton --image path --label class",
+        "gpubeton convert torchvision:CIFAR10 cifar.beton --split train --download --write-mode raw",
+    )
+)(convert)
+app.command(epilog=_examples("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"))(info)
+app.command(epilog=_examples("gpubeton verify train.beton && echo sound"))(verify)

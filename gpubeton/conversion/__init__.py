@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton.conversion.convert import BadSource, Conversion, convert
+from gpubeton.conversion.conversion import BadSource, Conversion, convert
 from gpubeton.conversion.opening import SOURCE_KINDS, open_source, recognise
 from gpubeton.conversion.settings import Settings
 from gpubeton.conversion.source import Source

@@ -103,9 +103,7 @@ class HuggingFaceSource(Source):
 
     def _column(self, dataset: Any, wanted: str | None, usual: Sequence[str]) -> str | None:
         if wanted is not None and wanted not in dataset.features:
-            raise OptionError(
-                f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}"
-            )
+            raise OptionError(f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}")
         return wanted or next(iter(usual), None)
 
 

@@ -78,7 +78,7 @@ def recognise(source: str | os.PathLike[str]) -> str:
         )
     if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
         return "huggingface"
-    if any(path.glob("*.tar")) and not any(entry.is_dir() for entry in os.scandir(path)):
+    if any(path.glob("*.tar")) and not any(entry.is_dir() for entry in path.iterdir()):
         return "webdataset"
     return "folder"
 

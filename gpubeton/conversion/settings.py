@@ -64,7 +64,8 @@ class Settings:
             raise OptionError(f"limit is {self.limit}, expected at least 1")
         if not PAGE_SIZE_MIN <= self.page_size < PAGE_SIZE_MAX or self.page_size & (self.page_size - 1):
             raise PageSizeError(
-                f"page_size is {self.page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
+                f"page_size is {self.page_size}, expected a power of two from {PAGE_SIZE_MIN} up to "
+                f"{PAGE_SIZE_MAX // 2}"
             )
         if self.write_mode == "smart" and self.smart_threshold is None:
             raise OptionError("write_mode is 'smart', which needs smart_threshold: bytes as raw pixels, e.g. 200000")

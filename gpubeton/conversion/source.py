@@ -131,7 +131,9 @@ class Labels:
             numbers = {name: number for number, name in enumerate(self.class_names)}
             missing = next((str(value) for value in values if str(value) not in numbers), None)
             if missing is not None:
-                raise OptionError(f"{where}: the class {missing!r} is not among the {len(numbers)} names of classes given")
+                raise OptionError(
+                    f"{where}: the class {missing!r} is not among the {len(numbers)} names of classes given"
+                )
             self.numbers = [numbers[str(value)] for value in values]
 
 

@@ -62,7 +62,9 @@ class TableSource(Source):
                 f"{path}: no column of images; the columns are {', '.join(map(repr, columns))}. Name it: --image COLUMN"
             )
         self._images = columns[image]
-        label = self._find({key: columns[key] for key in columns if key != image}, label, _LABEL_COLUMNS, "labels", "--label")
+        label = self._find(
+            {key: columns[key] for key in columns if key != image}, label, _LABEL_COLUMNS, "labels", "--label"
+        )
         self._labels: list[int] | list[float] = []
         self.fields = {}
         if label is not None:

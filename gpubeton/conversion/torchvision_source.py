@@ -54,15 +54,16 @@ class TorchvisionSource(Source):
             datasets = importlib.import_module("torchvision.datasets")
         except ImportError as error:
             raise OptionError(
-                f"torchvision:{name} needs {error.name or 'torchvision'}, which is not installed or does not fit to this torch "
-                f"({error}). Try: pip install torchvision"
+                f"torchvision:{name} needs {error.name or 'torchvision'}, which is not installed or does not fit to "
+                f"this torch ({error}). Try: pip install torchvision"
             ) from error
-        make = getattr(datasets, name, None)
-        if not inspect.isclass(make):
+        found: Any = getattr(datasets, name, None)
+        if not inspect.isclass(found):
             known = sorted(each for each in getattr(datasets, "__all__", ()) if not each.startswith("_"))
             raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
         self._name = name
         self._split = split or "train"
+        make: Any = found
         self._dataset: Any = make(os.fspath(root), **_arguments(make, self._split, download))
         # Datasets that are folders list their files, which need not be decoded.
         self._samples = getattr(self._dataset, "samples", None)

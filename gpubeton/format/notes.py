@@ -143,5 +143,7 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
         )
     content = json.loads(body[4 * num_checksums :])
     if not isinstance(content, dict):
-        raise NotesError(f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping")
+        raise NotesError(
+            f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping"
+        )
     return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)

@@ -16,7 +16,7 @@ from gpubeton.errors import StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-__all__ = ["AtomicFile", "sync_folder", "write_at"]
+__all__ = ["AtomicFile", "is_locked", "sync_folder", "write_at"]
 
 
 class AtomicFile:
@@ -105,7 +105,7 @@ class AtomicFile:
             temporary = self.path.with_name(f"{self._prefix}{secrets.token_hex(8)}.partial")
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             # Between these two lines another process may have taken the file for a leftover: then make another.
-            if _lock(descriptor) and os.fstat(descriptor).st_nlink:
+            if not is_locked(descriptor) and os.fstat(descriptor).st_nlink:
                 return temporary, descriptor
             os.close(descriptor)
 
@@ -143,15 +143,26 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
         offset += count
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file for as long as it is open, also in processes forked from this one."""
+def is_locked(descriptor: int) -> bool:
+    """Tell whether another process has locked a file; if not, lock it.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file. The lock stays for as long as it is open, also in processes forked from this one.
+
+    Returns
+    -------
+    bool
+        Whether it is another's.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return True
     except OSError:
-        return True  # a file system without locks; `_remove_if_abandoned` removes nothing there either
-    return True
+        return False  # a file system without locks; `_remove_if_abandoned` removes nothing there either
+    return False
 
 
 def _remove_if_abandoned(path: Path) -> None:

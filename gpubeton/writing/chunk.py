@@ -89,7 +89,7 @@ class Chunk:
         ndarray of uint32, shape (R,)
             In the order of the regions.
         """
-        return np.fromiter(map(zlib.crc32, self._regions), np.uint32, len(self._regions))
+        return np.array([zlib.crc32(region.data) for region in self._regions], np.uint32)
 
     def _translate(
         self,

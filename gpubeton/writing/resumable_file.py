@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import fcntl
+import errno
 import json
 import os
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import StorageError
-from gpubeton.writing.atomic_file import sync_folder, write_at
+from gpubeton.writing.atomic_file import is_locked, sync_folder, write_at
 from gpubeton.writing.encoder import Placed, Task
 from gpubeton.writing.extent import Extent, Refusal
 
@@ -29,6 +30,9 @@ __all__ = ["Finished", "ResumableFile"]
 
 #: Bytes that are read at a time.
 _PART = 16 << 20
+
+#: How long the processes of a killed writer may take to notice: no longer than for the chunk that they have in hand.
+_SECONDS_TO_WAIT = 30.0
 
 
 @dataclass(frozen=True)
@@ -273,20 +277,26 @@ class ResumableFile:
         while True:
             descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+                _lock(descriptor, self.path)
+            except BaseException:
                 os.close(descriptor)
-                raise StorageError(
-                    error.errno,
-                    f"{self.path}: another process is writing this file. Wait for it, or choose another name.",
-                ) from error
-            except OSError:
-                return descriptor  # a file system without locks
+                raise
             # Meanwhile its writer may have completed it and given it its name.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), self.temporary.stat()):
                     return descriptor
             os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock a file; its lock may for a moment be held by the processes of a writer that was killed."""
+    give_up = time.monotonic() + _SECONDS_TO_WAIT
+    while is_locked(descriptor):
+        if time.monotonic() > give_up:
+            raise StorageError(
+                errno.EWOULDBLOCK, f"{path}: another process is writing this file. Wait for it, or choose another name."
+            )
+        time.sleep(0.05)
 
 
 def write_journal(descriptor: int, lines: bytes, path: Path) -> None:
@@ -307,11 +317,11 @@ def write_journal(descriptor: int, lines: bytes, path: Path) -> None:
         If they cannot be written.
     """
     rest = memoryview(lines)
-    while rest:
-        try:
+    try:
+        while rest:
             rest = rest[os.write(descriptor, rest) :]
-        except OSError as error:
-            raise StorageError(error.errno, f"{path}: could not be written: {error.strerror}") from error
+    except OSError as error:
+        raise StorageError(error.errno, f"{path}: could not be written: {error.strerror}") from error
 
 
 def _packed(array: NDArray[Any]) -> str:

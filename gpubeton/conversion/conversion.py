@@ -1,4 +1,4 @@
-"""convert: makes a ``.beton`` file from a source, and goes on where it was interrupted."""
+"""Conversion: makes a ``.beton`` file from a source, and goes on where it was interrupted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def convert(
     num_workers: int = -1,
     fresh: bool = False,
     start_method: str | None = None,
-    on_progress: Progress = lambda done, total: None,
+    on_progress: Progress | None = None,
 ) -> Conversion:
     """Make a ``.beton`` file from a source.
 
@@ -111,7 +111,7 @@ def convert(
         Whether what an interrupted conversion has left is thrown away.
     start_method : {"fork", "forkserver", "spawn"}, optional
         How processes are started.
-    on_progress : callable
+    on_progress : callable, optional
         Called with the samples done and all of them, now and then.
 
     Returns
@@ -141,7 +141,7 @@ def convert(
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     work = _Work(source, Path(path), settings, chosen, skip=on_error == "skip")
     with ResumableFile(path, work.key, fresh=fresh) as file:
-        return work.carry_out(file, num_workers, start_method or default_start_method(), on_progress)
+        return work.carry_out(file, num_workers, start_method or default_start_method(), on_progress or _ignore)
 
 
 class _Work:
@@ -153,8 +153,15 @@ class _Work:
         self.row_size = metadata_dtype([each.metadata_type for each in self.fields.values()]).itemsize
         self.descriptors = describe(self.fields)
         self.key = _digest(
-            [__version__, source.kind, repr(sorted(settings.to_dict().items())), repr(source.class_names)]
-            + [repr([(each.name, each.type_id) for each in self.descriptors]), str(len(chosen)), str(skip)]
+            [
+                __version__,
+                source.kind,
+                repr(sorted(settings.to_dict().items())),
+                repr(source.class_names),
+                repr([(each.name, each.type_id) for each in self.descriptors]),
+                str(len(chosen)),
+                str(skip),
+            ]
         )
 
     def carry_out(
@@ -211,9 +218,7 @@ class _Work:
         size = self.path.stat().st_size
         return Conversion(self.path, assembly.rows, resumed, size, self.source.class_names, skipped)
 
-    def _look_at_what_is_there(
-        self, file: ResumableFile, on_progress: Progress
-    ) -> tuple[list[Finished], Assembly]:
+    def _look_at_what_is_there(self, file: ResumableFile, on_progress: Progress) -> tuple[list[Finished], Assembly]:
         """Keep the finished chunks that are whole, and whose samples are still the same."""
         assembly = self._new_assembly(file)
         kept: list[Finished] = []
@@ -256,6 +261,10 @@ class _Work:
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)
         return notes
+
+
+def _ignore(done: int, total: int) -> None:
+    del done, total
 
 
 def _choose(count: int, settings: Settings) -> list[int]:

@@ -1,0 +1,57 @@
+"""How commands end: their exit codes, and errors as one clear paragraph."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
+
+__all__ = ["FINDINGS", "INTERRUPTED", "USAGE", "Group"]
+
+FINDINGS = 1
+"""Exit code for bad data: something was found, or could not be read or written."""
+USAGE = 2
+"""Exit code for arguments that cannot be."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+_USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
+
+
+class Group(TyperGroup):
+    """The commands: an error ends them with one paragraph on stderr and its exit code; ``--debug`` shows where."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--debug`` from wherever it stands."""
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.ensure_object(dict)
+        ctx.obj["debug"] = "--debug" in own
+        ctx.obj["json"] = "--json" in own
+        return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say("interrupted. Run the same command again; what `convert` has done so far is kept.")
+            raise typer.Exit(INTERRUPTED) from None
+        except (GpubetonError, OSError, ImportError, MemoryError) as error:
+            if ctx.obj["debug"]:
+                raise
+            if ctx.obj["json"]:
+                from gpubeton.cli.screen import show_json
+
+                show_json({"error": {"type": type(error).__name__, "message": str(error)}})
+            _say(f"{error}" or type(error).__name__)
+            raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else FINDINGS) from error
+
+
+def _say(message: str) -> None:
+    lines = textwrap.wrap(f"gpubeton: {message}", 100, break_long_words=False, break_on_hyphens=False)
+    print("\n".join(lines), file=sys.stderr)

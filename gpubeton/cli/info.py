@@ -1,0 +1,116 @@
+"""``gpubeton info``: what a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gpubeton.cli.options import FieldClasses, File, Json, field_classes
+from gpubeton.cli.screen import histogram, result_console, show_json, size_text
+
+if TYPE_CHECKING:
+    from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary
+
+__all__ = ["info"]
+
+_MOST_CLASSES = 20
+
+
+def info(
+    file: File,
+    every: Annotated[bool, typer.Option("--all", help="Read the markers of all JPEG files, not of 20,000.")] = False,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Show what a file holds: fields, sizes, resolutions, classes, and what decodes its JPEG files.
+
+    Reads the index, and the markers of the JPEG files; decodes nothing.
+    """
+    from gpubeton.inspection import summarize
+
+    summary = summarize(file, field_classes(field), look_at=None if every else 20_000)
+    if json:
+        show_json(summary.to_dict())
+        return
+    console = result_console()
+    _draw_file(console, summary)
+    for each in summary.fields:
+        _draw_field(console, each, summary.class_names)
+
+
+def _draw_file(console: Console, summary: Summary) -> None:
+    grid = Table.grid(padding=(0, 2))
+    use = f"{summary.pages:,} of {size_text(summary.page_size)}, {summary.page_use:.1%} of them used"
+    rows = {
+        "file": f"{summary.path}, {size_text(summary.bytes)}",
+        "samples": f"{summary.samples:,}",
+        "pages": use if summary.pages else "none",
+        "metadata": size_text(summary.metadata_bytes),
+        "checksums": "of each region" if summary.has_checksums else "none recorded",
+        "classes": "not named" if summary.class_names is None else f"{len(summary.class_names):,}",
+        "made by": str(summary.notes.get("made_by", "not known")),
+    }
+    for name, value in rows.items():
+        grid.add_row(f"[bold]{name}[/bold]", value)
+    console.print(grid)
+
+
+def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None) -> None:
+    console.print(f"\n[bold]{field.name}[/bold]  {field.type}")
+    if field.image is not None:
+        _draw_images(console, field.image)
+    if field.bytes is not None:
+        _draw_spread(console, "bytes", field.bytes, size_text)
+    if field.counts and len(field.counts) <= _MOST_CLASSES:
+        names = [_class_name(number, class_names) for number in field.counts]
+        _print_lines(console, histogram(names, list(field.counts.values())))
+    elif field.values is not None:
+        distinct = f", {len(field.counts):,} different ones" if field.counts else ""
+        console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
+        _print_lines(console, _bars(field.values, "{:g}".format))
+
+
+def _draw_images(console: Console, image: ImageSummary) -> None:
+    console.print(f"  {image.jpg:,} JPEG files, {image.raw:,} stored as raw pixels")
+    if image.looked_at:
+        seen = "" if image.looked_at == image.jpg else f" (of {image.looked_at:,} looked at; --all looks at all)"
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
+        samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
+        console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
+        lanes = image.lanes
+        console.print(
+            f"  on a GPU: {lanes['hardware']:,} by the JPEG engines, {lanes['hybrid']:,} one by one by nvJPEG, "
+            f"{lanes['cpu']:,} by the CPU"
+        )
+    common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
+    console.print(f"  commonest sizes, height × width: {common}")
+    _draw_spread(console, "height", image.height, "{:.0f}".format)
+    _draw_spread(console, "width", image.width, "{:.0f}".format)
+
+
+def _draw_spread(console: Console, name: str, spread: Spread, text: Callable[[float], str]) -> None:
+    console.print(
+        f"  {name}: {text(spread.minimum)} to {text(spread.maximum)}, median {text(spread.median)}, "
+        f"mean {text(spread.mean)}"
+    )
+    if len(spread.counts) > 1:
+        _print_lines(console, _bars(spread, text))
+
+
+def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
+    return histogram([f"from {text(edge)}" for edge in spread.edges[:-1]], spread.counts)
+
+
+def _class_name(number: int, class_names: list[str] | None) -> str:
+    if class_names is not None and 0 <= number < len(class_names):
+        return class_names[number]
+    return str(number)
+
+
+def _print_lines(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(f"    {line}", markup=False)

@@ -1,0 +1,94 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpubeton.errors import OptionError
+
+__all__ = ["FieldClasses", "File", "Json", "Workers", "field_classes", "imported"]
+
+File = Annotated[Path, typer.Argument(help="A .beton file.", show_default=False)]
+
+Json = Annotated[bool, typer.Option("--json", help="Write the result as JSON to stdout, and nothing else there.")]
+
+Workers = Annotated[int, typer.Option(help="How many work at once; -1 means one for each core.")]
+
+FieldClasses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="NAME=MODULE:CLASS",
+        help="The class of a custom field. May be given several times.",
+        show_default=False,
+    ),
+]
+
+
+def field_classes(given: list[str] | None) -> dict[str, Any]:
+    """Import the classes of custom fields.
+
+    Parameters
+    ----------
+    given : list of str or None
+        ``NAME=MODULE:CLASS``.
+
+    Returns
+    -------
+    dict of str to type
+        The class of each.
+
+    Raises
+    ------
+    OptionError
+        If one is not there.
+    """
+    classes = {}
+    for each in given or []:
+        name, separator, where = each.partition("=")
+        if not separator:
+            raise OptionError(f"--field is {each!r}, expected NAME=MODULE:CLASS, e.g. caption=my_fields:CaptionField")
+        classes[name] = imported(where, "--field")
+    return classes
+
+
+def imported(where: str, option: str) -> Any:
+    """Import something from a module of the user's.
+
+    Parameters
+    ----------
+    where : str
+        ``MODULE:NAME``; the module is looked for in the current folder as well.
+    option : str
+        Named in errors.
+
+    Returns
+    -------
+    object
+        What stands there.
+
+    Raises
+    ------
+    OptionError
+        If there is nothing.
+    """
+    module, separator, name = where.partition(":")
+    if not separator or not module or not name:
+        raise OptionError(f"{option} is {where!r}, expected MODULE:NAME, e.g. my_fields:CaptionField")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise OptionError(f"{option} {where}: {module} could not be imported: {error}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise OptionError(f"{option} {where}: {module} has no {name!r}")
+        found = getattr(found, part)
+    return found

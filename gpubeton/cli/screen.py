@@ -1,0 +1,139 @@
+"""What the commands show: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+__all__ = ["histogram", "progress", "result_console", "show_json", "size_text"]
+
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+class _Rate(ProgressColumn):
+    """Things a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
+def result_console() -> Console:
+    """Give what results are drawn on.
+
+    Returns
+    -------
+    Console
+        Of stdout.
+    """
+    return Console(highlight=False, soft_wrap=True)
+
+
+def show_json(value: Any) -> None:
+    """Write a result for programs: one JSON document, the only thing on stdout.
+
+    Parameters
+    ----------
+    value : object
+        What JSON can hold; numpy's numbers and paths, too.
+    """
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with rate and time left on stderr, where that is a terminal.
+
+    Parameters
+    ----------
+    what : str
+        What is going on.
+
+    Yields
+    ------
+    callable
+        To be called with what is done, and with all.
+    """
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        begun = False
+
+        def advance(done: int, total: int) -> None:
+            nonlocal begun
+            if not begun:
+                # What was there already says nothing about the speed.
+                bar.reset(task, total=total, completed=done)
+                begun = True
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes for people.
+
+    Parameters
+    ----------
+    count : float
+        Bytes.
+
+    Returns
+    -------
+    str
+        With a unit of 1024s.
+
+    Examples
+    --------
+    >>> size_text(8 << 20), size_text(900)
+    ('8.0 MiB', '900 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def histogram(labels: Sequence[str], counts: Sequence[int], width: int = 40) -> list[str]:
+    """Draw a histogram of text.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        One for each bar.
+    counts : sequence of int
+        How long the bars are.
+    width : int
+        Characters of the longest bar.
+
+    Returns
+    -------
+    list of str
+        Lines.
+
+    Examples
+    --------
+    >>> histogram(["cat", "dog"], [4, 2], width=4)
+    ['cat ████ 4', 'dog ██   2']
+    """
+    most = max([1, *counts])
+    name_width = max(map(len, labels), default=0)
+    number_width = max((len(f"{count:,}") for count in counts), default=0)
+    lines = []
+    for label, count in zip(labels, counts, strict=True):
+        eighths = round(8 * width * count / most) or int(count > 0)
+        bar = "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
+        lines.append(f"{label:>{name_width}} {bar:<{width}} {count:>{number_width},}")
+    return lines

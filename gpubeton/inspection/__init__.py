@@ -1,0 +1,17 @@
+"""Looking into ``.beton`` files: what they hold, and whether it is sound; what the ``gpubeton`` command shows."""
+
+from __future__ import annotations
+
+from gpubeton.inspection.summary import FieldSummary, ImageSummary, Spread, Summary, summarize
+from gpubeton.inspection.verification import Finding, Verification, verify
+
+__all__ = [
+    "FieldSummary",
+    "Finding",
+    "ImageSummary",
+    "Spread",
+    "Summary",
+    "Verification",
+    "summarize",
+    "verify",
+]

@@ -1,0 +1,341 @@
+"""Summary: what a ``.beton`` file holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.errors import NotesError, OptionError
+from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format import FieldType, ImageMode, Index, Notes, read_notes
+from gpubeton.format.layout import round_up
+from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
+
+__all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
+
+_BINS = 12
+_MOST_VALUES = 10_000
+"""Distinct whole numbers that are counted one by one."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How numbers are spread.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    minimum, median, mean, maximum : float
+        Of all of them.
+    edges : list of float
+        Where the bins of the histogram begin, and where the last one ends.
+    counts : list of int
+        Numbers in each bin.
+    """
+
+    minimum: float
+    median: float
+    mean: float
+    maximum: float
+    edges: list[float]
+    counts: list[int]
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Spread:
+        """Look at numbers.
+
+        Parameters
+        ----------
+        values : ndarray of numbers, shape (N,)
+            Finite, at least one.
+
+        Returns
+        -------
+        Spread
+            How they are spread.
+        """
+        exact = values.astype(np.float64)
+        # A quarter of it, so that neither the span nor the sum of two overflows.
+        counts, edges = np.histogram(exact / 4, bins=_bins(values, exact) / 4)
+        low, high = float(exact.min()), float(exact.max())
+        mean = 8 * float((exact / 8 / len(exact)).sum())
+        return cls(
+            low,
+            4 * float(np.median(exact / 4)),
+            min(max(mean, low), high),
+            high,
+            (4 * edges).tolist(),
+            counts.tolist(),
+        )
+
+
+def _bins(values: NDArray[Any], exact: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Choose the bins of a histogram: one for each whole number, where there are few."""
+    low, high = exact.min(), exact.max()
+    if values.dtype.kind in "iu" and high / 4 - low / 4 < _BINS / 4:
+        return np.arange(low, high + 2)
+    if low == high:
+        return np.array([low, high])
+    shares = np.linspace(0, 1, _BINS + 1)
+    return np.maximum.accumulate(low * (1 - shares) + high * shares)
+
+
+@dataclass(frozen=True)
+class ImageSummary:
+    """What a field of images holds.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    jpg, raw : int
+        Images stored as JPEG files, and as raw pixels.
+    height, width : Spread
+        Their sizes in pixels.
+    most_common : list of (int, int, int)
+        The commonest sizes: height, width, and how many images have it.
+    looked_at : int
+        JPEG files whose markers were read, for the three below.
+    kinds, samplings, lanes : dict of str to int
+        How many are of each kind (see `gpubeton.plan.lanes.JpegKind`), have their chroma sampled in each way, and are
+        decoded by what on a GPU with JPEG engines: "hardware", "hybrid" or "cpu".
+    """
+
+    jpg: int
+    raw: int
+    height: Spread
+    width: Spread
+    most_common: list[tuple[int, int, int]]
+    looked_at: int
+    kinds: dict[str, int]
+    samplings: dict[str, int]
+    lanes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class FieldSummary:
+    """What a field holds.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    type : str
+        Its class.
+    bytes : Spread or None
+        Sizes of its regions; None for a field whose values stand in the metadata.
+    values : Spread or None
+        Of numbers, the finite ones.
+    not_finite : int
+        Numbers that are infinite, or none.
+    counts : dict of int to int
+        How often each whole number is there; empty if there are too many different ones.
+    image : ImageSummary or None
+        Of images.
+    """
+
+    name: str
+    type: str
+    bytes: Spread | None = None
+    values: Spread | None = None
+    not_finite: int = 0
+    counts: Mapping[int, int] | None = None
+    image: ImageSummary | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a file holds.
+
+    Made by `summarize`.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    bytes : int
+        Its size.
+    samples : int
+        Samples in it.
+    page_size, pages : int
+        Bytes of a page, and how many there are.
+    page_use : float
+        Share of the pages' bytes that regions take.
+    metadata_bytes : int
+        Bytes of the metadata.
+    fields : list of FieldSummary
+        Its fields.
+    has_checksums : bool
+        Whether there is a checksum of each region.
+    class_names : list of str or None
+        Names of the classes.
+    notes : dict
+        What the file says of its making.
+    """
+
+    path: str
+    bytes: int
+    samples: int
+    page_size: int
+    pages: int
+    page_use: float
+    metadata_bytes: int
+    fields: list[FieldSummary]
+    has_checksums: bool
+    class_names: list[str] | None
+    notes: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            The attributes, those of the parts within.
+        """
+        return asdict(self)
+
+
+def summarize(
+    path: str | os.PathLike[str], custom_fields: CustomFields | None = None, *, look_at: int | None = 20_000
+) -> Summary:
+    """Look into a file.
+
+    Reads its index, and the beginning and end of JPEG files; decodes nothing.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    look_at : int, optional
+        JPEG files of each field whose markers are read, evenly spread over the file; None for all.
+
+    Returns
+    -------
+    Summary
+        What it holds.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> summarize("train.beton").samples                       # doctest: +SKIP
+    1281167
+    """
+    if look_at is not None and look_at < 1:
+        raise OptionError(f"look_at is {look_at}, expected at least 1")
+    index, fields = open_index(path, custom_fields)
+    notes = _notes_of(path)
+    header = index.header
+    metadata_end = header.metadata_offset + index.metadata.nbytes
+    used = index.allocations["size"].sum(dtype=np.uint64)
+    ends = index.allocations["ptr"] + index.allocations["size"]
+    last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
+    pages = max(0, (last - round_up(metadata_end, header.page_size)) // header.page_size)
+    return Summary(
+        path=os.fspath(path),
+        bytes=index.file_size,
+        samples=index.num_samples,
+        page_size=header.page_size,
+        pages=pages,
+        page_use=float(used) / (pages * header.page_size) if pages else 0.0,
+        metadata_bytes=index.metadata.nbytes,
+        fields=[_summarize_field(index, name, type(field).__name__, look_at) for name, field in fields.items()],
+        has_checksums=notes.checksums is not None,
+        class_names=None if notes.class_names is None else list(notes.class_names),
+        notes=dict(notes.content),
+    )
+
+
+def _notes_of(path: str | os.PathLike[str]) -> Notes:
+    try:
+        return read_notes(path) or Notes({})
+    except NotesError as error:
+        return Notes({"damaged": str(error)})
+
+
+def _summarize_field(index: Index, name: str, kind: str, look_at: int | None) -> FieldSummary:
+    column = index.column(name)
+    stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
+    if column.dtype.names is not None and {"mode", "height", "width", "data_ptr"} <= set(column.dtype.names):
+        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, look_at))
+    type_id = index.descriptors[index.names.index(name)].type_id
+    if type_id == FieldType.FLOAT:
+        finite = column[np.isfinite(column)]
+        values = Spread.of(finite) if len(finite) else None
+        return FieldSummary(name, kind, values=values, not_finite=len(column) - len(finite))
+    if type_id == FieldType.INT:
+        found, counts = np.unique(column, return_counts=True)
+        few = len(found) <= _MOST_VALUES
+        counted = dict(zip(found.tolist(), counts.tolist(), strict=True)) if few else {}
+        return FieldSummary(name, kind, values=Spread.of(column), counts=counted)
+    return FieldSummary(name, kind, stored)
+
+
+def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSummary:
+    column, regions = index.column(name), index.regions(name)
+    height, width, mode = (np.ascontiguousarray(column[part]) for part in ("height", "width", "mode"))
+    compressed = np.flatnonzero(mode == ImageMode.JPG)
+    if look_at is not None and len(compressed) > look_at:
+        compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
+    survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
+    size = regions.size[compressed]
+    if len(compressed):
+        mapped = np.memmap(index.path, np.uint8, "r")
+        survey_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
+    lanes = choose_lanes(
+        mode[compressed].astype(np.uint8),
+        size,
+        height[compressed].astype(np.int32),
+        width[compressed].astype(np.int32),
+        survey,
+        available=(Lane.HARDWARE, Lane.HYBRID),
+        raw=Lane.BYTES,
+    )
+    sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
+    commonest = np.argsort(-counts, kind="stable")[:5]
+    return ImageSummary(
+        jpg=int((mode == ImageMode.JPG).sum()),
+        raw=int((mode != ImageMode.JPG).sum()),
+        height=Spread.of(height),
+        width=Spread.of(width),
+        most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two
+        looked_at=len(compressed),
+        kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
+        samplings=_samplings(survey),
+        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
+    )
+
+
+_RATIOS = {
+    Sampling.FULL: "4:4:4",
+    Sampling.HALF_ACROSS: "4:2:2",
+    Sampling.HALF_BOTH: "4:2:0",
+    Sampling.HALF_DOWN: "4:4:0",
+    Sampling.QUARTER_ACROSS: "4:1:1",
+    Sampling.EIGHTH: "4:1:0",
+    Sampling.GRAY: "gray",
+}
+
+
+def _samplings(survey: NDArray[np.int32]) -> dict[str, int]:
+    sound = survey[survey[:, KIND] != JpegKind.DAMAGED, SAMPLING]
+    found = {ratio: int((sound == number).sum()) for number, ratio in _RATIOS.items()}
+    found["other"] = len(sound) - sum(found.values())
+    return {ratio: count for ratio, count in found.items() if count}

@@ -1,0 +1,243 @@
+"""Verification: whether every byte of a file is what it should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
+from gpubeton.errors import FieldTypeError, FormatError, NotesError
+from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format import FieldType, ImageMode, Index, read_notes
+from gpubeton.writing.processes import count_cores
+
+__all__ = ["Finding", "Verification", "verify"]
+
+#: Regions that a thread takes at a time.
+_REGIONS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Made by `verify`.
+
+    Attributes
+    ----------
+    sample : int or None
+        The sample; None if it is about the file.
+    field : str or None
+        The field; None if it is about all, or not known.
+    what : str
+        What was found, and what was expected.
+    """
+
+    sample: int | None
+    field: str | None
+    what: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a file is sound.
+
+    Made by `verify`.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    samples, regions : int
+        What it has, by its index.
+    decoded : int
+        JPEG files that were decoded, whole.
+    checksums : int
+        Regions that were compared with a recorded checksum; 0 if the file records none.
+    findings : list of Finding
+        What is wrong. Empty for a sound file.
+    """
+
+    path: str
+    samples: int
+    regions: int
+    decoded: int
+    checksums: int
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def bad_samples(self) -> list[int]:
+        """Samples with findings, each once, in order."""
+        return sorted({finding.sample for finding in self.findings if finding.sample is not None})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as JSON can hold it.
+
+        Returns
+        -------
+        dict
+            The attributes.
+        """
+        return {"sound": self.is_sound, "bad_samples": self.bad_samples, **asdict(self)}
+
+
+def verify(
+    path: str | os.PathLike[str],
+    custom_fields: CustomFields | None = None,
+    *,
+    num_workers: int = -1,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Verification:
+    """Read every region of a file, compare it with its checksum, decode every JPEG and parse every JSON.
+
+    Checksums are there if the file was made by ``gpubeton convert`` or by a `DatasetWriter` with ``notes``. Without
+    them, changed raw pixels and numbers cannot be noticed.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    num_workers : int
+        Threads; less than 1 means one for each core.
+    on_progress : callable, optional
+        Called with the regions that are done, and with all of them.
+
+    Returns
+    -------
+    Verification
+        What was looked at, and what is wrong.
+
+    Raises
+    ------
+    FieldTypeError
+        If the class of a custom field is missing.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> verify("train.beton").bad_samples                      # doctest: +SKIP
+    []
+    """
+    try:
+        index, _ = open_index(path, custom_fields)
+    except FieldTypeError:
+        raise
+    except FormatError as error:
+        return Verification(os.fspath(path), 0, 0, 0, 0, [Finding(None, None, str(error))])
+    findings: list[Finding] = []
+    sums: NDArray[np.uint32] | None = None
+    try:
+        notes = read_notes(path)
+        sums = None if notes is None else notes.checksums
+    except NotesError as error:
+        findings.append(Finding(None, None, str(error)))
+    look = _Look(index, sums)
+    rows, decoded = len(index.allocations), 0
+    threads = num_workers if num_workers >= 1 else count_cores()
+    with open(index.path, "rb") as file, ThreadPoolExecutor(threads) as pool:
+        starts = range(0, rows, _REGIONS_AT_ONCE)
+        results = pool.map(lambda start: look.at_rows(file.fileno(), start, start + _REGIONS_AT_ONCE), starts)
+        for start, (found, number) in zip(starts, results, strict=True):
+            findings += found
+            decoded += number
+            if on_progress is not None:
+                on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
+    findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
+    compared = 0 if sums is None else rows
+    return Verification(os.fspath(path), index.num_samples, rows, decoded, compared, findings)
+
+
+class _Look:
+    """Looks at regions in the order of the file, so that it is read once and without jumps."""
+
+    def __init__(self, index: Index, sums: NDArray[np.uint32] | None) -> None:
+        self._index = index
+        self._sums = sums
+        #: Number of the field that each region belongs to, -1 where only a custom field's class knows.
+        self._field = np.full(len(index.allocations), -1, np.int64)
+        pointers = index.allocations["ptr"]
+        for number, name in enumerate(index.names):
+            if index.has_regions(name) and len(pointers):
+                regions = index.regions(name)
+                # Of an empty region and the one behind it, which may begin at the same place, the second is meant.
+                rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
+                self._field[rows] = number
+
+    def at_rows(self, descriptor: int, start: int, stop: int) -> tuple[list[Finding], int]:
+        """Look at some regions; give what is wrong, and how many JPEG files were decoded."""
+        findings: list[Finding] = []
+        decoded = 0
+        for row in range(start, min(stop, len(self._field))):
+            sample, offset, size = (int(value) for value in self._index.allocations[row])
+            number = int(self._field[row])
+            name = self._index.names[number] if number >= 0 else None
+            content = _read(descriptor, offset, size)
+            decoded += number >= 0 and self._is_jpeg(number, sample)
+            findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
+        return findings, decoded
+
+    def _faults(self, row: int, sample: int, number: int, size: int, content: bytes) -> Iterator[str]:
+        if len(content) < size:
+            yield f"{len(content)} bytes could be read, expected {size}"
+            return
+        if self._sums is not None and zlib.crc32(content) != self._sums[row]:
+            yield (
+                f"the checksum of its {size} bytes is {zlib.crc32(content):08x}, expected {self._sums[row]:08x}: "
+                "they have changed since the file was written"
+            )
+        if number < 0:
+            return
+        if self._is_jpeg(number, sample):
+            yield from _jpeg_faults(content, self._index.metadata[f"f{number}"][sample])
+        elif self._index.descriptors[number].type_id == FieldType.JSON:
+            yield from _json_faults(content)
+
+    def _is_jpeg(self, number: int, sample: int) -> bool:
+        column = self._index.metadata[f"f{number}"]
+        names = column.dtype.names
+        return names is not None and "mode" in names and bool(column[sample]["mode"] == ImageMode.JPG)
+
+
+def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
+    try:
+        height, width = jpeg_size(content)
+        if (height, width) != (metadata["height"], metadata["width"]):
+            yield (
+                f"a JPEG file of {height} x {width} pixels (height x width), but the metadata says "
+                f"{metadata['height']} x {metadata['width']}"
+            )
+            return
+        decode_rgb(content)
+    except UndecodableError as error:
+        yield f"a JPEG file of {len(content)} bytes that cannot be decoded: {error}"
+
+
+def _json_faults(content: bytes) -> Iterator[str]:
+    try:
+        json.loads(content.removesuffix(b"\0"))
+    except ValueError as error:
+        yield f"no JSON: {error}"
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := os.pread(descriptor, size, offset)):
+        parts.append(part)
+        offset, size = offset + len(part), size - len(part)
+    return b"".join(parts)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.reader import Reader
+from tests.picture_folders import write_folder, write_picture
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["convert", *map(str, arguments), "--workers", "1"])
+
+
+def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
+    write_folder(tmp_path / "photos")
+    done = run(tmp_path / "photos", tmp_path / "a.beton", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert (result["samples"], result["class_names"], result["skipped"]) == (9, ["cat", "dog", "eel"], [])
+    assert result["bytes"] == (tmp_path / "a.beton").stat().st_size
+
+
+def test_options_reach_the_file(tmp_path):
+    write_folder(tmp_path / "photos")
+    options = "--write-mode raw --max-resolution 16 --quality 80 --page-size 2097152 --shuffle --seed 4 --limit 5"
+    assert run(tmp_path / "photos", tmp_path / "a.beton", *options.split(), "--no-check").exit_code == 0
+    reader = Reader(tmp_path / "a.beton")
+    assert (reader.num_samples, reader.page_size) == (5, 1 << 21)
+    settings = reader.notes["settings"]
+    assert settings["shuffle"] is True
+    assert (settings["write_mode"], settings["max_resolution"], settings["quality"]) == ("raw", 16, 80)
+    assert (settings["seed"], settings["limit"], settings["check"]) == (4, 5, False)
+
+
+def test_a_table_is_converted_with_names_of_classes_from_a_file(tmp_path):
+    write_picture(tmp_path / "x.jpg", 1)
+    (tmp_path / "t.csv").write_text("where,what\nx.jpg,1\nx.jpg,0\n")
+    (tmp_path / "names.txt").write_text("owl\ncat\n")
+    options = ("--from", "table", "--image", "where", "--label", "what", "--classes", tmp_path / "names.txt")
+    assert run(tmp_path / "t.csv", tmp_path / "a.beton", *options).exit_code == 0
+    assert Reader(tmp_path / "a.beton").class_names == ("owl", "cat")
+
+
+def test_a_bad_image_ends_it_with_a_paragraph_and_1(tmp_path):
+    write_folder(tmp_path / "photos")
+    (tmp_path / "photos" / "cat" / "bad.jpg").write_bytes(b"x")
+    done = run(tmp_path / "photos", tmp_path / "a.beton")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "bad.jpg" in done.stderr.replace("\n", "")
+    assert "Traceback" not in done.stderr
+
+
+def test_bad_images_that_are_left_out_are_listed(tmp_path):
+    write_folder(tmp_path / "photos")
+    (tmp_path / "photos" / "cat" / "bad.jpg").write_bytes(b"x")
+    done = run(tmp_path / "photos", tmp_path / "a.beton", "--on-error", "skip")
+    assert done.exit_code == 0
+    assert "bad.jpg" in done.stdout
+    assert "1 left out" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--on-error ask", "--write-mode png", "--split train", "--from zip", "--limit 0", "--page-size 5", "--seed -1"],
+)
+def test_arguments_that_cannot_be_end_with_2(options, tmp_path):
+    write_folder(tmp_path / "photos")
+    assert run(tmp_path / "photos", tmp_path / "a.beton", *options.split()).exit_code == 2
+
+
+def test_a_source_that_is_not_there_ends_with_2_and_says_what_is_expected(tmp_path):
+    done = run(tmp_path / "photos", tmp_path / "a.beton", "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["error"]["type"] == "OptionError"
+    assert "expected a folder of images" in done.stderr.replace("\n", " ")
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path):
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "photos"), str(tmp_path / "a"), "--debug"])
+    assert type(done.exception).__name__ == "OptionError"
+
+
+def test_an_interrupt_ends_with_130_and_says_that_nothing_is_lost(tmp_path, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    write_folder(tmp_path / "photos")
+    monkeypatch.setattr("gpubeton.conversion.convert", interrupt)
+    done = run(tmp_path / "photos", tmp_path / "a.beton")
+    assert done.exit_code == 130
+    assert "is kept" in done.stderr

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.conversion import Settings, convert, open_source
+from tests.golden_files import save
+from tests.picture_folders import write_folder
+from tests.small_files import write_photos
+
+
+def info(*arguments):
+    return CliRunner().invoke(app, ["info", *map(str, arguments)])
+
+
+def test_it_shows_classes_sizes_and_what_decodes_the_jpeg_files(tmp_path):
+    source = open_source(write_folder(tmp_path / "photos"))
+    convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
+    done = info(tmp_path / "a.beton")
+    assert done.exit_code == 0
+    for part in ("samples    9", "9 by the JPEG engines", "9 baseline", "of each region", "dog █", "24 × 32 (3)"):
+        assert part in done.stdout
+
+
+def test_json_has_everything(tmp_path):
+    done = info(write_photos(tmp_path / "a.beton", 6), "--json", "--all")
+    found = json.loads(done.stdout)
+    assert (found["samples"], found["has_checksums"], found["class_names"]) == (6, False, None)
+    assert found["fields"][0]["image"]["kinds"]["baseline"] == 6
+
+
+def test_every_field_of_ffcvs_is_drawn(tmp_path):
+    done = info(save("all_fields", tmp_path))
+    assert done.exit_code == 0
+
+
+def test_a_custom_field_is_read_by_the_class_that_is_named(tmp_path, monkeypatch):
+    path = save("custom", tmp_path)
+    refused = info(path)
+    assert (refused.exit_code, "custom_fields" in refused.stderr) == (2, True)
+    (tmp_path / "my_own_fields.py").write_text(
+        "import numpy as np\n"
+        "from gpubeton.fields import BytesField\n"
+        "class Caption(BytesField):\n"
+        "    metadata_type = np.dtype('<u8')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = info(path, "--field", "caption=my_own_fields:Caption")
+    assert (done.exit_code, "Caption" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("given", ["caption", "caption=no_such_module:A", "caption=json:A", "caption=json"])
+def test_a_class_that_is_not_there_is_named(given, tmp_path):
+    done = info(save("custom", tmp_path), "--field", given)
+    assert (done.exit_code, "--field" in done.stderr) == (2, True)
+
+
+def test_a_file_of_another_kind_ends_with_1(tmp_path):
+    (tmp_path / "a.beton").write_bytes(b"x" * 2000)
+    done = info(tmp_path / "a.beton")
+    assert (done.exit_code, done.stdout) == (1, "")

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from tests.small_files import damage, write_photos
+
+
+def verify(*arguments):
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)])
+
+
+def test_a_sound_file_ends_with_0(tmp_path):
+    done = verify(write_photos(tmp_path / "a.beton", 6))
+    assert done.exit_code == 0
+    assert "sound. 6 samples" in done.stdout
+    assert "no checksums recorded" in done.stdout
+
+
+def test_bad_samples_are_named_and_end_with_1(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 6)
+    damage(path, 4)
+    done = verify(path)
+    assert done.exit_code == 1
+    assert "sample 4, field 'image': a JPEG file of" in done.stdout
+    assert "1 bad samples" in done.stdout
+
+
+def test_json_lists_them(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 6)
+    damage(path, 4)
+    done = verify(path, "--json", "--workers", 2)
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["sound"], found["bad_samples"]) == (1, False, [4])
+    assert found["findings"][0]["field"] == "image"

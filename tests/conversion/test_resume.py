@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpubeton.conversion import Settings, conversion, convert, open_source
+from gpubeton.errors import SampleError, StorageError
+from gpubeton.writing.resumable_file import ResumableFile
+from tests.picture_folders import write_folder, write_picture
+
+SETTINGS = Settings(page_size=1 << 21, write_mode="raw")
+
+
+class Counting:
+    """A source that notes which samples are taken, and may fail at one."""
+
+    def __init__(self, source, fail_at=None):
+        self._source, self._fail_at = source, fail_at
+        self.taken = []
+        self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
+        self.name, self.identity = source.name, source.identity
+
+    def __len__(self):
+        return len(self._source)
+
+    def __getitem__(self, index):
+        if index == self._fail_at:
+            raise RuntimeError("the plug was pulled")
+        self.taken.append(index)
+        return self._source[index]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion, "_CHUNK", 4)
+    return write_folder(tmp_path / "photos", 30)
+
+
+def interrupted(folder, path, at=17, **options):
+    source = Counting(open_source(folder), at)
+    with pytest.raises(SampleError, match="the plug was pulled"):
+        convert(source, path, SETTINGS, num_workers=1, **options)
+    assert not path.exists()
+
+
+def go_on(folder, path, **options):
+    source = Counting(open_source(folder))
+    done = convert(source, path, SETTINGS, num_workers=1, **options)
+    return done, source.taken
+
+
+def uninterrupted(folder, tmp_path):
+    return convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, num_workers=1).path.read_bytes()
+
+
+def test_what_is_finished_is_not_made_again_and_the_file_is_the_same(folder, tmp_path):
+    path = tmp_path / "a.beton"
+    interrupted(folder, path)
+    done, taken = go_on(folder, path)
+    assert (done.resumed, taken) == (16, list(range(16, 30)))
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+
+
+def test_fresh_begins_anew(folder, tmp_path):
+    interrupted(folder, tmp_path / "a.beton")
+    done, taken = go_on(folder, tmp_path / "a.beton", fresh=True)
+    assert (done.resumed, len(taken)) == (0, 30)
+
+
+def test_other_settings_begin_anew(folder, tmp_path):
+    interrupted(folder, tmp_path / "a.beton")
+    done = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
+    assert done.resumed == 0
+
+
+def test_a_changed_source_is_made_again_from_there_on(folder, tmp_path):
+    path = tmp_path / "a.beton"
+    interrupted(folder, path)
+    changed = sorted((folder / "cat").iterdir())[6]  # the seventh sample, in the second chunk
+    write_picture(changed, 99, 30, 31)
+    done, taken = go_on(folder, path)
+    assert (done.resumed, taken) == (4, list(range(4, 30)))
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+
+
+@pytest.mark.parametrize("where", ["metadata", "region"])
+def test_what_did_not_reach_the_disk_is_made_again(where, folder, tmp_path):
+    path = tmp_path / "a.beton"
+    interrupted(folder, path)
+    unfinished = tmp_path / ".a.beton.unfinished"
+    first_row, row_size, first_page = 24 + 2 * 1041, 24, 1 << 21
+    size = 24 * 32 * 3
+    at = first_row + 9 * row_size if where == "metadata" else first_page + 9 * size
+    with unfinished.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xa5" * 16)
+    done, taken = go_on(folder, path)
+    assert (done.resumed, taken) == (8, list(range(8, 30)))
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+
+
+def test_a_journal_cut_in_a_line_counts_up_to_there(folder, tmp_path):
+    path, journal = tmp_path / "a.beton", tmp_path / ".a.beton.journal"
+    interrupted(folder, path)
+    journal.write_bytes(journal.read_bytes()[:-20])
+    done, _ = go_on(folder, path)
+    assert done.resumed == 12
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+
+
+def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
+    (folder / "cat" / "0000a.jpg").write_bytes(b"bad")
+    whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
+    path = tmp_path / "a.beton"
+    source = Counting(open_source(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversion.Assembly, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, path, SETTINGS, on_error="skip", num_workers=1)
+    done, taken = go_on(folder, path, on_error="skip")
+    assert (done.resumed, taken) == (31, [])
+    assert done.skipped == whole.skipped
+    assert path.read_bytes() == whole.path.read_bytes()
+
+
+def test_two_cannot_write_one_file_at_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.writing.resumable_file._SECONDS_TO_WAIT", 0.1)
+    with ResumableFile(tmp_path / "a.beton", "key"), pytest.raises(StorageError, match="another process is writing"):
+        convert(open_source(folder), tmp_path / "a.beton", SETTINGS, num_workers=1)
+
+
+PROGRAM = """
+import sys, time
+from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.conversion import conversion, folder_source as module
+conversion._CHUNK = 4
+slow = module.FolderSource.__getitem__
+module.FolderSource.__getitem__ = lambda self, index: (time.sleep(0.05), slow(self, index))[1]
+convert(open_source(sys.argv[1]), sys.argv[2], Settings(page_size=1 << 21, write_mode="raw"), num_workers=2)
+"""
+
+
+def test_killed_in_the_middle_it_goes_on_to_the_same_file(folder, tmp_path):
+    path, journal = tmp_path / "a.beton", tmp_path / ".a.beton.journal"
+    root = Path(__file__).resolve().parents[2]
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(path)], cwd=root, start_new_session=True)
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 4:
+        assert child.poll() is None
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    assert not path.exists()
+    done, taken = go_on(folder, path)
+    assert done.resumed >= 8
+    assert taken == list(range(done.resumed, 30))
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)

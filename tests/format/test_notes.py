@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpubeton.errors import NotesError
+from gpubeton.fields import BytesField, IntField
+from gpubeton.format import Notes, read_notes
+from gpubeton.format.layout import HEADER_DTYPE
+from gpubeton.reader import Reader
+from gpubeton.writer import DatasetWriter
+from tests.golden_files import save
+
+SAMPLES = [(bytes([number]) * number, number) for number in range(5)]
+
+
+def write(path, notes, samples=SAMPLES):
+    fields = {"blob": BytesField(), "label": IntField()}
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False, notes=notes).from_indexed_dataset(samples)
+    return path
+
+
+def table_offset(path):
+    return int(np.frombuffer(path.read_bytes()[: HEADER_DTYPE.itemsize], HEADER_DTYPE)[0]["alloc_table_ptr"])
+
+
+def test_a_file_gives_its_notes_back(tmp_path):
+    notes = {"class_names": ["cat", "Hündin"], "settings": {"quality": 90, "limit": None}}
+    reader = Reader(write(tmp_path / "a.beton", notes))
+    assert reader.notes == notes
+    assert reader.class_names == ("cat", "Hündin")
+
+
+def test_there_is_a_checksum_of_each_region_in_the_order_of_the_table(tmp_path):
+    import zlib
+
+    path = write(tmp_path / "a.beton", {})
+    reader, content = Reader(path), path.read_bytes()
+    regions = [content[int(row["ptr"]) :][: int(row["size"])] for row in reader.alloc_table]
+    assert reader.checksums.tolist() == [zlib.crc32(region) for region in regions]
+    assert regions == [blob for blob, _ in SAMPLES]
+
+
+def test_a_file_with_notes_is_one_without_but_for_them(tmp_path):
+    with_notes, without = write(tmp_path / "a.beton", {"a": 1}), write(tmp_path / "b.beton", None)
+    first, second = with_notes.read_bytes(), without.read_bytes()
+    start, stop = table_offset(without), table_offset(with_notes)
+    assert first[HEADER_DTYPE.itemsize : start] == second[HEADER_DTYPE.itemsize : start]
+    assert first[stop:] == second[start:]
+    assert Reader(without).notes == {}
+    assert (Reader(without).class_names, Reader(without).checksums) == (None, None)
+
+
+def test_notes_of_a_file_without_pages_are_found(tmp_path):
+    path = tmp_path / "a.beton"
+    DatasetWriter(path, {"x": IntField()}, num_workers=1, progress=False, notes={"k": 2}).from_indexed_dataset([(1,)])
+    assert (Reader(path).notes, Reader(path).num_samples, Reader(path).checksums) == ({"k": 2}, 1, None)
+
+
+@pytest.mark.parametrize("name", ["all_fields", "one_int", "names"])
+def test_files_of_ffcvs_have_none(name, tmp_path):
+    assert read_notes(save(name, tmp_path)) is None
+
+
+def test_each_changed_byte_of_the_notes_is_noticed(tmp_path):
+    path = write(tmp_path / "a.beton", {"k": "v"})
+    whole, stop = path.read_bytes(), table_offset(path)
+    size = len(Notes({"k": "v"}, np.zeros(len(SAMPLES), np.uint32)).to_bytes())
+    for position in range(stop - size, stop):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        if stop - 32 <= position < stop - 24:
+            assert read_notes(path) is None  # no longer marked as notes
+        else:
+            with pytest.raises(NotesError, match=r"damaged|version"):
+                read_notes(path)
+    assert Reader(path).num_samples == len(SAMPLES)
+
+
+def test_notes_that_are_no_mapping_are_refused(tmp_path):
+    path = write(tmp_path / "a.beton", [1, 2])
+    with pytest.raises(NotesError, match="hold a list"):
+        read_notes(path)
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.integers(0, 5))
+def test_the_bytes_are_a_multiple_of_four(content, count):
+    assert len(Notes(content, np.zeros(count, np.uint32)).to_bytes()) % 4 == 0

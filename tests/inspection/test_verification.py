@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import FieldTypeError
+from gpubeton.fields.registry import open_index
+from gpubeton.inspection import verify
+from gpubeton.writer import DatasetWriter
+from tests.golden_files import NAMES, save
+from tests.small_files import Photos, damage, photo_fields, write_photos
+
+
+def with_checksums(path, write_mode="jpg"):
+    writer = DatasetWriter(path, photo_fields(write_mode), 1 << 21, 1, progress=False, notes={})
+    writer.from_indexed_dataset(Photos(80))
+    return path
+
+
+def test_a_sound_file_is_found_sound(tmp_path):
+    found = verify(with_checksums(tmp_path / "a.beton"), num_workers=2)
+    # Every fifth sample has no bytes; their field has a region all the same.
+    assert (found.is_sound, found.samples, found.regions, found.decoded) == (True, 80, 320, 80)
+    assert found.checksums == 320
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "custom"])
+def test_ffcvs_files_are_sound(name, tmp_path):
+    found = verify(save(name, tmp_path))
+    assert found.findings == []
+    assert found.checksums == 0
+
+
+def test_bad_jpeg_files_are_named(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 70)
+    for sample in (3, 66):
+        damage(path, sample)
+    found = verify(path, num_workers=3)
+    assert found.bad_samples == [3, 66]
+    assert {finding.field for finding in found.findings} == {"image"}
+    assert "cannot be decoded" in found.findings[0].what
+
+
+@pytest.mark.parametrize("field", ["image", "note", "info", "vector"])
+def test_a_changed_byte_anywhere_is_found_by_its_checksum(field, tmp_path):
+    path = with_checksums(tmp_path / "a.beton", "raw")
+    regions = open_index(path)[0].regions(field)
+    with path.open("r+b") as file:
+        file.seek(int(regions.offset[44]))
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 4]))
+    found = verify(path)
+    assert found.bad_samples == [44]
+    assert found.findings[0].field == field
+    assert "have changed since the file was written" in found.findings[0].what
+
+
+def test_json_that_is_none_is_named_without_checksums_too(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 5)
+    damage(path, 2, field="info", content=b"[")
+    found = verify(path)
+    assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "info")]
+    assert found.findings[0].what.startswith("no JSON")
+
+
+def test_an_image_of_another_size_than_the_file_says_is_named(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 3, size=(40, 60))
+    index, _ = open_index(path)
+    with path.open("r+b") as file:
+        file.seek(index.header.metadata_offset + index.metadata.itemsize + 1)
+        file.write(np.array([50, 40], "<u2").tobytes())
+    found = verify(path)
+    assert found.bad_samples == [1]
+    assert "40 x 60 pixels (height x width), but the metadata says 40 x 50" in found.findings[0].what
+
+
+def test_a_file_whose_index_is_damaged_is_a_finding(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 3)
+    path.write_bytes(path.read_bytes()[:-7])
+    found = verify(path)
+    assert (found.is_sound, found.bad_samples, found.samples) == (False, [], 0)
+    assert "not a multiple of 24" in found.findings[0].what
+
+
+def test_damaged_notes_are_a_finding(tmp_path):
+    path = with_checksums(tmp_path / "a.beton")
+    index, _ = open_index(path)
+    with path.open("r+b") as file:
+        file.seek(index.header.alloc_table_ptr - 33)
+        file.write(b"!")
+    found = verify(path)
+    assert [(finding.sample, "notes" in finding.what) for finding in found.findings] == [(None, True)]
+
+
+def test_a_custom_field_needs_its_class(tmp_path):
+    with pytest.raises(FieldTypeError, match="custom"):
+        verify(save("custom", tmp_path))
+
+
+def test_progress_reaches_the_end(tmp_path):
+    seen = []
+    verify(write_photos(tmp_path / "a.beton", 40), on_progress=lambda *state: seen.append(state))
+    assert seen[-1][0] == seen[-1][1] == 160
