@@ -66,12 +66,12 @@ class Reader:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the (first) file says of its making: `DatasetWriter`'s ``notes``; empty without any, as in FFCV's files."""
+        """What the (first) file says of its making: `DatasetWriter`'s ``notes``; empty for files of FFCV's."""
         return dict(self._read_notes()[0].content)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes, whose position is the label; None if a file holds none, or other ones than the first."""
+        """Names of the classes, whose position is the label; None if a file holds none, or other ones."""
         names = {notes.class_names for notes in self._read_notes()}
         return names.pop() if len(names) == 1 else None
 
