@@ -5,6 +5,7 @@ The loops over pixels are those of `gpubeton.transforms.colour_lines`: what is f
 
 from __future__ import annotations
 
+from gpubeton.cpu.colour_planes import load_planes, store_planes
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.memory import signed
 from gpubeton.cpu.own_pixels import OWN_FIELDS, change_own_line
@@ -19,8 +20,6 @@ _PARAMETER = int(PARAMETER)
 _PIXEL = int(PIXEL)
 _ONE = int(ONE)
 
-_load = stage(colour_lines.load_line)
-_store = stage(colour_lines.store_line)
 _blend = stage(colour_lines.blend)
 _saturate = stage(colour_lines.saturate)
 _turn = stage(colour_lines.turn)
@@ -35,14 +34,22 @@ def _is_idle(kind: int, factor: int) -> bool:
 
 
 @stage
-def _added(image: Array, line: Array, factor: int) -> int:
-    """What a contrast adds to every level: the share of the mean of all gray values."""
-    total = 0
-    for y in range(image.shape[0]):
-        _load(image[y], line)
-        total += _gray_sum(line)
-    share: int = (_ONE - factor) * total // (image.shape[0] * image.shape[1])
-    return share
+def _change_line(line: Array, steps: Array, own: Array, added: int, y: int, height: int) -> None:
+    """Carry out steps of which the first alone may be a contrast; `own` begins with their first pixel operation."""
+    next_own = 0
+    for step in range(0, steps.shape[0], 2):
+        kind, factor = steps[step], steps[step + 1]
+        if kind == _SATURATION:
+            _saturate(line, factor)
+        elif kind == _HUE:
+            _turn(line, factor)
+        elif kind == _PIXEL:
+            if factor != 0:
+                values = steps.ctypes.data + 4 * (step - 2 * own[next_own + 1] + 1)
+                change_own_line(own[next_own], line.ctypes.data, values, y, height, line.shape[1])
+            next_own += OWN_FIELDS
+        elif kind != _PARAMETER and factor != _ONE:
+            _blend(line, factor, added if kind == _CONTRAST else 0)
 
 
 @stage
@@ -51,47 +58,37 @@ def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
 
     Parameters
     ----------
-    image : ndarray of uint8, shape (H, W, 3)
+    image : ndarray of uint8, shape (H, W, 3), C-contiguous
         Its levels, changed.
     steps : ndarray of int32, shape (2 * K,)
         Kind and factor of each step, see `gpubeton.transforms.colour`.
     own : ndarray of int64, shape (OWN_FIELDS * MAX_COLOUR_STEPS,)
         The program's pixel operations, see `own_pixels`.
-    line : ndarray of int32, shape (3, W)
+    line : ndarray of int32, shape (3, W), C-contiguous
         Scratch.
     """
-    stop, first_own = 0, 0
-    while stop < steps.shape[0]:
-        start = stop
-        stop += 2
-        idle = _is_idle(steps[start], steps[start + 1])
-        while stop < steps.shape[0] and steps[stop] != _CONTRAST:
-            idle = idle and _is_idle(steps[stop], steps[stop + 1])
+    height, width = image.shape[0], image.shape[1]
+    count, stop, first_own, total, begins_anew = steps.shape[0], 0, 0, 0, False
+    while True:
+        start, next_own, idle, added = stop, first_own, True, 0
+        if begins_anew:
+            added = (_ONE - signed(steps[start + 1])) * total // (height * width)
+            idle = False
             stop += 2
-        if idle:
-            for step in range(start, stop, 2):
-                first_own += OWN_FIELDS * (steps[step] == _PIXEL)
-            continue
-        added = 0
-        if steps[start] == _CONTRAST and not _is_idle(_CONTRAST, steps[start + 1]):
-            added = _added(image, line, signed(steps[start + 1]))
-        next_own = first_own
-        for y in range(image.shape[0]):
-            _load(image[y], line)
-            next_own = first_own
-            for step in range(start, stop, 2):
-                kind, factor = steps[step], steps[step + 1]
-                if kind == _SATURATION:
-                    _saturate(line, factor)
-                elif kind == _HUE:
-                    _turn(line, factor)
-                elif kind == _PIXEL:
-                    if factor != 0:
-                        values = steps[step - 2 * own[next_own + 1] + 1 :].ctypes.data
-                        size = image.shape[:2]
-                        change_own_line(own[next_own], line.ctypes.data, values, y, size[0], size[1])
-                    next_own += OWN_FIELDS
-                elif kind != _PARAMETER and factor != _ONE:
-                    _blend(line, factor, added if kind == _CONTRAST else 0)
-            _store(line, image[y])
+        # Up to the next contrast that changes something.
+        while stop < count and (steps[stop] != _CONTRAST or _is_idle(steps[stop], steps[stop + 1])):
+            idle = idle and _is_idle(steps[stop], steps[stop + 1])
+            next_own += OWN_FIELDS * (steps[stop] == _PIXEL)
+            stop += 2
+        total, begins_anew = 0, stop < count
+        if begins_anew or not idle:
+            for y in range(height):
+                load_planes(image[y], line)
+                if not idle:
+                    _change_line(line, steps[start:stop], own[first_own:], added, y, height)
+                    store_planes(line, image[y])
+                if begins_anew:
+                    total += _gray_sum(line)
+        if not begins_anew:
+            return
         first_own = next_own
