@@ -147,6 +147,22 @@ def _memory(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", _provenance(result)])
 
 
+def _fusing(result: dict[str, Any]) -> str:
+    parts = []
+    for run in result["runs"]:
+        rows = [_row(["", "CPU ms for an image", "× the first"]), _row(["---", "---:", "---:"])]
+        first = next(iter(run["cpu_seconds"].values()))
+        for name, own in run["cpu_seconds"].items():
+            beside = [mine / theirs for mine, theirs in zip(own, first, strict=True)]
+            cell = "1" if own is first else _spread(beside, "{:.2f}")
+            rows.append(_row([name, _spread([1000 * one / result["images"] for one in own], "{:.3f}"), cell]))
+        corpus = run["corpus"]
+        size = f"{corpus['median_width']} × {corpus['median_height']}"
+        rounds = f"{result['rounds']} rounds by turns"
+        parts += [f"**{_STORED[run['storage']]}**, {size} to {result['side']}; {rounds}", "\n".join(rows)]
+    return "\n\n".join([*parts, _provenance(result)])
+
+
 def _provenance(result: dict[str, Any]) -> str:
     machine, made = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
@@ -181,6 +197,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "compare": ("compare", _compare),
     "open_index": ("open_index", _open_index),
     "memory": ("memory", _memory),
+    "fusing": ("fusing", _fusing),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "user_terms_size": ("user_terms", draw_size),

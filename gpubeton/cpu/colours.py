@@ -20,6 +20,9 @@ _PARAMETER = int(PARAMETER)
 _PIXEL = int(PIXEL)
 _ONE = int(ONE)
 
+# Pixels worked on at a time: their channels stay in the nearest cache, and what a call costs is small beside them.
+CHUNK = 1024
+
 _blend = stage(colour_lines.blend)
 _saturate = stage(colour_lines.saturate)
 _turn = stage(colour_lines.turn)
@@ -54,7 +57,7 @@ def _change_line(line: Array, steps: Array, own: Array, added: int, y: int, heig
 
 @stage
 def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
-    """Carry out the steps of one image, row by row; a contrast, which needs the mean of all rows, begins anew.
+    """Carry out the steps of one image, piece by piece; a contrast, which needs the mean of all pixels, begins anew.
 
     Parameters
     ----------
@@ -64,15 +67,19 @@ def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
         Kind and factor of each step, see `gpubeton.transforms.colour`.
     own : ndarray of int64, shape (OWN_FIELDS * MAX_COLOUR_STEPS,)
         The program's pixel operations, see `own_pixels`.
-    line : ndarray of int32, shape (3, W), C-contiguous
+    line : ndarray of int32, shape (3 * max(W, CHUNK),)
         Scratch.
     """
     height, width = image.shape[0], image.shape[1]
+    size = height * width
+    pixels = image.reshape((size, 3))
+    # Pixel operations go by rows.
+    chunk = CHUNK if own[0] == 0 else width
     count, stop, first_own, total, begins_anew = steps.shape[0], 0, 0, 0, False
     while True:
         start, next_own, idle, added = stop, first_own, True, 0
         if begins_anew:
-            added = (_ONE - signed(steps[start + 1])) * total // (height * width)
+            added = (_ONE - signed(steps[start + 1])) * total // size
             idle = False
             stop += 2
         # Up to the next contrast that changes something.
@@ -82,13 +89,15 @@ def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
             stop += 2
         total, begins_anew = 0, stop < count
         if begins_anew or not idle:
-            for y in range(height):
-                load_planes(image[y], line)
+            for first in range(0, size, chunk):
+                part = pixels[first : first + chunk]
+                planes = line[: 3 * part.shape[0]].reshape((3, part.shape[0]))
+                load_planes(part, planes)
                 if not idle:
-                    _change_line(line, steps[start:stop], own[first_own:], added, y, height)
-                    store_planes(line, image[y])
+                    _change_line(planes, steps[start:stop], own[first_own:], added, first // width, height)
+                    store_planes(planes, part)
                 if begins_anew:
-                    total += _gray_sum(line)
+                    total += _gray_sum(planes)
         if not begins_anew:
             return
         first_own = next_own

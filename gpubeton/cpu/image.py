@@ -39,7 +39,7 @@ def _finish_colours(
     rows, columns = final[OUTPUT_HEIGHT], final[OUTPUT_WIDTH]
     image = scratch.levels[: 3 * rows * columns].reshape((rows, columns, 3))
     steps = draw[final[STEPS] : final[STEPS] + 2 * final[NUM_STEPS]]
-    change_colours(image, steps, own, scratch.line[: 3 * columns].reshape((3, columns)))
+    change_colours(image, steps, own, scratch.line)
     finish_row(image.ctypes.data, target, rows * columns, final[METHOD], factors, table)
 
 

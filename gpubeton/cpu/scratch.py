@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpubeton.cpu.colours import CHUNK
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
@@ -42,7 +43,7 @@ class Scratch(NamedTuple):
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
     levels: Array  # uint8: an output image whose colours are still to be changed
-    line: Array  # int32 (3 * pixels,): channels of a row of it
+    line: Array  # int32 (3 * pixels,): channels of some pixels of it
 
 
 def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
@@ -106,5 +107,5 @@ def allocate(
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
         levels=np.zeros(3 * coloured[0] * coloured[1] + _SLACK, np.uint8),
-        line=np.zeros(3 * coloured[1], np.int32),
+        line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
     )

@@ -5,8 +5,8 @@ copied back: pixels of three bytes fit no vector register, while channels fill i
 
 Sums of int32 are int64 to Numba; what is known to fit is cast back at once, so that eight numbers go into a register.
 
-Gray values are quotients of whole numbers, rounded down. Vectors divide floats only: with a half added, a quotient is at
-least 0.00005 away from the next whole number, and float32 is off by less than that.
+Gray values are quotients of whole numbers, rounded down. Vectors divide floats only: with a half added, a quotient is
+at least 0.00005 away from the next whole number, and float32 is off by less than that.
 """
 
 from __future__ import annotations

@@ -73,3 +73,17 @@ def test_programs_have_their_own_operations():
     assert table[2, :6:2].tolist() == [table[2, 0], table[0, 0], table[2, 0]], "compiled once"
     assert table[:, 1].tolist() == [2, 0, 1]
     assert table[2, 1:6:2].tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (40, 90)])
+def test_outputs_of_any_size_are_changed(size):
+    crop = RandomResizedCropRGBImageDecoder(size)
+    own = [ColorJitter(0.4, 0.4, 0.4, 0.1), CASES["position"].make()]
+    for operations in (own, own[:1]):
+        plain = compile_image_program("image", 0, [crop], np.full(6, 64), np.full(6, 80))
+        program = compile_image_program("image", 0, [crop, *operations], np.full(6, 64), np.full(6, 80))
+        levels, steps, place = made(plain), program.draw_colours(5, 2, SAMPLES), 0
+        for colour, _ in program.colours:
+            levels = colour.apply(levels, steps[:, place : place + 2 * colour.num_steps])
+            place += 2 * colour.num_steps
+        assert np.array_equal(made(program), levels)

@@ -9,7 +9,14 @@ import torch
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.tail import compile_tail
-from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
+from gpubeton.transforms import (
+    ColorJitter,
+    RandomBrightness,
+    RandomContrast,
+    RandomGrayscale,
+    RandomSaturation,
+    colour_lines,
+)
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
 from tests.reference.colour import NEARLY, gray, step
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
@@ -284,3 +291,20 @@ def test_a_repr_can_be_read_back():
     )
     assert repr(eval(repr(jitter))) == repr(jitter)
     assert repr(RandomContrast(0.5)) == "RandomContrast(magnitude=0.5, p=0.5)"
+
+
+@pytest.mark.parametrize("red", [0, 1, 77, 128, 254, 255])
+def test_gray_values_are_exact_quotients_rounded_down(red):
+    levels = np.arange(256, dtype=np.int32)
+    line = np.stack([np.full(65_536, red, np.int32), levels.repeat(256), np.tile(levels, 256)])
+    exact = (2989 * line[0] + 5870 * line[1] + 1140 * line[2]) // 10_000
+    assert Compiler.compile(colour_lines.gray_sum)(line) == exact.sum()
+    Compiler.compile(colour_lines.saturate)(line, 0)
+    assert np.array_equal(line, [exact] * 3)
+
+
+def test_gray_values_are_exact_whatever_pixels_they_are_of():
+    # Every sum that weights can make: what float32 does to it, in the order in which it is done.
+    weighed = np.arange(255 * 9_999 + 1)
+    gray = ((weighed.astype(np.float32) + np.float32(0.5)) * np.float32(1 / 10_000)).astype(np.int32)
+    assert np.array_equal(gray, weighed // 10_000)
