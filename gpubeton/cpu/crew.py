@@ -7,14 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, jpeg_size
-from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, PROGRAM, RAW, SIZE, TARGET
+from gpubeton.cpu.image import (
+    ADDRESS,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    JPEG,
+    MODE,
+    PACKED,
+    PLAIN,
+    PROGRAM,
+    RAW,
+    SIZE,
+    TARGET,
+)
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
+from gpubeton.cpu.plain.output import plain_outputs_of
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
 from gpubeton.cpu.types import Array
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
 from gpubeton.errors import LoaderClosedError
+from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.layout import ImageMode
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.program import ImageProgram
 from gpubeton.plan.usage import Usage, WorkClock
@@ -32,19 +48,27 @@ class _Batch:
 
 def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
     count = len(job.address)
-    if count > batch_size or job.out.shape != (count, program.height, program.width, 3):
+    if count > batch_size or job.out.shape != (count, program.height, program.width, program.kind.channels):
         raise ValueError(
             f"an output of shape {job.out.shape} for {count} images of {program.height} x {program.width}, "
             f"{batch_size} at most"
         )
-    item_size = 1 if program.table is None or program.mixing else program.table.itemsize
+    levels = program.table is None or program.mixing
+    item_size = program.kind.dtype.itemsize if levels or program.table is None else program.table.itemsize
     if job.out.itemsize != item_size:
         raise ValueError(f"an output of {job.out.dtype} for a program that writes {program.dtype}")
     if not job.out.flags.c_contiguous:
         raise ValueError("an output that is not contiguous")
 
 
-def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob) -> None:
+def _modes(modes: NDArray[np.uint8], kind: ImageKind) -> NDArray[np.int64]:
+    """How images are to be read, from how they are stored; FFCV reads whatever it does not know as raw."""
+    if kind == RGB:
+        return np.select([modes == ImageMode.JPG, modes == ImageMode.PNG], [JPEG, PACKED], RAW)
+    return np.where(modes == ImageMode.RAW, PLAIN, PACKED)
+
+
+def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob, kind: ImageKind) -> None:
     """Describe a job's images, `first` to at most `stop` of the batch; those beyond its last stay empty."""
     count = len(job.address)
     ring.tasks[slot, first:stop] = 0
@@ -53,7 +77,7 @@ def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job:
     rows[:, SIZE] = job.size
     rows[:, IMAGE_HEIGHT] = job.height
     rows[:, IMAGE_WIDTH] = job.width
-    rows[:, MODE] = np.where(job.mode == JPEG, JPEG, RAW)
+    rows[:, MODE] = _modes(job.mode, kind)
     rows[:, PROGRAM] = number
     rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
     columns = job.draws.shape[1]
@@ -69,13 +93,14 @@ def _extent(job: ImageJob) -> tuple[int, int]:
     return side, int(np.asarray(job.size)[job.mode == JPEG].max(initial=0))
 
 
-def _reason(task: Array, code: int) -> str:
+def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
     """Say why an image could not be made."""
     if code != WRONG_SIZE:
         return REASONS[code]
     expected = f"the file's metadata say {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
     if task[MODE] != JPEG:
-        return f"it has {task[SIZE]} bytes, but {expected}, {3 * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
+        pixel_size = programs[task[PROGRAM]].kind.pixel_size
+        return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
     try:
         height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
     except UndecodableError as error:
@@ -83,10 +108,12 @@ def _reason(task: Array, code: int) -> str:
     return f"it is {height} x {width} pixels, but {expected}"
 
 
-def _bad_images(ring: Ring, slot: int, reasons: dict[int, str]) -> list[tuple[int, str]]:
+def _bad_images(
+    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram]
+) -> list[tuple[int, str]]:
     """List what could not be made of a finished batch: places in the ring's slot, and why."""
     return [
-        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image])))
+        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]), programs))
         for image in np.flatnonzero(ring.codes[slot]).tolist()
     ]
 
@@ -113,6 +140,7 @@ class Crew:
         self._programs = list(programs)
         self._batch_size = batch_size
         self._outputs = outputs_of(self._programs)
+        self._plain_outputs = plain_outputs_of(self._programs)
         self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs))
         self._batches: dict[int, _Batch] = {}
         self._submitted = 0
@@ -154,9 +182,10 @@ class Crew:
             if self._submitted - self._collected == slots:
                 raise RuntimeError(f"all {slots} batches of the ring are in flight")
             number = self._submitted
-            for program_number, job in enumerate(jobs):
+            for program_number, (job, program) in enumerate(zip(jobs, self._programs, strict=True)):
                 first = program_number * self._batch_size
-                _write_tasks(self._ring, number % slots, program_number, first, first + self._batch_size, job)
+                stop = first + self._batch_size
+                _write_tasks(self._ring, number % slots, program_number, first, stop, job, program.kind)
             self._largest = _largest([self._largest, *map(_extent, jobs)])
             self._batches[number] = _Batch(jobs)
             self._submitted += 1
@@ -185,7 +214,7 @@ class Crew:
             while batch is None or not batch.is_done:  # None: closed
                 self._raise_if_ended()
                 self._changed.wait()
-            bad = _bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons)
+            bad = _bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons, self._programs)
             del self._batches[self._collected]
             self._collected += 1
         return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
@@ -207,9 +236,9 @@ class Crew:
         """
         count = len(job.address)
         _check(job, self._programs[program], count)
-        worker = Worker(self._programs, self._outputs)
+        worker = Worker(self._programs, self._outputs, self._plain_outputs)
         ring = allocate_ring(1, max(1, count), draw_columns(self._programs))
-        _write_tasks(ring, 0, program, 0, count, job)
+        _write_tasks(ring, 0, program, 0, count, job, self._programs[program].kind)
         publish(ring, 0)
         reasons: dict[int, str] = {}
         while True:
@@ -218,7 +247,7 @@ class Crew:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
                 break
-        return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons)]
+        return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons, self._programs)]
 
     @property
     def usage(self) -> Usage:
@@ -252,7 +281,7 @@ class Crew:
     def _serve(self, clock: WorkClock) -> None:
         """Run one worker until the crew is closed."""
         try:
-            worker = Worker(self._programs, self._outputs)
+            worker = Worker(self._programs, self._outputs, self._plain_outputs)
             while self._wait_for_tickets(clock):
                 event, ticket = worker.run(self._ring, *self._largest)
                 number = ticket // self._ring.codes.shape[1]

@@ -88,6 +88,38 @@ def decode_rgb(data: bytes) -> Array:
     return pixels
 
 
+def decode_gray(data: bytes) -> Array:
+    """Decode a whole JPEG of one component, or the brightness of one of any kind.
+
+    Parameters
+    ----------
+    data : bytes
+        The file; as for `decode_rgb`.
+
+    Returns
+    -------
+    ndarray of uint8, shape (height, width, 1), C-contiguous
+        Gray.
+
+    Raises
+    ------
+    UndecodableError
+        If the data are damaged in any way, or of a kind that the libraries do not know (12-bit, lossless).
+    """
+    import simplejpeg
+
+    try:
+        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if colours in {"Gray", "YCbCr"}:
+            pixels: Array = simplejpeg.decode_jpeg(data, colorspace="GRAY", strict=True)
+            return pixels
+    except ValueError as error:
+        raise UndecodableError(f"libjpeg-turbo: {error}") from error
+    from PIL import Image
+
+    return np.ascontiguousarray(Image.fromarray(decode_rgb(data)).convert("L"))[..., None]
+
+
 def _rgb_of_cmyk(inks: Array) -> Array:
     """Turn inks, inverted as all programs write them into JPEGs, into RGB as Pillow does."""
     from PIL import Image

@@ -26,9 +26,11 @@ PROGRAM = 5
 TARGET = 6  # address of the output image
 TASK_FIELDS = 7
 
-# Modes: how the bytes at ADDRESS are to be read. The first two are the file format's.
+# Modes: how the bytes at ADDRESS are to be read. The first two are the file format's, of RGB images.
 JPEG = 0
 RAW = 1
+PLAIN = 2  # raw pixels of another kind, see `plain`
+PACKED = 3  # a file that Python unpacks into RAW or PLAIN
 
 
 @stage

@@ -11,8 +11,19 @@ from typing import NamedTuple
 import numpy as np
 
 from gpubeton.cpu.compile import compiled, stage
-from gpubeton.cpu.image import IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, SIZE, TARGET, TASK_FIELDS, make_image
-from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.image import (
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    JPEG,
+    MODE,
+    PACKED,
+    PLAIN,
+    SIZE,
+    TARGET,
+    TASK_FIELDS,
+    make_image,
+)
+from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
 from gpubeton.cpu.output import Outputs
 from gpubeton.cpu.scratch import Scratch
@@ -29,6 +40,7 @@ IDLE = 0  # no tickets left for now
 REFUSED = 1  # the crop decoder refused an image; someone else must make it, then call `complete`
 BATCH_DONE = 2  # this worker finished the last image of a batch
 OUTGROWN = 3  # the next image needs more memory than this worker has
+OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `plain.ring.work_plain`
 
 
 class Ring(NamedTuple):
@@ -89,7 +101,7 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
     Returns
     -------
     tuple of int
-        IDLE, REFUSED, BATCH_DONE or OUTGROWN, and the ticket it is about.
+        IDLE, REFUSED, BATCH_DONE, OUTGROWN or OTHER_KIND, and the ticket it is about.
     """
     control = ring.control.ctypes.data
     batches, images = ring.codes.shape
@@ -99,13 +111,17 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
             return IDLE, ticket
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
+        if task[MODE] == PLAIN:
+            return OTHER_KIND, ticket
         # Before the claim: a batch that was published while this loop ran may hold the largest image so far.
         if not _fits(task, scratch):
             return OUTGROWN, ticket
         if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
             continue
         if task[TARGET] != 0:
-            code = make_image(task, ring.draws[batch, image], outputs, scratch)
+            code = NOT_UNPACKED
+            if task[MODE] != PACKED:
+                code = make_image(task, ring.draws[batch, image], outputs, scratch)
             ring.codes[batch, image] = code
             if code not in (OK, WRONG_SIZE, WRONG_CROP):
                 return REFUSED, ticket

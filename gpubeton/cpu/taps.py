@@ -234,8 +234,8 @@ def _through_upsampling(
 
 
 @inlined
-def _resized_index(i: int, output: int, shift: int, flip: bool) -> int:
-    """Which resized sample output sample i shows."""
+def resized_index(i: int, output: int, shift: int, flip: bool) -> int:
+    """Return which resized sample output sample i shows; see `fill_axis`."""
     index: int = min(max(min(i, output - 1) + shift, 0), output - 1)
     return output - 1 - index if flip else index
 
@@ -272,7 +272,7 @@ def fill_axis(
     """
     taps = 0
     for i in range(first.shape[0]):
-        begin, count = ideal(rule, _resized_index(i, output, shift, flip), size, output, row)
+        begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
         first[i] = start + begin
         _settle(words[i], count, words.shape[1], _quantise(row, count, words[i]))
         taps = max(taps, count)
@@ -319,7 +319,7 @@ def fill_axis_pair(
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
-        begin, count = ideal(rule, _resized_index(i, output, shift, flip), size, output, row)
+        begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
         first[0, i] = start + begin
         total = _quantise(row, count, words[0, i])
         origin, chroma_count, chroma_total = _through_upsampling(

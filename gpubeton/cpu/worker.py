@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.cpu.finish import BYTES, Finish
-from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, RAW, SIZE
+from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, PACKED, PLAIN, PROGRAM, RAW, SIZE
 from gpubeton.cpu.jpeg.codes import REASONS, WRONG_SIZE
 from gpubeton.cpu.output import (
     EARLY_PAINTS,
@@ -24,9 +24,15 @@ from gpubeton.cpu.output import (
     Outputs,
 )
 from gpubeton.cpu.own_pixels import own_pixels
-from gpubeton.cpu.ring import Ring, allocate_ring, publish, work
+from gpubeton.cpu.plain.output import PlainOutputs, plain_outputs_of
+from gpubeton.cpu.plain.ring import work_plain
+from gpubeton.cpu.plain.scratch import PlainScratch, allocate_plain
+from gpubeton.cpu.plain.unpack import unpack
+from gpubeton.cpu.ring import OTHER_KIND, Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
+from gpubeton.cpu.types import Array
+from gpubeton.format.image_kind import RGB
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import ImageProgram
 
@@ -58,12 +64,13 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     """
     settings = np.zeros((len(programs), FIELDS), np.int64)
     finishes = []
-    fills = np.concatenate([program.fills for program in programs])
+    # Programs for other images than RGB ones have rows of no meaning here, see `plain`.
+    fills = np.concatenate([_fills_of(program) for program in programs])
     first_fill = 0
     for row, program in zip(settings, programs, strict=True):
         mean, std = program.mean_std or (None, None)
         # What is mixed is finished when the batch is complete.
-        finish = Finish(None) if program.mixing else Finish(program.table, mean, std)
+        finish = Finish(None) if program.mixing or program.kind != RGB else Finish(program.table, mean, std)
         finishes.append(finish)
         row[HEIGHT], row[WIDTH] = program.height, program.width
         row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
@@ -71,7 +78,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         row[FILLS] = first_fill
         row[STEPS], row[NUM_STEPS] = _steps_at(program), program.num_colour_steps
         row[EARLY_PAINTS] = program.early_paints
-        first_fill += len(program.fills)
+        first_fill += len(_fills_of(program))
     levels = settings.copy()
     levels[:, METHOD], levels[:, ITEM_SIZE] = BYTES, 1
     return Outputs(
@@ -85,6 +92,10 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     )
 
 
+def _fills_of(program: ImageProgram) -> Array:
+    return program.fills if program.kind == RGB else np.zeros((1, 3), np.uint8)
+
+
 class Worker:
     """What one thread needs to make images.
 
@@ -94,10 +105,20 @@ class Worker:
         The loader's image programs.
     outputs : Outputs
         The same for compiled code.
+    plain_outputs : PlainOutputs, optional
+        The same for images that are not RGB of 8 bits; by default made of the programs.
     """
 
-    def __init__(self, programs: Sequence[ImageProgram], outputs: Outputs) -> None:
+    def __init__(
+        self, programs: Sequence[ImageProgram], outputs: Outputs, plain_outputs: PlainOutputs | None = None
+    ) -> None:
         self._outputs = outputs
+        self._kinds = [program.kind for program in programs]
+        self._plain_programs = [program for program in programs if program.kind != RGB]
+        self._plain_outputs = plain_outputs_of(programs) if plain_outputs is None else plain_outputs
+        self._plain_scratch: PlainScratch | None = None
+        # Which loop goes on; that of RGB images is not even compiled if there are none.
+        self._is_plain = len(self._plain_programs) == len(self._kinds)
         self._sides = (
             max(program.height for program in programs),
             max(program.width for program in programs),
@@ -118,11 +139,24 @@ class Worker:
 
     def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
         """Make images off a ring until Python must see to something; see `ring.work`."""
-        event: tuple[int, int] = work(ring, self._outputs, self.scratch(side, size))
-        return event
+        while True:
+            event: tuple[int, int]
+            if self._is_plain:
+                event = work_plain(ring, self._plain_outputs, self.plain_scratch(side))
+            else:
+                event = work(ring, self._outputs, self.scratch(side, size))
+            if event[0] != OTHER_KIND:
+                return event
+            self._is_plain = not self._is_plain
+
+    def plain_scratch(self, side: int) -> PlainScratch:
+        """Return memory for images of up to `side` pixels that are not RGB of 8 bits; it grows, and never shrinks."""
+        if self._plain_scratch is None or side > self._plain_scratch.capacity[0]:
+            self._plain_scratch = allocate_plain(side, self._plain_programs)
+        return self._plain_scratch
 
     def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
-        """Make an image that the crop decoder refused.
+        """Make an image that the crop decoder refused, or that is no JPEG.
 
         Parameters
         ----------
@@ -140,15 +174,19 @@ class Worker:
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image].copy()
         refusal = REASONS[int(ring.codes[batch, image])]
+        kind, size = self._kinds[task[PROGRAM]], (int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH]))
         try:
             data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
-            # Before anything of that size is allocated.
-            if jpeg_size(data) != (task[IMAGE_HEIGHT], task[IMAGE_WIDTH]):
-                return WRONG_SIZE, ""
-            pixels = decode_rgb(data)
+            if task[MODE] == PACKED:
+                pixels = unpack(data, kind, size)
+            else:
+                # Before anything of that size is allocated.
+                if jpeg_size(data) != size:
+                    return WRONG_SIZE, ""
+                pixels = decode_rgb(data)
         except UndecodableError as error:
             return UNDECODABLE, f"{refusal}; {error}"
-        task[ADDRESS], task[SIZE], task[MODE] = pixels.ctypes.data, pixels.size, RAW
+        task[ADDRESS], task[SIZE], task[MODE] = pixels.ctypes.data, pixels.nbytes, RAW if kind == RGB else PLAIN
         own = self._own
         own.control[:] = 0
         own.tasks[0, 0] = task

@@ -43,18 +43,19 @@ class ImageOutput:
 
         Returns
         -------
-        ndarray, shape (N, height, width, 3)
+        ndarray, shape (N, height, width, channels)
             Not initialised, of the type that the pass over single images writes; numpy has no bfloat16, so that one is
             uint16.
         """
         dtype = "uint16" if self.program.pass_dtype == "bfloat16" else self.program.pass_dtype
-        return pool.take((count, self.program.height, self.program.width, 3), np.dtype(dtype))
+        shape = (count, self.program.height, self.program.width, self.program.kind.channels)
+        return pool.take(shape, np.dtype(dtype))
 
     @property
     def nbytes_per_sample(self) -> int:
         """Bytes that the crew writes for one sample."""
-        itemsize = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}[self.program.dtype]
-        return self.program.height * self.program.width * 3 * itemsize
+        itemsize = {"uint8": 1, "uint16": 2, "float16": 2, "bfloat16": 2, "float32": 4}[self.program.dtype]
+        return self.program.height * self.program.width * self.program.kind.channels * itemsize
 
     def explain(self) -> str:
         """Describe, a line for each operation, what runs where."""

@@ -238,7 +238,9 @@ def _compile_output(
     # Field by field: numpy copies whole rows of such a struct ten times as slowly.
     chosen = indices if len(indices) else slice(None)
     heights, widths = source.column["height"][chosen], source.column["width"][chosen]
-    device = gpu.device if gpu is not None and gpu.takes(operations) else "cpu"
+    # A GPU decodes what FFCV's fields hold: images of fields that have kinds are made on the CPU, and moved.
+    is_for_gpus = getattr(source.field, "kind", None) is None
+    device = gpu.device if gpu is not None and is_for_gpus and gpu.takes(operations) else "cpu"
     program = compile_image_program(name, number, operations, heights, widths, device, leader)
     state = program.state
     if gpu is not None and gpu.takes_everything and is_torch_dtype(state.dtype) and state.device.type == "cpu":

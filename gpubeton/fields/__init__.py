@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
+from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.json import JSONField
 from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
 from gpubeton.fields.ragged import RaggedField
@@ -14,6 +15,7 @@ __all__ = [
     "BytesField",
     "Field",
     "FloatField",
+    "ImageField",
     "IntField",
     "JSONField",
     "NDArrayField",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[in
     return max(1, int(ratio * height)), max(1, int(ratio * width))
 
 
-def area_average(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     """Make an image smaller.
 
     Each new pixel is the mean over the part of the old image that it covers,
@@ -45,15 +46,15 @@ def area_average(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[
 
     Parameters
     ----------
-    pixels : ndarray of uint8, shape (H, W, 3)
+    pixels : ndarray of uint8, uint16 or float32, shape (H, W, C)
         The image.
     height, width : int
         The new size, not larger than the old.
 
     Returns
     -------
-    ndarray of uint8, shape (height, width, 3)
-        The smaller image.
+    ndarray of the same type, shape (height, width, C)
+        The smaller image; whole numbers are rounded.
 
     Examples
     --------
@@ -63,34 +64,35 @@ def area_average(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[
     """
     if pixels.shape[:2] == (height, width):
         return pixels
-    if pixels.shape[0] % height == 0 and pixels.shape[1] % width == 0:
+    is_whole = pixels.dtype.kind != "f"
+    if is_whole and pixels.shape[0] % height == 0 and pixels.shape[1] % width == 0:
         return _average_blocks(pixels, height, width)
     rows, row_weights = _taps(pixels.shape[0], height)
     columns, column_weights = _taps(pixels.shape[1], width)
-    result = np.empty((height, width, 3), np.uint8)
+    result = np.empty((height, width, pixels.shape[2]), pixels.dtype)
     # One colour at a time: single numbers are gathered several times faster than triples.
-    for colour in range(3):
+    for colour in range(pixels.shape[2]):
         plane = pixels[:, :, colour].astype(np.float32)
         narrow = _weighted_sum(plane, columns, column_weights, axis=1)
         small = _weighted_sum(narrow, rows, row_weights, axis=0)
-        result[:, :, colour] = np.rint(small, out=small)
+        result[:, :, colour] = np.rint(small, out=small) if is_whole else small
     return result
 
 
-def _average_blocks(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+def _average_blocks(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     """Average blocks of whole pixels, in integers."""
     block_height, block_width = pixels.shape[0] // height, pixels.shape[1] // width
     columns = np.add.reduce(pixels.reshape(height, block_height, -1), axis=1, dtype=np.uint32)
-    columns = columns.reshape(height, width, block_width, 3)
+    columns = columns.reshape(height, width, block_width, pixels.shape[2])
     total: NDArray[np.uint32] = columns[:, :, 0].copy()
     for number in range(1, block_width):
         total += columns[:, :, number]
     # OpenCV rounds halves up in blocks of 2 x 2 and to even in all others.
     if block_height == block_width == 2:
-        return ((total + 2) >> 2).astype(np.uint8)
+        return ((total + 2) >> 2).astype(pixels.dtype)
     scale = np.float32(1 / (block_height * block_width))
     mean: NDArray[np.float32] = total.astype(np.float32) * scale
-    return np.rint(mean).astype(np.uint8)
+    return np.rint(mean).astype(pixels.dtype)
 
 
 @lru_cache(maxsize=256)

@@ -12,19 +12,29 @@ from gpubeton.fields.image_decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.json import JSONDecoder
+from gpubeton.fields.kind_decoders import (
+    CenterCropImageDecoder,
+    ImageDecoder,
+    RandomResizedCropImageDecoder,
+    ResizedCropImageDecoder,
+)
 from gpubeton.fields.ndarray import NDArrayDecoder
 from gpubeton.fields.ragged import RaggedDecoder
 
 __all__ = [
     "BytesDecoder",
+    "CenterCropImageDecoder",
     "CenterCropRGBImageDecoder",
     "FloatDecoder",
     "FollowImage",
+    "ImageDecoder",
     "IntDecoder",
     "JSONDecoder",
     "NDArrayDecoder",
     "RaggedDecoder",
+    "RandomResizedCropImageDecoder",
     "RandomResizedCropRGBImageDecoder",
+    "ResizedCropImageDecoder",
     "ResizedCropRGBImageDecoder",
     "SimpleRGBImageDecoder",
 ]

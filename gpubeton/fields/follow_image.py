@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,13 @@ class FollowImage(SimpleRGBImageDecoder):
     interpolation : {"nearest", "area", "bilinear", "antialias"}
         How crops are resized, see `gpubeton.fields.image_decoders.INTERPOLATIONS`. By "nearest" no level appears that
         is not in the stored image.
-    fill : float or sequence of three numbers
+    fill : float or sequence of numbers
         What a translate, rotation or padding brings in from outside the image: for a mask, the label to be ignored.
 
     Raises
     ------
     OptionError
-        If the interpolation is unknown or the fill is not one or three numbers.
+        If the interpolation is unknown or the fill is not one number, or one for each channel.
     PipelineError
         When it is planned: if there is no such output, or it does something that cannot be followed.
 
@@ -62,16 +62,22 @@ class FollowImage(SimpleRGBImageDecoder):
     FollowImage(image='image', interpolation='nearest', fill=(255, 255, 255))
     """
 
+    takes_any_kind: ClassVar[bool] = True
+
     def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
         if interpolation not in INTERPOLATIONS:
             expected = ", ".join(INTERPOLATIONS)
             raise OptionError(f"FollowImage: interpolation is {interpolation!r}; expected one of {expected}")
         values = np.asarray(fill)
-        if values.shape not in {(), (3,)} or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-            raise OptionError(f"FollowImage: fill is {fill!r}; expected a number, 255, or three: (0, 0, 0)")
+        if (
+            values.shape not in {(), (1,), (3,), (4,)}
+            or values.dtype.kind not in "iuf"
+            or not np.isfinite(values).all()
+        ):
+            raise OptionError(f"FollowImage: fill is {fill!r}; expected a number, 255, or one a channel")
         self.image = image
         self.interpolation = interpolation
-        self.fill = tuple(np.broadcast_to(values, 3).tolist())
+        self.fill = tuple((np.broadcast_to(values, 3) if values.shape == () else values).tolist())
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         raise PipelineError(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.crop_generator import generated_boxes
+from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
@@ -38,6 +39,9 @@ class SimpleRGBImageDecoder(Operation):
     """
 
     is_random: ClassVar[bool] = False
+    takes_any_kind: ClassVar[bool] = False
+    """Whether it decodes more than RGB images of 8 bits."""
+
     usual_numbers: ClassVar[int] = 4
     """Random numbers per image that are made in advance, together with other operations'; `boxes` may ask for more."""
 
@@ -90,11 +94,29 @@ class SimpleRGBImageDecoder(Operation):
         box[:, 3] = widths
         return box
 
+    @property
+    def kind(self) -> ImageKind:
+        """What the field holds: channels and bits.
+
+        Raises
+        ------
+        PipelineError
+            If this decoder does not know such images.
+        """
+        kind: ImageKind = getattr(self.field, "kind", RGB)
+        if kind != RGB and not self.takes_any_kind:
+            wanted = type(self).__name__.replace("SimpleRGB", "").replace("RGB", "")
+            raise PipelineError(
+                f"{type(self).__name__} decodes RGB images of 8 bits, but the field holds images of kind {kind.name}. "
+                f"Use {wanted}, of gpubeton.fields.decoders, which decodes any."
+            )
+        return kind
+
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if self.metadata is None:
             raise PipelineError(f"{type(self).__name__} has not been told the images' sizes: use it in a Loader")
         height, width = self.frame(self.metadata["height"], self.metadata["width"])
-        state = replace(previous_state, jit_mode=True, shape=(height, width, 3), dtype=np.dtype("uint8"))
+        state = replace(previous_state, jit_mode=True, shape=(height, width, self.kind.channels), dtype=self.kind.dtype)
         return state, AllocationQuery(state.shape, state.dtype)
 
     def generate_code(self) -> Callable[..., Any]:
@@ -165,11 +187,12 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]: ...
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        state = replace(previous_state, jit_mode=True, shape=(*self.output_size, 3), dtype=np.dtype("uint8"))
+        shape = (*self.output_size, self.kind.channels)
+        state = replace(previous_state, jit_mode=True, shape=shape, dtype=self.kind.dtype)
         if self.metadata is None or self.metadata.dtype.names is None:
             return state, None
         # FFCV's: the images, and room for a whole one each. Loaders allocate it only for functions of users.
-        largest = int(self.metadata["height"].max()) * int(self.metadata["width"].max()) * 3
+        largest = int(self.metadata["height"].max()) * int(self.metadata["width"].max()) * self.kind.channels
         return state, (AllocationQuery(state.shape, state.dtype), AllocationQuery((largest,), state.dtype))
 
 
@@ -199,7 +222,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: str = "area") -> None:
         super().__init__(output_size, interpolation)
         if not 0 < ratio <= 1:
-            raise OptionError(f"CenterCropRGBImageDecoder: ratio is {ratio}; expected more than 0 and at most 1")
+            raise OptionError(f"{type(self).__name__}: ratio is {ratio}; expected more than 0 and at most 1")
         self.ratio = float(ratio)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
@@ -249,10 +272,10 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         interpolation: str = "area",
     ) -> None:
         super().__init__(output_size, interpolation)
-        self.scale = checked_range("RandomResizedCropRGBImageDecoder", "scale", scale)
-        self.ratio = checked_range("RandomResizedCropRGBImageDecoder", "ratio", ratio)
+        self.scale = checked_range(type(self).__name__, "scale", scale)
+        self.ratio = checked_range(type(self).__name__, "ratio", ratio)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
         if uniform is None:
-            raise TypeError("RandomResizedCropRGBImageDecoder.boxes needs random numbers: pass `uniform`")
+            raise TypeError(f"{type(self).__name__}.boxes needs random numbers: pass `uniform`")
         return random_boxes(heights, widths, self.scale, self.ratio, uniform)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["JpegFrame", "read_frame"]
+__all__ = ["JPEG_START", "JpegFrame", "read_frame"]
 
-_SOI, _EOI, _SOS, _APP0, _APP14 = 0xD8, 0xD9, 0xDA, 0xE0, 0xEE
+JPEG_START = b"\xff\xd8"
+"""How each JPEG file begins."""
+
+_EOI, _SOS, _APP0, _APP14 = 0xD9, 0xDA, 0xE0, 0xEE
 #: Markers without a length behind them: TEM and the restart markers.
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 #: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
@@ -85,7 +88,7 @@ def read_frame(content: bytes) -> JpegFrame | None:
     >>> read_frame(b"a PNG file") is None
     True
     """
-    if content[:2] != bytes([0xFF, _SOI]):
+    if content[:2] != JPEG_START:
         return None
     frame: tuple[int, bytes] | None = None
     is_jfif, adobe_transform = False, None

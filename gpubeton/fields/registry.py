@@ -13,11 +13,13 @@ from gpubeton.errors import FieldArgumentsError
 from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
+from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.json import JSONField
 from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
 from gpubeton.fields.ragged import RaggedField
 from gpubeton.fields.rgb_image import RGBImageField
 from gpubeton.format.header import Descriptor, read_descriptors
+from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.index import Index
 from gpubeton.format.join import join
 from gpubeton.format.layout import FieldType
@@ -122,6 +124,8 @@ def _class_of(descriptor: Descriptor) -> type[Field]:
     type_id = FieldType(descriptor.type_id)
     if type_id == FieldType.BYTES and RaggedField.describes(descriptor.arguments):
         return RaggedField
+    if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
+        return ImageField
     return _CLASSES[type_id]
 
 

@@ -15,6 +15,7 @@ from gpubeton.errors import AllocationError, FieldTypeError, FormatError, Header
 from gpubeton.format.allocations import Allocations
 from gpubeton.format.data_file import DataFile
 from gpubeton.format.header import Descriptor, Header, decode_descriptors, decode_header, open_regular
+from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
 from gpubeton.format.places import MAX_FILE_SIZE, split_places
 from gpubeton.format.regions import Regions, locate
@@ -97,7 +98,7 @@ class Index:
         path : str or path
             A ``.beton`` file of version 2, written by FFCV or gpubeton.
         custom_types : mapping of str to dtype, optional
-            Metadata dtype of each custom field (type 255), by its name.
+            Metadata dtype of each custom field (type 255), by its name; the library's own name themselves.
 
         Returns
         -------
@@ -326,6 +327,8 @@ def _metadata_type(
     path: str, descriptor: Descriptor, custom_types: Mapping[str, np.dtype[np.generic]]
 ) -> np.dtype[np.generic]:
     if descriptor.type_id == FieldType.CUSTOM:
+        if descriptor.name not in custom_types and ImageKind.describes(descriptor.arguments):
+            return IMAGE_DTYPE
         if descriptor.name not in custom_types:
             raise FieldTypeError(
                 f"{path}: field {descriptor.name!r} is a custom one (type {int(FieldType.CUSTOM)}), whose class the "
@@ -360,7 +363,10 @@ def _check_extents(path: str, file_size: int, header: Header, metadata_end: int)
 def _check_table_size(path: str, file_size: int, header: Header, descriptors: tuple[Descriptor, ...]) -> None:
     """Refuse a table longer than its fields can fill, before all of it is read."""
     kinds = [descriptor.type_id for descriptor in descriptors]
-    if FieldType.CUSTOM in kinds:
+    if any(
+        descriptor.type_id == FieldType.CUSTOM and not ImageKind.describes(descriptor.arguments)
+        for descriptor in descriptors
+    ):
         return  # only its class knows how many regions a value takes
     expected = header.num_samples * sum(kind not in (FieldType.INT, FieldType.FLOAT) for kind in kinds)
     found = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize

@@ -86,10 +86,11 @@ class FieldType(IntEnum):
 
 
 class ImageMode(IntEnum):
-    """How the region of an image is stored. FFCV reads every other value as raw."""
+    """How the region of an image is stored. FFCV has the first two, and reads every other value as raw."""
 
     JPG = 0
     RAW = 1
+    PNG = 2  # in custom fields only, see `gpubeton.format.image_kind`
 
 
 def metadata_dtype(types: Sequence[DTypeLike]) -> np.dtype[np.void]:

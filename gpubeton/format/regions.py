@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import AllocationError, FieldArgumentsError, ImageSizeError, RegionError, RegionSizeError
+from gpubeton.errors import (
+    AllocationError,
+    FieldArgumentsError,
+    FieldTypeError,
+    ImageSizeError,
+    RegionError,
+    RegionSizeError,
+)
 from gpubeton.format.allocations import Allocations
 from gpubeton.format.array_arguments import ArrayArguments
 from gpubeton.format.header import Descriptor
-from gpubeton.format.layout import FieldType, ImageMode
+from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.layout import IMAGE_DTYPE, FieldType, ImageMode
 
 __all__ = ["Regions", "locate"]
 
@@ -57,12 +65,13 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
     Raises
     ------
     FormatError
-        `AllocationError`, `RegionError`, `RegionSizeError`, `ImageSizeError` or `FieldArgumentsError`.
+        `AllocationError`, `RegionError`, `RegionSizeError`, `ImageSizeError`, `FieldTypeError` or
+        `FieldArgumentsError`.
     """
     field = _Field(path, descriptor.name, allocations)
     match descriptor.type_id:
         case FieldType.RGB_IMAGE:
-            return _locate_images(field, column)
+            return _locate_images(field, column, RGB.pixel_size, (ImageMode.JPG,))
         case FieldType.BYTES | FieldType.JSON:
             return field.look_up(_copy(column["ptr"]), _copy(column["size"]), "its metadata says")
         case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
@@ -75,6 +84,13 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
             # A size beyond 64 bits cannot be that of any region either.
             size = np.full(len(column), min(arguments.nbytes, 2**64 - 1), np.uint64)
             return field.look_up(_copy(column), size, f"shape {arguments.shape} of {arguments.dtype} takes")
+        case FieldType.CUSTOM if ImageKind.describes(descriptor.arguments) and column.dtype == IMAGE_DTYPE:
+            try:
+                kind = ImageKind.from_bytes(descriptor.arguments)
+            except FieldArgumentsError as error:
+                raise FieldArgumentsError(f"{path}: field {descriptor.name!r}: {error}") from error
+            _check_modes(field, column["mode"], kind)
+            return _locate_images(field, column, kind.pixel_size, (ImageMode.JPG, ImageMode.PNG))
         case FieldType.CUSTOM:
             return _locate_custom(column, allocations)
     return None
@@ -130,7 +146,19 @@ class _Field:
         return f"{self.path}: sample {sample}, field {self.name!r}"
 
 
-def _locate_images(field: _Field, column: NDArray[Any]) -> Regions:
+def _check_modes(field: _Field, modes: NDArray[np.uint8], kind: ImageKind) -> None:
+    """Refuse ways to store an image that its kind does not know."""
+    bad = np.flatnonzero(~np.isin(modes, kind.modes))
+    if len(bad):
+        sample = int(bad[0])
+        known = ", ".join(f"{int(mode)} ({mode.name})" for mode in kind.modes)
+        raise FieldTypeError(
+            f"{field.at(sample)}: an image of kind {kind.name} stored in way {modes[sample]}, expected one of {known} "
+            f"({len(bad)} such samples). The file is damaged, or needs a newer version of this library."
+        )
+
+
+def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed: tuple[ImageMode, ...]) -> Regions:
     width, height = column["width"], column["height"]
     bad = np.flatnonzero((width == 0) | (height == 0))
     if len(bad):
@@ -141,8 +169,8 @@ def _locate_images(field: _Field, column: NDArray[Any]) -> Regions:
         )
     ptr = _copy(column["data_ptr"])
     size = field.sizes(ptr, np.zeros(len(ptr), np.bool_))
-    pixels = 3 * width.astype(np.uint64) * height.astype(np.uint64)
-    bad = np.flatnonzero((column["mode"] != ImageMode.JPG) & (size != pixels))
+    pixels = np.uint64(pixel_size) * width.astype(np.uint64) * height.astype(np.uint64)
+    bad = np.flatnonzero(~np.isin(column["mode"], packed) & (size != pixels))
     if len(bad):
         sample = int(bad[0])
         raise RegionSizeError(

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from gpubeton.errors import PipelineError
 from gpubeton.fields.follow_image import FollowImage
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.fields.kind_decoders import ImageDecoder, RandomResizedCropImageDecoder
+from gpubeton.format.image_kind import RGB
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint
@@ -23,6 +25,7 @@ from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
 from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
+from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.mixing import ImageMixing
 from gpubeton.transforms.module import ModuleWrapper
@@ -114,7 +117,8 @@ class _Fusion:
         self.size = size
         self.device = torch.device(device)
         # Where the user believes the batch to be; on a GPU it is there before its ToDevice is met.
-        self.state = image_state(*size, torch.device("cpu"))
+        self.kind = decoder.kind
+        self.state = image_state(*size, torch.device("cpu"), self.kind)
         self.steps: list[Transform] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
@@ -174,6 +178,9 @@ class _Fusion:
         if self.is_there and not self.stays and not is_torch_dtype(self.state.dtype):
             self._return_to_cpu()
         height, width = self.size
+        channels, num_levels = self.kind.channels, self.kind.max_level + 1
+        # Who cannot paint a fill was told so when the operation was added.
+        fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.steps)]
         return ImageProgram(
             field=field,
             field_number=self.field_number,
@@ -183,33 +190,39 @@ class _Fusion:
             interpolation=self.decoder.interpolation,
             steps=tuple(self.steps),
             max_paints=self._num_paints(),
-            fills=np.array(list(numbered_fills(self.steps)) or [(0, 0, 0)], np.uint8),
-            table=None if self.normalize is None else self.normalize.table(),
-            dtype="uint8" if self.normalize is None else self.normalize.type,
+            fills=np.array(fills or [(0,) * channels], self.kind.dtype),
+            table=None if self.normalize is None else self.normalize.table(channels, num_levels),
+            dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
             tail=Tail(tuple(self.tail), self.state),
             streams=tuple(self.streams),
             halves_as_int16=self.halves_as_int16,
             notes=tuple(self.notes),
-            mean_std=None if self.normalize is None else (tuple(self.normalize.mean), tuple(self.normalize.std)),
+            mean_std=None if self.normalize is None else self.normalize.constants(channels),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
             colours=tuple(self.colours),
             early_paints=self.early_paints if self.colours else self._num_paints(),
             mixing=self.mixing,
             leader=self.leader,
+            kind=self.kind,
         )
 
     def _is_only_decoded(self) -> bool:
         """Whether the images so far are the stored ones."""
         is_untouched = not (self.steps or self.colours or self.normalize or self.mixing)
-        return self.is_open and is_untouched and type(self.decoder) is SimpleRGBImageDecoder
+        return self.is_open and is_untouched and type(self.decoder) in (SimpleRGBImageDecoder, ImageDecoder)
 
     def _decode_only(self, crop: RandomResizedCrop, stream: int | None) -> None:
         """Let the decoder take the part that a crop right behind it would take."""
         if stream is None:
             raise PipelineError(f"{crop!r} has no random numbers")
         self.size = (crop.size, crop.size)
-        self.decoder = RandomResizedCropRGBImageDecoder(self.size, crop.scale, crop.ratio)
+        field = self.decoder.field
+        decoder_class = (
+            RandomResizedCropImageDecoder if self.decoder.takes_any_kind else RandomResizedCropRGBImageDecoder
+        )
+        self.decoder = decoder_class(self.size, crop.scale, crop.ratio)
+        self.decoder.accept_field(field)
         self.streams.append(stream)
         self.notes.append((operation_name(crop), "fused"))
 
@@ -225,6 +238,8 @@ class _Fusion:
             return operation.type in FUSED_DTYPES
         if self.mixing is not None:
             return False
+        if self.kind != RGB and isinstance(operation, ColourTransform | ImageMixing):
+            return False  # the passes over other kinds do not know them
         if isinstance(operation, ColourTransform):
             steps = sum(colour.num_steps for colour, _ in self.colours) + operation.num_steps
             if isinstance(operation, PixelOperation) and not self._has_half(operation):

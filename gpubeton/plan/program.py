@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
@@ -53,12 +54,12 @@ class ImageProgram:
         The flips, cutouts and translates of the one pass, in order.
     max_paints : int
         Paints in a row of draws.
-    fills : ndarray of uint8, shape (F, 3)
+    fills : ndarray of the kind's type, shape (F, C)
         Levels that paints fill with; at least one row.
-    table : ndarray, shape (256, 3), or None
+    table : ndarray, shape (256, 3) for RGB images of 8 bits, or None
         Output for each level and channel, of the output's type (for bfloat16 its bits as uint16); None where levels
         are the output.
-    dtype : {"uint8", "float16", "bfloat16", "float32"}
+    dtype : {"uint8", "uint16", "float16", "bfloat16", "float32"}
         Element type that the one pass writes.
     tail : Tail
         What runs afterwards on the finished batch.
@@ -83,6 +84,8 @@ class ImageProgram:
     leader : Leader or None
         The output that these images follow, which chooses the crop boxes instead of `decoder`; its flips and translates
         are the first of `steps`, under its own operation numbers.
+    kind : ImageKind
+        Channels and bits of the images.
     """
 
     field: str
@@ -107,6 +110,7 @@ class ImageProgram:
     early_paints: int = 0
     mixing: tuple[ImageMixing, int] | None = None
     leader: Leader | None = None
+    kind: ImageKind = RGB
 
     @property
     def num_colour_steps(self) -> int:
@@ -157,7 +161,7 @@ class ImageProgram:
             boxes = self.decoder.boxes(heights, widths, own_numbers)
         else:
             boxes = self.leader.boxes(samples, heights, widths, own_numbers)
-        image = image_state(self.height, self.width, "cpu")
+        image = image_state(self.height, self.width, "cpu", self.kind)
         draws = [step.draw(own, len(samples), image) for step, own in zip(self.steps, numbers, strict=True)]
         size = (self.height, self.width)
         return compose(self.steps, draws, boxes, size=size, fills=numbered_fills(self.steps))
@@ -177,7 +181,7 @@ class ImageProgram:
         ndarray of int32, shape (N, 2 * K)
             Kind and factor of each step, see `gpubeton.transforms.colour`; K is 0 without any.
         """
-        image = image_state(self.height, self.width, "cpu")
+        image = image_state(self.height, self.width, "cpu", self.kind)
         rows = [np.zeros((len(samples), 0), np.int32)]
         for colour, stream in self.colours:
             rows.append(colour.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), image))
@@ -202,7 +206,7 @@ class ImageProgram:
             return None
         mixing, stream = self.mixing
         numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
-        return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu"))
+        return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu", self.kind))
 
     def finish(
         self, array: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared | None = None
@@ -243,7 +247,9 @@ class ImageProgram:
             A headline, and a line for each operation of the pipeline.
         """
         where = "" if self.device == "cpu" else f" on {self.device}"
-        head = f"{self.field}: {self.height} x {self.width}, {self.interpolation}, written as {self.dtype}{where}"
+        kind = "" if self.kind == RGB else f"{self.kind.name}, "
+        size = f"{self.height} x {self.width}"
+        head = f"{self.field}: {kind}{size}, {self.interpolation}, written as {self.dtype}{where}"
         width = min(max((len(name) for name, _ in self.notes), default=0), 72)
         lines = [f"  {name:<{width}}  {note}" for name, note in self.notes]
         return "\n".join([head, *lines])
@@ -286,6 +292,6 @@ def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
     return numbers
 
 
-def image_state(height: int, width: int, device: Any) -> State:
+def image_state(height: int, width: int, device: Any, kind: ImageKind = RGB) -> State:
     """Describe a batch of images that was just decoded."""
-    return State(jit_mode=True, device=device, shape=(height, width, 3), dtype=np.dtype("uint8"))
+    return State(jit_mode=True, device=device, shape=(height, width, kind.channels), dtype=kind.dtype)

@@ -21,8 +21,8 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
     operations : sequence of Operation or torch.nn.Module
         The pipeline as the user wrote it. It and what it holds stay as they are.
     default_decoder : type of Operation, optional
-        The field's decoder class. Any of its instances may stand first instead; an empty pipeline becomes this decoder
-        and ``ToTensor``. None for the part of a pipeline that follows the decoder.
+        The field's decoder class. Any of its instances, or of its `family`, may stand first instead; an empty pipeline
+        becomes this decoder and ``ToTensor``. None for the part of a pipeline that follows the decoder.
 
     Returns
     -------
@@ -45,14 +45,15 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
     copies = [_as_operation(position, operation) for position, operation in enumerate(operations)]
     if default_decoder is None:
         return copies
+    family = getattr(default_decoder, "family", default_decoder)
     for position, operation in enumerate(copies[1:], start=1):
-        if isinstance(operation, default_decoder):
+        if isinstance(operation, family):
             raise PipelineError(
                 f"operation {position} of the pipeline is the decoder {operation!r}; a decoder has to stand first"
             )
     if not copies:
         return [default_decoder(), ToTensor()]
-    return copies if isinstance(copies[0], default_decoder) else [default_decoder(), *copies]
+    return copies if isinstance(copies[0], family) else [default_decoder(), *copies]
 
 
 def _as_operation(position: int, operation: Any) -> Operation:

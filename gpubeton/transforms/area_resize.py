@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,16 +22,16 @@ class _Taps(NamedTuple):
     weights: NDArray[np.float32]
 
 
-def resize_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArray[np.uint8]) -> None:
+def resize_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[Any]) -> None:
     """Resize a part of each image of a batch.
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
+    images : ndarray of uint8 or uint16, shape (N, H, W, C)
         Levels.
     boxes : ndarray of int32, shape (N, 4)
         Top, left, height and width of each part, in pixels; inside the image.
-    out : ndarray of uint8, shape (N, h, w, 3)
+    out : ndarray of the same type, shape (N, h, w, C)
         Written.
 
     Examples
@@ -41,7 +42,7 @@ def resize_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArr
     >>> out[0, 0, :, 0].tolist()
     [20, 80]
     """
-    resize = Compiler.compile(_resize)
+    resize = _compiled_resize(out.shape[3], np.iinfo(out.dtype).max)
     height, width = out.shape[1:3]
     for image, (top, left, rows, columns), target in zip(images, boxes.tolist(), out, strict=True):
         grows = rows < height or columns < width
@@ -51,16 +52,16 @@ def resize_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArr
         resize(image[top : top + rows, left : left + columns], *down, *across, is_halved, target)
 
 
-def pick_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArray[np.uint8]) -> None:
+def pick_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[Any]) -> None:
     """Resize a part of each image of a batch by taking the pixels in which the new ones' centres lie.
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
+    images : ndarray of uint8 or uint16, shape (N, H, W, C)
         Levels.
     boxes : ndarray of int32, shape (N, 4)
         Top, left, height and width of each part, in pixels; inside the image.
-    out : ndarray of uint8, shape (N, h, w, 3)
+    out : ndarray of the same type, shape (N, h, w, C)
         Written.
 
     Examples
@@ -78,24 +79,27 @@ def pick_crops(images: NDArray[np.uint8], boxes: NDArray[np.int32], out: NDArray
         target[:] = image[down[:, None], across]
 
 
-def _resize(source: Any, top: Any, down: Any, left: Any, across: Any, is_halved: bool, out: Any) -> None:
-    """Resize one image: its rows first, then across them, in single precision and in the order of the pixels."""
-    narrow = np.empty((source.shape[0], out.shape[1], 3), np.float32)
-    for y in range(source.shape[0]):
-        for x in range(out.shape[1]):
-            for channel in range(3):
-                total = np.float32(0)
-                for k in range(across.shape[1]):
-                    total += source[y, left[x] + k, channel] * across[x, k]
-                narrow[y, x, channel] = total
-    for y in range(out.shape[0]):
-        for x in range(out.shape[1]):
-            for channel in range(3):
-                total = np.float32(0)
-                for k in range(down.shape[1]):
-                    total += narrow[top[y] + k, x, channel] * down[y, k]
-                level = np.floor(total + np.float32(0.5)) if is_halved else np.rint(total)
-                out[y, x, channel] = min(max(level, np.float32(0)), np.float32(255))
+def _compiled_resize(channels: int, most: int) -> Callable[..., Any]:
+    def resize(source: Any, top: Any, down: Any, left: Any, across: Any, is_halved: bool, out: Any) -> None:
+        """Resize one image: its rows first, then across them, in single precision and in the order of the pixels."""
+        narrow = np.empty((source.shape[0], out.shape[1], channels), np.float32)
+        for y in range(source.shape[0]):
+            for x in range(out.shape[1]):
+                for channel in range(channels):
+                    total = np.float32(0)
+                    for k in range(across.shape[1]):
+                        total += source[y, left[x] + k, channel] * across[x, k]
+                    narrow[y, x, channel] = total
+        for y in range(out.shape[0]):
+            for x in range(out.shape[1]):
+                for channel in range(channels):
+                    total = np.float32(0)
+                    for k in range(down.shape[1]):
+                        total += narrow[top[y] + k, x, channel] * down[y, k]
+                    level = np.floor(total + np.float32(0.5)) if is_halved else np.rint(total)
+                    out[y, x, channel] = min(max(level, np.float32(0)), np.float32(most))
+
+    return Compiler.compile(resize)
 
 
 @lru_cache(maxsize=1024)

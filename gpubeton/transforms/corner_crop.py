@@ -68,7 +68,7 @@ class CornerCrop(Transform):
 
     def _spare(self, state: State) -> NDArray[np.int64]:
         """Rows and columns that are cut off."""
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         spare: NDArray[np.int64] = np.array([height, width]) - np.array(self.size)
         if spare.min() < 0:
             raise PipelineError(

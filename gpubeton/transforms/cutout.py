@@ -25,13 +25,14 @@ class Cutout(Transform):
     ----------
     crop_size : int
         Side of the square in pixels.
-    fill : sequence of three numbers
-        Red, green and blue, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+    fill : sequence of three numbers, or number
+        Red, green and blue, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``. For images
+        with one channel or four, so many numbers.
 
     Raises
     ------
     OptionError
-        If `crop_size` is negative or `fill` is not three numbers.
+        If `crop_size` is negative or `fill` is not such numbers.
 
     Examples
     --------
@@ -42,25 +43,25 @@ class Cutout(Transform):
 
     is_random: ClassVar[bool] = True
 
-    def __init__(self, crop_size: int, fill: Sequence[float] = (0, 0, 0)) -> None:
+    def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         if crop_size != int(crop_size) or crop_size < 0:
             raise OptionError(f"Cutout: crop_size is {crop_size}; expected a number of pixels, 0 or more")
         self.crop_size = int(crop_size)
         self.fill = checked_fill("Cutout", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        height, width = image_size(self, previous_state)
+        height, width = image_size(self, previous_state, any_channels=True)
         if self.crop_size > min(height, width):
             raise PipelineError(
                 f"Cutout: a square of {self.crop_size} pixels does not fit into images of {height} x {width}; "
                 f"expected a crop_size of at most {min(height, width)}"
             )
-        checked_levels("Cutout", self.fill, previous_state.dtype)
+        checked_levels("Cutout", self.fill, previous_state)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         # The squares' first row and column, every place equally likely.
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         places = np.array([height - self.crop_size + 1, width - self.crop_size + 1])
         corners: NDArray[np.int32] = (uniform(2) * places).astype(np.int32)
         return corners

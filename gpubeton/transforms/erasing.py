@@ -36,7 +36,8 @@ class RandomErasing(Transform):
     ratio : sequence of two floats
         Least and largest ratio of the rectangle's height to its width.
     value : number or sequence of three numbers
-        Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+        Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``. For images
+        with one channel or four, so many numbers.
 
     Raises
     ------
@@ -69,17 +70,16 @@ class RandomErasing(Transform):
         self.p = checked_probability("RandomErasing", p)
         self.scale = _checked_pair("scale", scale, "shares of the image, 0 to 1: (0.02, 0.33)", 1.0)
         self.ratio = _checked_pair("ratio", ratio, "height over width, above 0: (0.3, 3.3)", None)
-        given = np.asarray(value)
-        self.value = checked_fill("RandomErasing", [given.item()] * 3 if given.ndim == 0 else value)  # type: ignore[arg-type]  # a sequence then
+        self.value = checked_fill("RandomErasing", value)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
-        checked_levels("RandomErasing", self.value, previous_state.dtype)
+        image_size(self, previous_state, any_channels=True)
+        checked_levels("RandomErasing", self.value, previous_state)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         # Top, left, bottom and right; an empty rectangle where nothing is painted.
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         boxes = np.zeros((count, 4), np.int32)
         first = uniform(5)
         rows = np.flatnonzero(first[:, 0] < self.p)

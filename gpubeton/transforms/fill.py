@@ -10,29 +10,32 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype
+from gpubeton.pipeline.state import State
+from gpubeton.transforms.layout import as_nhwc, num_channels
 
-Fill = tuple[float, float, float]
+Fill = tuple[float, ...]
 
 
-def checked_fill(operation: str, fill: Sequence[float]) -> Fill:
+def checked_fill(operation: str, fill: float | Sequence[float]) -> Fill:
     """Check a fill when an operation is made.
 
     Parameters
     ----------
     operation : str
         Name of the operation, for the error.
-    fill : sequence of three numbers
-        Red, green and blue, in the units of the batch that the operation will meet.
+    fill : number or sequence of numbers
+        Red, green and blue, in the units of the batch that the operation will meet; for gray images one number, for
+        RGBA images four. A single number is meant for each channel.
 
     Returns
     -------
-    tuple of three numbers
-        The same, as Python numbers.
+    tuple of numbers
+        The same, as Python numbers; three for a single one.
 
     Raises
     ------
     OptionError
-        If there are not three numbers.
+        If there are not one, three or four numbers.
 
     Examples
     --------
@@ -40,40 +43,83 @@ def checked_fill(operation: str, fill: Sequence[float]) -> Fill:
     (0, 0, 255)
     """
     values = np.asarray(fill)
-    if values.shape != (3,) or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
-        raise OptionError(f"{operation}: fill is {fill!r}; expected three numbers, red, green and blue: (0, 0, 0)")
-    red, green, blue = values.tolist()
-    return red, green, blue
+    if values.shape not in {(), (1,), (3,), (4,)} or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
+        raise OptionError(
+            f"{operation}: fill is {fill!r}; expected three numbers, red, green and blue: (0, 0, 0); or one, or four "
+            f"for images with so many channels"
+        )
+    numbers: list[float] = np.atleast_1d(values).tolist()
+    return tuple(numbers * 3 if values.shape == () else numbers)
 
 
-def checked_levels(operation: str, fill: Fill, dtype: Any) -> None:
+def fill_of(operation: str, fill: Fill, channels: int) -> Fill:
+    """Give a fill as many numbers as images have channels.
+
+    Parameters
+    ----------
+    operation : str
+        Name of the operation, for the error.
+    fill : tuple of numbers
+        What `checked_fill` returned.
+    channels : int
+        Channels of the images.
+
+    Returns
+    -------
+    tuple of numbers
+        One for each channel. Equal numbers, such as the zeros that are the default, suit any images.
+
+    Raises
+    ------
+    PipelineError
+        If they are not as many, and differ.
+
+    Examples
+    --------
+    >>> fill_of("Cutout", (0, 0, 0), 1), fill_of("Cutout", (9, 0, 0, 255), 4)
+    ((0,), (9, 0, 0, 255))
+    """
+    if len(fill) == channels:
+        return fill
+    if len(set(fill)) > 1:
+        raise PipelineError(
+            f"{operation}: fill {fill} has {len(fill)} numbers, but the images have {channels} channels; expected one "
+            f"number for each"
+        )
+    return fill[:1] * channels
+
+
+def checked_levels(operation: str, fill: Fill, state: State) -> None:
     """Check, when a pipeline is planned, that a fill can be painted on the batch.
 
     Parameters
     ----------
     operation : str
         Name of the operation, for the error.
-    fill : tuple of three numbers
-        Red, green and blue.
-    dtype : numpy.dtype or torch.dtype
-        Element type of the batch.
+    fill : tuple of numbers
+        What `checked_fill` returned.
+    state : State
+        The batch.
 
     Raises
     ------
     PipelineError
-        If the batch is uint8 and the fill is not three whole numbers from 0 to 255, or the batch is int16, the bits of
-        halves, and the fill is not 0.
+        If the batch is uint8 or uint16 and the fill is not whole numbers from 0 to 255 or 65535, if the batch is
+        int16, the bits of halves, and the fill is not 0, or if it has not as many numbers as images have channels.
 
     Examples
     --------
-    >>> checked_levels("Cutout", (0, 0, 255), np.dtype("uint8"))
+    >>> checked_levels("Cutout", (0, 0, 255), State(True, "cpu", (8, 8, 3), np.dtype("uint8")))
     """
-    if dtype_name(dtype) == "uint8" and not all(0 <= value <= 255 and value == int(value) for value in fill):
+    fill_of(operation, fill, num_channels(state))
+    dtype = dtype_name(state.dtype)
+    most = {"uint8": 255, "uint16": 65535}.get(dtype)
+    if most is not None and not all(0 <= value <= most and value == int(value) for value in fill):
         raise PipelineError(
-            f"{operation}: fill {fill} cannot be painted on uint8 images; expected whole numbers from 0 to 255. "
+            f"{operation}: fill {fill} cannot be painted on {dtype} images; expected whole numbers from 0 to {most}. "
             f"A fill in normalised units belongs after NormalizeImage."
         )
-    if dtype_name(dtype) == "int16" and any(fill):
+    if dtype == "int16" and any(fill):
         raise PipelineError(
             f"{operation}: fill {fill} cannot be painted on int16 images, which after NormalizeImage are the bits of "
             f"float16. Put it behind ToTorchImage, which turns them back."
@@ -85,22 +131,23 @@ def fill_like(batch: Any, fill: Fill) -> Any:
 
     Parameters
     ----------
-    batch : ndarray or torch.Tensor
+    batch : ndarray or torch.Tensor, shape (N, H, W, C) or (N, C, H, W)
         The batch.
-    fill : tuple of three numbers
-        Red, green and blue.
+    fill : tuple of numbers
+        What `checked_fill` returned.
 
     Returns
     -------
-    ndarray or torch.Tensor, shape (3,)
+    ndarray or torch.Tensor, shape (C,)
         The fill, of the batch's element type and on its device.
 
     Examples
     --------
-    >>> fill_like(np.zeros(1, "uint8"), (0, 0, 255))
+    >>> fill_like(np.zeros((1, 9, 9, 3), "uint8"), (0, 0, 255))
     array([  0,   0, 255], dtype=uint8)
     """
+    own = fill_of("fill", fill, as_nhwc(batch).shape[3])
     if is_torch_dtype(batch.dtype):
-        return batch.new_tensor(fill)
-    values: NDArray[Any] = np.asarray(fill).astype(batch.dtype)
+        return batch.new_tensor(own)
+    values: NDArray[Any] = np.asarray(own).astype(batch.dtype)
     return values

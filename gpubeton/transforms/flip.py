@@ -44,7 +44,7 @@ class RandomHorizontalFlip(Transform):
         self.flip_prob = float(flip_prob)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
+        image_size(self, previous_state, any_channels=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:

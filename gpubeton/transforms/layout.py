@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.state import State
 
 CHANNELS = 3
-"""Channels of an image."""
+"""Channels of an RGB image."""
+
+_OTHER_CHANNELS = (1, 4)
+"""Channels of gray images, and of those with transparency."""
 
 
-def image_size(operation: object, state: State) -> tuple[int, int]:
+def image_size(operation: object, state: State, *, any_channels: bool = False) -> tuple[int, int]:
     """Height and width of the images that an operation meets.
 
     Parameters
@@ -22,6 +26,8 @@ def image_size(operation: object, state: State) -> tuple[int, int]:
         The operation, named in the error.
     state : State
         The batch before it: shape (H, W, 3), or (3, H, W) after ``ToTorchImage``.
+    any_channels : bool
+        Whether the operation takes gray and RGBA images, too: one or four channels in the place of three.
 
     Returns
     -------
@@ -31,23 +37,79 @@ def image_size(operation: object, state: State) -> tuple[int, int]:
     Raises
     ------
     PipelineError
-        If the batch does not hold images of three channels.
+        If the batch does not hold images, or none of three channels where those are needed.
 
     Examples
     --------
     >>> image_size("flip", State(True, "cpu", (3, 20, 30), np.dtype("uint8")))
     (20, 30)
+    >>> image_size("flip", State(True, "cpu", (20, 30, 1), np.dtype("uint8")), any_channels=True)
+    (20, 30)
     """
     shape = tuple(state.shape)
-    if len(shape) == 3 and shape[2] == CHANNELS:
-        return shape[0], shape[1]
-    if len(shape) == 3 and shape[0] == CHANNELS:
-        return shape[1], shape[2]
+    if len(shape) == 3 and (any_channels or CHANNELS in (shape[0], shape[2])):
+        last = channels_stand_last(shape)
+        if last is not None:
+            return (shape[0], shape[1]) if last else (shape[1], shape[2])
     name = operation if isinstance(operation, str) else type(operation).__name__
+    if channels_stand_last(shape) is not None:
+        raise PipelineError(
+            f"{name} works on RGB images, shape (H, W, 3) or (3, H, W), but here each sample has shape {shape}: gray, "
+            f"or with transparency. Leave it out, or put an operation of your own before it that makes them RGB."
+        )
     raise PipelineError(
         f"{name} works on images, shape (H, W, 3) or (3, H, W), but here each sample has shape {shape}. "
         f"Move it up in the pipeline, right after the decoder of an image field."
     )
+
+
+def num_channels(state: State) -> int:
+    """Channels of the images that an operation meets.
+
+    Parameters
+    ----------
+    state : State
+        The batch before it: shape (H, W, C) or (C, H, W).
+
+    Returns
+    -------
+    int
+        1, 3 or 4.
+
+    Examples
+    --------
+    >>> num_channels(State(True, "cpu", (1, 20, 30), np.dtype("uint8")))
+    1
+    """
+    shape = tuple(state.shape)
+    return int(shape[2] if channels_stand_last(shape) else shape[0])
+
+
+def channels_stand_last(shape: Sequence[int]) -> bool | None:
+    """Tell where the channels of a sample are. Three are looked for before one and four.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of a sample.
+
+    Returns
+    -------
+    bool or None
+        Whether they stand last; None if it is no image.
+
+    Examples
+    --------
+    >>> channels_stand_last((20, 30, 1)), channels_stand_last((3, 20, 1)), channels_stand_last((7,))
+    (True, False, None)
+    """
+    if len(shape) == 3:
+        for channels in ((CHANNELS,), _OTHER_CHANNELS):
+            if shape[2] in channels:
+                return True
+            if shape[0] in channels:
+                return False
+    return None
 
 
 def as_nhwc(batch: Any) -> Any:
@@ -55,13 +117,13 @@ def as_nhwc(batch: Any) -> Any:
 
     Parameters
     ----------
-    batch : ndarray or torch.Tensor, shape (N, H, W, 3) or (N, 3, H, W)
-        The batch. Where both readings fit (images three pixels high or wide), a tensor in channels_last memory is
-        NCHW and everything else NHWC.
+    batch : ndarray or torch.Tensor, shape (N, H, W, C) or (N, C, H, W)
+        The batch, of 3 channels, 1 or 4. Where both readings fit (images three pixels high or wide), a tensor in
+        channels_last memory is NCHW and everything else NHWC.
 
     Returns
     -------
-    ndarray or torch.Tensor, shape (N, H, W, 3)
+    ndarray or torch.Tensor, shape (N, H, W, C)
         A view of the same memory.
 
     Examples
@@ -79,12 +141,12 @@ def as_nchw(batch: Any) -> Any:
 
     Parameters
     ----------
-    batch : ndarray or torch.Tensor, shape (N, H, W, 3)
+    batch : ndarray or torch.Tensor, shape (N, H, W, C)
         The batch.
 
     Returns
     -------
-    ndarray or torch.Tensor, shape (N, 3, H, W)
+    ndarray or torch.Tensor, shape (N, C, H, W)
         A view of the same memory: channels_last in torch's words.
 
     Examples
@@ -100,7 +162,7 @@ def is_nchw(batch: Any) -> bool:
 
     Parameters
     ----------
-    batch : ndarray or torch.Tensor, shape (N, H, W, 3) or (N, 3, H, W)
+    batch : ndarray or torch.Tensor, shape (N, H, W, C) or (N, C, H, W)
         The batch; see `as_nhwc` for the shapes that fit both.
 
     Returns
@@ -113,6 +175,10 @@ def is_nchw(batch: Any) -> bool:
     >>> is_nchw(np.zeros((2, 20, 30, 3)))
     False
     """
-    if batch.shape[-1] != CHANNELS:
+    if CHANNELS in (batch.shape[-1], batch.shape[1]):
+        channels: tuple[int, ...] = (CHANNELS,)
+    else:
+        channels = _OTHER_CHANNELS
+    if batch.shape[-1] not in channels:
         return True
-    return bool(batch.shape[1] == CHANNELS and not isinstance(batch, np.ndarray) and batch.stride(1) == 1)
+    return bool(batch.shape[1] in channels and not isinstance(batch, np.ndarray) and batch.stride(1) == 1)

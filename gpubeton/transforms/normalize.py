@@ -13,8 +13,10 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
-from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
+from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw, num_channels
 from gpubeton.transforms.transform import Transform
+
+_NUM_LEVELS = {"uint8": 256, "uint16": 65536}
 
 
 class NormalizeImage(Transform):
@@ -29,9 +31,10 @@ class NormalizeImage(Transform):
 
     Parameters
     ----------
-    mean : sequence of three numbers
-        Mean of red, green and blue, in levels from 0 to 255.
-    std : sequence of three numbers
+    mean : number or sequence of numbers
+        Mean of each channel, in levels from 0 to 255, or to 65535 for images of 16 bits: of red, green and blue, of
+        gray alone, of all four channels of RGBA. A single number holds for each channel.
+    std : number or sequence of numbers
         Standard deviation of each, in levels; positive.
     type : numpy.dtype, torch.dtype, type or str
         Element type of the result: float16, bfloat16, float32, float64, or any other of numpy's.
@@ -39,7 +42,7 @@ class NormalizeImage(Transform):
     Raises
     ------
     OptionError
-        If `mean` or `std` are not three finite numbers, or a `std` is not positive.
+        If `mean` or `std` are not one, three or four finite numbers, or a `std` is not positive.
 
     Examples
     --------
@@ -48,33 +51,68 @@ class NormalizeImage(Transform):
     [0.5, 0.5, 0.5]
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], type: Any = np.float16) -> None:
-        self.mean = _three("mean", mean)
-        self.std = _three("std", std)
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], type: Any = np.float16) -> None:
+        self.mean = _numbers("mean", mean)
+        self.std = _numbers("std", std)
         if min(self.std) <= 0:
             raise OptionError(f"NormalizeImage: std is {self.std}; expected positive numbers, in levels from 0 to 255")
         self.type = dtype_name(type)
 
-    def table(self) -> NDArray[Any]:
+    def table(self, channels: int = 3, num_levels: int = 256) -> NDArray[Any]:
         """The result for each level and channel.
+
+        Parameters
+        ----------
+        channels : int
+            Channels of the images.
+        num_levels : int
+            How many levels there are: 256 or 65536.
 
         Returns
         -------
-        ndarray, shape (256, 3)
+        ndarray, shape (num_levels, channels)
             Of the result's type; for bfloat16 its bits as uint16.
         """
-        levels = np.arange(256, dtype=np.float64)[:, None]
-        exact = (levels - np.array(self.mean)) / np.array(self.std)
+        mean, std = self.constants(channels)
+        levels = np.arange(num_levels, dtype=np.float64)[:, None]
+        exact = (levels - np.array(mean)) / np.array(std)
         if self.type == "bfloat16":
             return _bfloat16_bits(exact)
         rounded: NDArray[Any] = exact.astype(self.type)
         return rounded
 
+    def constants(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel.
+
+        Parameters
+        ----------
+        channels : int
+            Channels of the images.
+
+        Returns
+        -------
+        tuple of two tuples of float
+            As many of each.
+
+        Raises
+        ------
+        PipelineError
+            If there are others.
+        """
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                raise PipelineError(
+                    f"NormalizeImage: {name} has {len(values)} numbers, but the images have {channels} channels; "
+                    f"expected one number for each, or a single one"
+                )
+        return (self.mean * channels)[:channels], (self.std * channels)[:channels]
+
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
-        if dtype_name(previous_state.dtype) != "uint8":
+        image_size(self, previous_state, any_channels=True)
+        self.constants(num_channels(previous_state))
+        if dtype_name(previous_state.dtype) not in _NUM_LEVELS:
             raise PipelineError(
-                f"NormalizeImage reads levels, uint8 from 0 to 255, but here the images are "
+                f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
                 f"{dtype_name(previous_state.dtype)}. Put it before whatever converts them."
             )
         if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
@@ -83,15 +121,17 @@ class NormalizeImage(Transform):
         return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        table, levels = self.table(), as_nhwc(batch)
+        levels = as_nhwc(batch)
+        channels = levels.shape[3]
+        table = self.table(channels, _NUM_LEVELS[dtype_name(batch.dtype)])
         if isinstance(batch, np.ndarray):
-            values = table[levels, np.arange(3)]
+            values = table[levels, np.arange(channels)]
             if self.type == "bfloat16":
                 values = _as_bfloat16(values)
             elif self.type == "float16":
                 values = values.view(np.int16)
         else:
-            values = self._tensor_table(table, batch.device)[levels.long(), [0, 1, 2]]
+            values = self._tensor_table(table, batch.device)[levels.long(), list(range(channels))]
         return as_nchw(values) if is_nchw(batch) else values
 
     def _tensor_table(self, table: NDArray[Any], device: Any) -> Any:
@@ -101,15 +141,14 @@ class NormalizeImage(Transform):
         return values.to(device)
 
 
-def _three(name: str, values: Sequence[float]) -> tuple[float, float, float]:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != (3,) or not np.isfinite(numbers).all():
+def _numbers(name: str, values: float | Sequence[float]) -> tuple[float, ...]:
+    numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if numbers.shape not in {(1,), (3,), (4,)} or not np.isfinite(numbers).all():
         raise OptionError(
-            f"NormalizeImage: {name} is {values!r}; expected three finite numbers, one for each channel, "
-            f"in levels from 0 to 255"
+            f"NormalizeImage: {name} is {values!r}; expected three finite numbers, one for each channel (or one, or "
+            f"four), in levels from 0 to 255"
         )
-    red, green, blue = numbers.tolist()
-    return red, green, blue
+    return tuple(numbers.tolist())
 
 
 def _bfloat16_bits(values: NDArray[np.float64]) -> NDArray[np.uint16]:

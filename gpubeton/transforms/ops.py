@@ -119,7 +119,7 @@ class ToTorchImage(Transform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         _require_tensor(self, previous_state)
-        image_size(self, previous_state)
+        image_size(self, previous_state, any_channels=True)
         height, width, channels = previous_state.shape
         dtype = previous_state.dtype
         if self.convert_back_int16 and dtype == torch_dtype("int16"):

@@ -48,8 +48,8 @@ class Pad(Transform):
         self.fill = checked_fill("Pad", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        size = self._padded(image_size(self, previous_state))
-        checked_levels("Pad", self.fill, previous_state.dtype)
+        size = self._padded(image_size(self, previous_state, any_channels=True))
+        checked_levels("Pad", self.fill, previous_state)
         return replace(previous_state, shape=window_shape(previous_state, size)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:

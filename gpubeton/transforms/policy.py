@@ -56,7 +56,7 @@ class Policy(ChangeTransform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)
-        checked_levels(type(self).__name__, self.fill, previous_state.dtype)
+        checked_levels(type(self).__name__, self.fill, previous_state)
         return declared
 
     def image_change(self) -> ImageChange:

@@ -59,7 +59,7 @@ class RandomCrop(Transform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         self._places(previous_state)
-        checked_levels("RandomCrop", self.fill, previous_state.dtype)
+        checked_levels("RandomCrop", self.fill, previous_state)
         return replace(previous_state, shape=window_shape(previous_state, self.size)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
@@ -74,7 +74,7 @@ class RandomCrop(Transform):
 
     def _places(self, state: State) -> NDArray[np.int64]:
         """How many first rows and columns there are."""
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         places: NDArray[np.int64] = np.array([height, width]) + 2 * self.padding - np.array(self.size) + 1
         if places.min() < 1:
             raise PipelineError(

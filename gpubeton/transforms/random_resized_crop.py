@@ -17,13 +17,14 @@ from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.area_resize import pick_crops, resize_crops
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
 from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.window import window_shape
 
 
 class RandomResizedCrop(Transform):
     """Take a random part of each image, resized to a square; the parts are chosen by torchvision's rule.
 
     Right behind `SimpleRGBImageDecoder` it is what `RandomResizedCropRGBImageDecoder` is, and as fast: only the part is
-    decoded. Behind other operations it works on the finished images.
+    decoded. Behind other operations it works on the finished images, each channel by itself.
 
     Parameters
     ----------
@@ -64,32 +65,31 @@ class RandomResizedCrop(Transform):
         self.size = int(side)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
+        image_size(self, previous_state, any_channels=True)
         dtype, device = dtype_name(previous_state.dtype), str(previous_state.device)
-        if dtype != "uint8" or not device.startswith("cpu"):
+        if dtype not in ("uint8", "uint16") or not device.startswith("cpu"):
             raise PipelineError(
-                f"RandomResizedCrop works on levels, uint8 on the CPU, but here the images are {dtype} on {device}. "
-                f"Put it before NormalizeImage and ToDevice."
+                f"RandomResizedCrop works on levels, uint8 or uint16 on the CPU, but here the images are {dtype} on "
+                f"{device}. Put it before NormalizeImage and ToDevice."
             )
-        channels_stand_last = previous_state.shape[-1] == 3
-        shape = (self.size, self.size, 3) if channels_stand_last else (3, self.size, self.size)
-        return replace(previous_state, shape=shape), None
+        return replace(previous_state, shape=window_shape(previous_state, (self.size, self.size))), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         return random_boxes(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomResizedCrop.apply needs the parts: pass what draw() returned")
         images = as_nhwc(batch)
-        resized = np.empty((len(draw), self.size, self.size, 3), np.uint8)
+        is_array = isinstance(images, np.ndarray)
+        levels = images if is_array else images.numpy()
+        resized = np.empty((len(draw), self.size, self.size, levels.shape[3]), levels.dtype)
         resize = pick_crops if self.interpolation == "nearest" else resize_crops
-        if isinstance(images, np.ndarray):
-            resize(images, draw, resized)
+        resize(levels, draw, resized)
+        if is_array:
             return resized
         import torch
 
-        resize(images.numpy(), draw, resized)
         tensor = torch.from_numpy(resized)
         return as_nchw(tensor) if is_nchw(batch) else tensor

@@ -64,7 +64,7 @@ class RandomRotation(ChangeTransform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)
-        checked_levels("RandomRotation", self.fill, previous_state.dtype)
+        checked_levels("RandomRotation", self.fill, previous_state)
         return declared
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:

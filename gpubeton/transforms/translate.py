@@ -25,13 +25,14 @@ class RandomTranslate(Transform):
     ----------
     padding : int
         Pixels of padding on each side.
-    fill : sequence of three numbers
-        Colour of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+    fill : sequence of three numbers, or number
+        Colour of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``. For images
+        with one channel or four, so many numbers.
 
     Raises
     ------
     OptionError
-        If `padding` is negative or `fill` is not three numbers.
+        If `padding` is negative or `fill` is not such numbers.
 
     Examples
     --------
@@ -42,15 +43,15 @@ class RandomTranslate(Transform):
 
     is_random: ClassVar[bool] = True
 
-    def __init__(self, padding: int, fill: Sequence[float] = (0, 0, 0)) -> None:
+    def __init__(self, padding: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         if padding != int(padding) or padding < 0:
             raise OptionError(f"RandomTranslate: padding is {padding}; expected a number of pixels, 0 or more")
         self.padding = int(padding)
         self.fill = checked_fill("RandomTranslate", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
-        checked_levels("RandomTranslate", self.fill, previous_state.dtype)
+        image_size(self, previous_state, any_channels=True)
+        checked_levels("RandomTranslate", self.fill, previous_state)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.state import State
 from gpubeton.transforms.fill import Fill, fill_like
-from gpubeton.transforms.layout import CHANNELS, as_nchw, as_nhwc, is_nchw
+from gpubeton.transforms.layout import as_nchw, as_nhwc, channels_stand_last, is_nchw, num_channels
 
 
 def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: Fill) -> Any:
@@ -19,13 +19,13 @@ def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: 
 
     Parameters
     ----------
-    batch : ndarray or torch.Tensor, shape (N, H, W, 3) or (N, 3, H, W)
+    batch : ndarray or torch.Tensor, shape (N, H, W, C) or (N, C, H, W)
         The images, of any type.
     corners : ndarray of integers, shape (N, 2)
         First row and column of each window; they may be negative.
     size : tuple of int
         Height and width of all windows in pixels.
-    fill : tuple of three numbers
+    fill : tuple of numbers
         Colour of what lies outside the image.
 
     Returns
@@ -41,7 +41,7 @@ def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: 
     """
     images = as_nhwc(batch)
     height, width = images.shape[1:3]
-    shape = len(images), *size, CHANNELS
+    shape = len(images), *size, images.shape[3]
     windows = np.empty(shape, images.dtype) if isinstance(images, np.ndarray) else images.new_empty(shape)
     windows[:] = fill_like(batch, fill)
     for window, image, (top, left) in zip(windows, images, corners.tolist(), strict=True):
@@ -73,7 +73,8 @@ def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
     >>> window_shape(State(False, "cpu", (3, 20, 30), None), (5, 6))
     (3, 5, 6)
     """
-    return (*size, CHANNELS) if state.shape[-1] == CHANNELS else (CHANNELS, *size)
+    channels = num_channels(state)
+    return (*size, channels) if channels_stand_last(state.shape) else (channels, *size)
 
 
 def checked_size(operation: str, size: int | Sequence[int]) -> tuple[int, int]:

@@ -12,7 +12,8 @@ from gpubeton.cpu.image import JPEG, RAW
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker import outputs_of
-from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.image_field import ImageField
+from gpubeton.fields.kind_decoders import CenterCropImageDecoder
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_job import ImageJob
@@ -35,7 +36,7 @@ class Stored:
 
 def stored_raw(rgb):
     """An image stored as it is."""
-    return Stored(np.ascontiguousarray(rgb).reshape(-1), *rgb.shape[:2], RAW)
+    return Stored(np.ascontiguousarray(rgb).reshape(-1).view(np.uint8), *rgb.shape[:2], RAW)
 
 
 def stored_jpeg(data, height=None, width=None):
@@ -45,9 +46,11 @@ def stored_jpeg(data, height=None, width=None):
     return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
 
 
-def program_of(height, width, interpolation="area", *steps):
+def program_of(height, width, interpolation="area", *steps, kind="rgb"):
     """A program with that output; crops are chosen by `draw_of`."""
-    operations = [CenterCropRGBImageDecoder((height, width), 1, interpolation), *steps]
+    decoder = CenterCropImageDecoder((height, width), 1, interpolation)
+    decoder.accept_field(ImageField(kind))
+    operations = [decoder, *steps]
     return compile_image_program("image", 0, operations, np.array([64]), np.array([64]))
 
 
@@ -73,7 +76,7 @@ def dtype_of(program):
 def job_of(program, images, draws, out=None):
     """Describe images to a crew."""
     if out is None:
-        out = np.empty((len(images), program.height, program.width, 3), dtype_of(program))
+        out = np.empty((len(images), program.height, program.width, program.kind.channels), dtype_of(program))
         out.view(np.uint8)[...] = UNTOUCHED
     return ImageJob(
         address=np.array([image.data.ctypes.data for image in images], np.uint64),

@@ -43,7 +43,7 @@ def reference_image(rgb: np.ndarray, draw: np.ndarray, program: ImageProgram) ->
 
     Parameters
     ----------
-    rgb : ndarray of uint8, shape (h, w, 3)
+    rgb : ndarray of the program's kind, shape (h, w, C)
         The whole image.
     draw : ndarray of int32, shape (DRAW_COLUMNS + K * PAINT_COLUMNS,)
         Its row of `program.draw`.
@@ -56,6 +56,7 @@ def reference_image(rgb: np.ndarray, draw: np.ndarray, program: ImageProgram) ->
         Exact levels and exact output.
     """
     levels = place(rgb, draw, (program.height, program.width), program.interpolation)
+    assert levels.shape[2] == program.kind.channels
     for top, left, bottom, right, fill in draw[DRAW_COLUMNS:].reshape(-1, PAINT_COLUMNS)[: draw[NUM_PAINTS]]:
         levels[top:bottom, left:right] = program.fills[fill]
     assert not np.isnan(levels).any(), "the draw leaves pixels unspecified"
@@ -66,10 +67,10 @@ def place(rgb: np.ndarray, draw: np.ndarray, size: tuple[int, int], interpolatio
     """Crop, resize, flip and shift; NaN where nothing comes to lie."""
     crop = rgb[draw[TOP] : draw[TOP] + draw[HEIGHT], draw[LEFT] : draw[LEFT] + draw[WIDTH]]
     assert crop.shape[:2] == (draw[HEIGHT], draw[WIDTH]), "the crop box passes the image's border"
-    resized = resize(crop, size, interpolation)
+    resized = resize_opaque(crop, size, interpolation) if rgb.shape[2] == 4 else resize(crop, size, interpolation)
     if draw[FLIP]:
         resized = resized[:, ::-1]
-    out = np.full((*size, 3), np.nan)
+    out = np.full((*size, rgb.shape[2]), np.nan)
     row, column = np.arange(size[0]) + draw[SHIFT_Y], np.arange(size[1]) + draw[SHIFT_X]
     rows, columns = (row >= 0) & (row < size[0]), (column >= 0) & (column < size[1])
     out[np.ix_(rows, columns)] = resized[np.ix_(row[rows], column[columns])]
@@ -78,5 +79,15 @@ def place(rgb: np.ndarray, draw: np.ndarray, size: tuple[int, int], interpolatio
 
 def written(levels: np.ndarray, program: ImageProgram) -> np.ndarray:
     """Round levels to whole ones and look them up."""
-    whole = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
-    return whole if program.table is None else program.table[whole, np.arange(3)]
+    whole = np.clip(np.rint(levels), 0, program.kind.max_level).astype(program.kind.dtype)
+    return whole if program.table is None else program.table[whole, np.arange(program.kind.channels)]
+
+
+def resize_opaque(rgba: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
+    """Resize an image with transparency as Pillow does: colours count by how opaque they are."""
+    if rgba.shape[:2] == size:
+        return rgba.astype(np.float64)
+    alpha = rgba[..., 3:].astype(np.float64)
+    opaque = resize(np.concatenate([rgba[..., :3] * alpha, alpha], axis=2), size, interpolation)
+    colours = np.divide(opaque[..., :3], opaque[..., 3:], out=np.zeros((*size, 3)), where=opaque[..., 3:] > 1e-9)
+    return np.concatenate([colours, opaque[..., 3:]], axis=2)

@@ -87,8 +87,9 @@ def test_normalising_twice_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("mean", "std"), [((0, 0), STD), (MEAN, (1, 0, 1)), (MEAN, (1, -1, 1)), ((0, float("nan"), 0), STD), (0.5, STD)]
+    ("mean", "std"),
+    [((0, 0), STD), (MEAN, (1, 0, 1)), (MEAN, (1, -1, 1)), ((0, float("nan"), 0), STD), ([[0] * 3], STD)],
 )
-def test_mean_and_std_are_three_finite_numbers_and_std_positive(mean, std):
+def test_mean_and_std_are_finite_numbers_for_each_channel_and_std_positive(mean, std):
     with pytest.raises(OptionError, match="expected"):
         NormalizeImage(mean, std)

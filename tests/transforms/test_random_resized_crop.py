@@ -168,7 +168,7 @@ def test_wrong_arguments_are_refused(arguments, says):
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        (replace(LEVELS, dtype=np.dtype("float32")), "works on levels, uint8 on the CPU, .* float32 on cpu"),
+        (replace(LEVELS, dtype=np.dtype("float32")), "works on levels, uint8 or uint16 on the CPU, .* float32 on cpu"),
         (State(False, torch.device("cuda:0"), (50, 70, 3), torch.uint8), "uint8 on cuda:0. Put it before"),
         (replace(LEVELS, shape=(1,)), "works on images"),
     ],

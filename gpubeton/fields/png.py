@@ -1,0 +1,300 @@
+"""PNG files (ISO/IEC 15948): of 8 and 16 bits, gray, RGB and RGBA, written and read without losing a bit.
+
+Pillow does not read colours of 16 bits, and leaves checksums of image data alone; both matter here. What is written are
+ordinary files. What is read is not interlaced and has no palette, as those that this module writes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
+
+__all__ = ["PngError", "PngHeader", "decode_png", "encode_png", "read_png_header", "unfilter"]
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+"""How PNG numbers images of so many channels."""
+
+_MOST_OF_A_BYTE = 1040
+"""Deflate makes no more than 1032 bytes of one; what claims more is refused before memory is asked for."""
+
+Unfilter = Callable[[NDArray[np.uint8], NDArray[np.uint8], int], int]
+
+
+class PngError(ValueError):
+    """What is wrong with a PNG file; the caller says with which."""
+
+
+@dataclass(frozen=True)
+class PngHeader:
+    """What the header of a PNG file says.
+
+    Parameters
+    ----------
+    height, width : int
+        Size in pixels.
+    bits : int
+        Bits of a channel.
+    colour_type : int
+        0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha.
+    is_plain : bool
+        Whether it is neither interlaced nor has a colour that means transparent.
+    """
+
+    height: int
+    width: int
+    bits: int
+    colour_type: int
+    is_plain: bool
+
+    def holds(self, kind: ImageKind) -> bool:
+        """Tell whether the file holds images of a kind, as they are.
+
+        Parameters
+        ----------
+        kind : ImageKind
+            The kind.
+
+        Returns
+        -------
+        bool
+            Whether `decode_png` gives its pixels.
+        """
+        return self.is_plain and (self.colour_type, self.bits) == (_COLOUR_TYPES[kind.channels], kind.bits)
+
+    @property
+    def kind(self) -> ImageKind | None:
+        """The kind of image that the file holds as it is; None for all others."""
+        return next((kind for kind in IMAGE_KINDS.values() if self.holds(kind)), None)
+
+
+def read_png_header(content: bytes) -> PngHeader | None:
+    """Read the header of a PNG file.
+
+    Parameters
+    ----------
+    content : bytes
+        A file of any kind.
+
+    Returns
+    -------
+    PngHeader or None
+        None if it is no PNG file, or a damaged one.
+
+    Examples
+    --------
+    >>> read_png_header(encode_png(np.zeros((2, 3, 1), "u2"))).kind.name
+    'gray16'
+    >>> read_png_header(b"a JPEG file") is None
+    True
+    """
+    try:
+        return _read(content)[0]
+    except PngError:
+        return None
+
+
+def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
+    """Compress an image without loss.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8 or uint16, shape (H, W, C)
+        1, 3 or 4 channels.
+    level : int
+        How hard zlib tries, 0 to 9.
+
+    Returns
+    -------
+    bytes
+        A PNG file. Each row has the filter that leaves the smallest differences, the rule that PNG's specification
+        recommends, or none at all where that packs better, as it does for masks.
+    """
+    height, width, channels = pixels.shape
+    bits = 8 * pixels.dtype.itemsize
+    rows = np.ascontiguousarray(pixels, ">u2" if bits == 16 else "u1").view(np.uint8).reshape(height, -1)
+    plain = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
+    packed = min(
+        (zlib.compress(one.tobytes(), level) for one in (plain, _filtered(rows, channels * bits // 8))), key=len
+    )
+    header = struct.pack(">IIBBBBB", width, height, bits, _COLOUR_TYPES[channels], 0, 0, 0)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+
+
+def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unfilter) -> NDArray[Any]:
+    """Decode a PNG file; every checksum in it is looked at.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    kind : ImageKind
+        What it has to hold.
+    size : tuple of int
+        Height and width that it has to have; they decide how much memory is used.
+    undo : callable
+        `unfilter`, compiled.
+
+    Returns
+    -------
+    ndarray of uint8 or uint16, shape (H, W, C)
+        The pixels, C-contiguous.
+
+    Raises
+    ------
+    PngError
+        If it is damaged, of another kind or of another size.
+    """
+    header, packed = _read(content)
+    if not header.holds(kind):
+        raise PngError(
+            f"it is a PNG file of {header.bits} bits and colour type {header.colour_type}, interlaced or with "
+            f"transparency: {not header.is_plain}; expected {kind.name}"
+        )
+    if (header.height, header.width) != size:
+        raise PngError(
+            f"it is {header.height} x {header.width} pixels, but the file's metadata say {size[0]} x {size[1]}"
+        )
+    height, width = size
+    row_size = width * kind.pixel_size
+    expected = height * (1 + row_size)
+    if expected > _MOST_OF_A_BYTE * (len(packed) + 1):
+        raise PngError(f"its {len(packed)} bytes of data cannot hold {expected}")
+    lines = _inflate(packed, expected)
+    rows = np.empty((height, row_size), np.uint8)
+    if undo(np.frombuffer(lines, np.uint8).reshape(height, 1 + row_size), rows, kind.pixel_size) != 0:
+        raise PngError("a row has a filter that PNG does not know")
+    if kind.bits == 8:
+        return rows.reshape(height, width, kind.channels)
+    return rows.view(">u2").astype(np.uint16).reshape(height, width, kind.channels)
+
+
+def unfilter(lines: Any, rows: Any, step: Any) -> Any:
+    """Undo the filters of a PNG file's rows; to be compiled.
+
+    Parameters
+    ----------
+    lines : ndarray of uint8, shape (H, 1 + S)
+        The number of its filter, and a row.
+    rows : ndarray of uint8, shape (H, S)
+        Written.
+    step : int
+        Bytes of a pixel.
+
+    Returns
+    -------
+    int
+        0, or 1 if there is an unknown filter.
+    """
+    height, size = rows.shape
+    for y in range(height):
+        kind = lines[y, 0]
+        if kind > 4:
+            return 1
+        for x in range(size):
+            left: Any = np.int64(rows[y, x - step]) if x >= step else 0
+            above: Any = np.int64(rows[y - 1, x]) if y > 0 else 0
+            corner: Any = np.int64(rows[y - 1, x - step]) if x >= step and y > 0 else 0
+            guess: Any = 0
+            if kind == 1:
+                guess = left
+            elif kind == 2:
+                guess = above
+            elif kind == 3:
+                guess = (left + above) >> 1
+            elif kind == 4:
+                # Paeth's: the one that is nearest to left + above - corner.
+                to_left, to_above = abs(above - corner), abs(left - corner)
+                to_corner = abs(left + above - 2 * corner)
+                if to_left <= to_above and to_left <= to_corner:
+                    guess = left
+                elif to_above <= to_corner:
+                    guess = above
+                else:
+                    guess = corner
+            rows[y, x] = (np.int64(lines[y, x + 1]) + guess) & 255
+    return 0
+
+
+def _read(content: bytes) -> tuple[PngHeader, bytes]:
+    """The header, and the compressed rows."""
+    parts: dict[bytes, list[memoryview]] = {}
+    for name, body in _chunks(content):
+        parts.setdefault(name, []).append(body)
+    header = bytes(parts.get(b"IHDR", [b""])[0])
+    if len(header) != 13:
+        raise PngError("it has no sound header")
+    width, height, bits, colour_type, compression, filtering, interlace = struct.unpack(">IIBBBBB", header)
+    if 0 in (width, height):
+        raise PngError(f"its header says {height} x {width} pixels")
+    is_plain = (compression, filtering, interlace) == (0, 0, 0) and b"tRNS" not in parts
+    return PngHeader(height, width, bits, colour_type, is_plain), b"".join(parts.get(b"IDAT", []))
+
+
+def _chunks(content: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """Name and body of each chunk up to IEND, their checksums looked at."""
+    if content[: len(_SIGNATURE)] != _SIGNATURE:
+        raise PngError("it does not begin as PNG files do")
+    view, place = memoryview(content), len(_SIGNATURE)
+    while place + 12 <= len(content):
+        length = int.from_bytes(view[place : place + 4], "big")
+        stop = place + 12 + length
+        name = bytes(view[place + 4 : place + 8])
+        if stop > len(content):
+            break
+        if zlib.crc32(view[place + 4 : stop - 4]) != int.from_bytes(view[stop - 4 : stop], "big"):
+            raise PngError(f"the checksum of its chunk {name!r} is wrong")
+        yield name, view[place + 8 : stop - 4]
+        if name == b"IEND":
+            return
+        place = stop
+    raise PngError("it ends before its last chunk")
+
+
+def _chunk(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+
+def _inflate(packed: bytes, expected: int) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        # One byte more, so that longer data are noticed, and the checksum behind them is read.
+        lines = inflater.decompress(packed, expected + 1)
+    except zlib.error as error:
+        raise PngError(f"its data are damaged: {error}") from error
+    if len(lines) != expected or not inflater.eof:
+        raise PngError(f"its data are not the {expected} bytes of its rows")
+    return lines
+
+
+def _filtered(rows: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
+    """Each row with the filter, of left, above and Paeth's, that leaves the smallest sum of differences."""
+    height, size = rows.shape
+    left, above, corner = (np.zeros((height, size), np.uint8) for _ in range(3))
+    left[:, step:] = rows[:, :-step]
+    above[1:] = rows[:-1]
+    corner[1:, step:] = rows[:-1, :-step]
+    a, b, c = left.astype(np.int16), above.astype(np.int16), corner.astype(np.int16)
+    to_left, to_above, to_corner = np.abs(b - c), np.abs(a - c), np.abs(a + b - 2 * c)
+    nearest = np.where(
+        (to_left <= to_above) & (to_left <= to_corner), left, np.where(to_above <= to_corner, above, corner)
+    )
+    best = np.empty((height, 1 + size), np.uint8)
+    tried = [(0, rows), (1, rows - left), (2, rows - above), (4, rows - nearest)]
+    sums = np.stack(
+        [np.abs(difference.view(np.int8).astype(np.int16)).sum(axis=1, dtype=np.int64) for _, difference in tried]
+    )
+    choice = sums.argmin(axis=0)
+    for number, (kind, difference) in enumerate(tried):
+        chosen = choice == number
+        best[chosen, 0] = kind
+        best[chosen, 1:] = difference[chosen]
+    return best

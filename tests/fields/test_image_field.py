@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gpubeton.errors import OptionError
+from gpubeton.fields import ImageField
+from gpubeton.fields.image_codec import encode_jpeg
+from gpubeton.fields.png import decode_png, encode_png, unfilter
+from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.layout import ImageMode
+from tests.fields.room import encode
+
+KINDS = list(IMAGE_KINDS.values())
+COLOURS = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
+
+
+def noise(kind, height=13, width=17):
+    rng = np.random.default_rng(kind.channels)
+    return rng.integers(0, kind.max_level + 1, (height, width, kind.channels)).astype(kind.dtype)
+
+
+def file_of(image, kind="PNG", **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def stored_pixels(field, row, region):
+    """What a field has stored without loss."""
+    kind, size = field.kind, (int(row["height"]), int(row["width"]))
+    if row["mode"] == ImageMode.PNG:
+        return decode_png(region, kind, size, unfilter)
+    return np.frombuffer(region, kind.dtype).reshape(*size, kind.channels)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("write_mode", ["raw", "png"])
+def test_arrays_and_tensors_are_stored_to_the_bit(kind, write_mode):
+    pixels, field = noise(kind), ImageField(kind.name, write_mode)
+    values = [pixels, pixels[:, ::-1][:, ::-1], pixels.astype(kind.dtype.newbyteorder(">")), torch.from_numpy(pixels)]
+    if kind.channels == 1:
+        values.append(pixels[..., 0])
+    for value in values:
+        row, region = encode(field, value)
+        assert row[["mode", "width", "height"]].item() == (ImageMode[write_mode.upper()], 17, 13)
+        assert np.array_equal(stored_pixels(field, row, region), pixels)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.bits == 8])
+def test_images_of_pillow_are_stored_and_converted(kind):
+    mode = {1: "L", 3: "RGB", 4: "RGBA"}[kind.channels]
+    field = ImageField(kind.name)
+    for image in (
+        Image.fromarray(COLOURS),
+        Image.fromarray(COLOURS).convert("L"),
+        Image.fromarray(COLOURS).convert("RGBA"),
+    ):
+        pixels = stored_pixels(field, *encode(field, image))
+        assert np.array_equal(pixels.squeeze(), np.asarray(image.convert(mode)))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I"])
+def test_images_of_16_bits_keep_every_bit(mode):
+    levels = np.random.default_rng(0).integers(0, 65536, (9, 8)).astype("u2")
+    image = Image.fromarray(levels) if mode == "I;16" else Image.fromarray(levels.astype("i4"))
+    assert image.mode == mode
+    field = ImageField("gray16")
+    for value in (image, file_of(Image.fromarray(levels), "PNG"), file_of(Image.fromarray(levels), "TIFF")):
+        assert np.array_equal(stored_pixels(field, *encode(field, value))[..., 0], levels)
+
+
+@pytest.mark.parametrize("name", ["rgb16", "rgba16"])
+def test_colours_of_16_bits_are_read_from_png_files(name):
+    pixels, field = noise(IMAGE_KINDS[name]), ImageField(name)
+    assert np.array_equal(stored_pixels(field, *encode(field, encode_png(pixels))), pixels)
+
+
+def test_files_that_fit_are_taken_over_as_they_are(tmp_path):
+    gray = file_of(Image.fromarray(COLOURS).convert("L"), "JPEG", quality=70)
+    for field in (ImageField("gray", "jpg"), ImageField("rgb", "jpg"), ImageField("gray", "jpg", max_resolution=30)):
+        row, region = encode(field, gray)
+        assert (row["mode"], region) == (ImageMode.JPG, gray)
+    colour = encode_jpeg(COLOURS, 80)
+    assert encode(ImageField("rgb", "jpg"), colour)[1] == colour
+    for kind in KINDS:
+        content = encode_png(noise(kind), 1)
+        path = tmp_path / "image.png"
+        path.write_bytes(content)
+        row, region = encode(ImageField(kind.name, "png"), path)
+        assert (row["mode"], region) == (ImageMode.PNG, content)
+
+
+def test_files_that_do_not_fit_are_encoded_again():
+    colour = encode_jpeg(COLOURS, 80)
+    row, region = encode(ImageField("gray", "jpg"), colour)
+    image = Image.open(io.BytesIO(region))
+    assert (row["mode"], image.mode, image.size) == (ImageMode.JPG, "L", (20, 30))
+    row, region = encode(ImageField("gray", "jpg", max_resolution=15), file_of(Image.fromarray(COLOURS[..., 0])))
+    assert Image.open(io.BytesIO(region)).size == (10, 15)
+    interlaced_like = file_of(Image.fromarray(COLOURS), "PNG", transparency=(1, 2, 3))
+    field = ImageField("rgb", "png")
+    assert np.array_equal(stored_pixels(field, *encode(field, interlaced_like)), COLOURS)
+
+
+def test_smart_and_proportion_choose_between_files_and_pixels():
+    pixels = noise(IMAGE_KINDS["rgba16"])
+    assert encode(ImageField("rgba16", "smart", smart_threshold=pixels.nbytes), pixels)[0]["mode"] == ImageMode.RAW
+    assert encode(ImageField("rgba16", "smart", smart_threshold=pixels.nbytes - 1), pixels)[0]["mode"] == ImageMode.PNG
+    assert encode(ImageField("gray", "smart", smart_threshold=10), COLOURS[..., 0])[0]["mode"] == ImageMode.JPG
+    field = ImageField("gray16", "proportion", compress_probability=0.3, seed=4)
+    modes = [int(encode(field, noise(field.kind, 2, 2), sample)[0]["mode"]) for sample in range(300)]
+    assert 60 < modes.count(ImageMode.PNG) < 120
+    assert modes == [int(encode(field, noise(field.kind, 2, 2), sample)[0]["mode"]) for sample in range(300)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_larger_images_are_averaged(kind):
+    pixels, field = noise(kind, 60, 40), ImageField(kind.name, max_resolution=30)
+    row, region = encode(field, pixels)
+    means = pixels.astype(np.float64).reshape(30, 2, 20, 2, kind.channels)
+    if kind.has_alpha:
+        weighted = means[..., :3] * means[..., 3:]
+        alpha = means[..., 3:].mean(axis=(1, 3))
+        colours = weighted.mean(axis=(1, 3)) / alpha
+        expected = np.concatenate([colours, alpha], axis=2)
+    else:
+        expected = means.mean(axis=(1, 3))
+    # Single precision has 24 bits.
+    assert np.abs(stored_pixels(field, row, region) - expected).max() <= 0.5 + kind.max_level / 2**22
+
+
+def test_larger_masks_keep_their_labels():
+    mask = np.random.default_rng(0).choice(np.array([0, 7, 200], np.uint8), (61, 47))
+    field = ImageField("gray", "png", max_resolution=20, interpolation="nearest")
+    small = stored_pixels(field, *encode(field, mask))[..., 0]
+    expected = np.asarray(Image.fromarray(mask).resize((15, 20), Image.Resampling.NEAREST))
+    assert np.array_equal(small, expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "value", "error", "message"),
+    [
+        ("gray", np.zeros((4, 4)), ValueError, r"dtype float64, but the field holds gray: expected uint8"),
+        ("gray", np.zeros((4, 4), "u2"), ValueError, r"dtype uint16.*from 0 to 255"),
+        ("gray16", np.zeros((4, 4), "u1"), ValueError, r"dtype uint8.*uint16 with values from 0 to 65535"),
+        ("gray", np.zeros((4, 4, 3), "u1"), ValueError, r"shape \(4, 4, 3\).*expected \(height, width\)"),
+        ("rgba", np.zeros((4, 9, 9), "u1"), ValueError, r"shape \(4, 9, 9\).*put the channels last"),
+        ("rgb", np.zeros((0, 4, 3), "u1"), ValueError, r"shape \(0, 4, 3\)"),
+        ("gray", 7, TypeError, "type int, expected a PIL.Image"),
+        ("gray", Image.new("P", (4, 4)), ValueError, r"places in a palette.*np.asarray\(image\)"),
+        ("gray", Image.new("I;16", (4, 4)), ValueError, "mode I;16, which has more than 8 bits"),
+        ("gray", Image.new("F", (4, 4)), ValueError, "mode F, which has more than 8 bits"),
+        ("gray16", Image.new("L", (4, 4)), ValueError, "mode L, but the field holds gray16"),
+        ("gray16", Image.new("F", (4, 4)), ValueError, "mode F, but the field holds gray16"),
+        ("gray16", Image.new("I", (4, 4), 70_000), ValueError, "values from 70000 to 70000"),
+        ("gray16", Image.new("I", (4, 4), -1), ValueError, "values from -1 to -1"),
+        ("rgb", encode_png(np.zeros((2, 2, 3), "u2")), ValueError, "PNG file of kind rgb16, but the field holds rgb"),
+        ("gray", b"no image", OSError, "cannot identify"),
+    ],
+)
+def test_what_is_refused_is_told_with_what_was_found(mode, value, error, message):
+    with pytest.raises(error, match=message):
+        encode(ImageField(mode), value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "grey"}, "mode is 'grey', expected one of gray, rgb"),
+        ({"mode": "gray16", "write_mode": "jpg"}, "'jpg', which cannot hold images of kind gray16"),
+        ({"write_mode": "webp"}, "write_mode is 'webp', expected one of raw, png, jpg"),
+        ({"max_resolution": 0}, "max_resolution is 0"),
+        ({"jpeg_quality": 101}, "jpeg_quality is 101"),
+        ({"compress_probability": 2}, "compress_probability is 2"),
+        ({"seed": -1}, "seed is -1"),
+        ({"interpolation": "cubic"}, "interpolation is 'cubic'"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(OptionError, match=message):
+        ImageField(**arguments)

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import BadImageError, FormatError, PipelineError
+from gpubeton.fields import ImageField, IntField, RGBImageField
+from gpubeton.fields.decoders import (
+    CenterCropImageDecoder,
+    CenterCropRGBImageDecoder,
+    ImageDecoder,
+    RandomResizedCropImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from gpubeton.fields.registry import open_index
+from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.layout import ImageMode
+from gpubeton.loader import Loader
+from gpubeton.reader import Reader
+from gpubeton.transforms import (
+    ColorJitter,
+    Cutout,
+    NormalizeImage,
+    RandomErasing,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomTranslate,
+    ToDevice,
+    ToTensor,
+    ToTorchImage,
+)
+from tests.small_files import damage, picture, write
+
+pytestmark = pytest.mark.timeout(180)
+
+KINDS = list(IMAGE_KINDS.values())
+SIZE = 22, 31
+
+
+def pixels_of(kind, number, size=SIZE):
+    rng = np.random.default_rng([kind.channels, kind.bits, number])
+    return rng.integers(0, kind.max_level + 1, (*size, kind.channels)).astype(kind.dtype)
+
+
+class Images:
+    """A photo, and an image of each kind."""
+
+    def __init__(self, kinds=KINDS, length=10):
+        self.kinds = kinds
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, number):
+        return picture(number, *SIZE), *(pixels_of(kind, number) for kind in self.kinds), number
+
+
+def fields_of(kinds, write_mode):
+    images = {kind.name: ImageField(kind.name, write_mode) for kind in kinds}
+    return {"photo": RGBImageField("jpg"), **images, "label": IntField()}
+
+
+@pytest.fixture(scope="module", params=["raw", "png"])
+def images(request, tmp_path_factory):
+    """A file with a field of each kind."""
+    path = tmp_path_factory.mktemp(request.param) / "kinds.beton"
+    return write(path, fields_of(KINDS, request.param), Images())
+
+
+def make(path, pipelines, **arguments):
+    names = Reader(path).field_names
+    options = {"batch_size": 4, "num_workers": 2, "drop_last": False, "seed": 3, **arguments}
+    return Loader(path, pipelines={**dict.fromkeys(names), **pipelines}, **options)
+
+
+def all_of(loader):
+    batches = list(loader)
+    return [np.concatenate([np.asarray(batch[output]) for batch in batches]) for output in range(len(batches[0]))]
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_every_kind_is_known_without_being_told_and_read_to_the_bit(images, os_cache):
+    pipelines = {kind.name: [ImageDecoder()] for kind in KINDS}
+    read = all_of(make(images, pipelines, os_cache=os_cache))
+    for kind, found in zip(KINDS, read, strict=True):
+        assert found.dtype == kind.dtype
+        assert np.array_equal(found, np.stack([pixels_of(kind, number) for number in range(10)]))
+    assert [Reader(images).handlers[kind.name].kind for kind in KINDS] == KINDS
+
+
+def test_a_field_without_a_pipeline_gives_tensors(images):
+    for kind in KINDS:
+        (batch,) = next(iter(make(images, {kind.name: ()})))
+        assert batch.dtype == (torch.uint8 if kind.bits == 8 else torch.uint16)
+        assert torch.equal(batch.to(torch.int32)[1], torch.from_numpy(pixels_of(kind, 1).astype("i4")))
+
+
+@pytest.mark.parametrize("name", ["gray", "gray16"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [RandomHorizontalFlip(), Cutout(5), RandomTranslate(3), RandomErasing(1)],
+        [RandomTranslate(2), RandomHorizontalFlip()],
+        [],
+    ],
+)
+def test_gray_images_meet_the_draws_that_rgb_images_meet(tmp_path, name, steps):
+    """The same levels in three channels, through the executor of RGB images, which is off by one level at most."""
+    kind = IMAGE_KINDS[name]
+
+    class Both:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, number):
+            gray = pixels_of(IMAGE_KINDS["gray"], number)
+            return gray.repeat(3, axis=2), gray.astype(kind.dtype) * (257 if kind.bits == 16 else 1)
+
+    two = write(tmp_path / "gray.beton", {"rgb": RGBImageField("raw"), "gray": ImageField(name)}, Both())
+    one = write(tmp_path / "rgb.beton", {"gray": RGBImageField("raw"), "rgb": RGBImageField("raw")}, Both16to8(Both()))
+    crop = RandomResizedCropImageDecoder((16, 16)), *steps
+    as_rgb = RandomResizedCropRGBImageDecoder((16, 16)), *steps
+    (found,) = all_of(make(two, {"gray": crop}))
+    # The field's number keeps random numbers apart: it has to be the same in both files.
+    (expected,) = all_of(make(one, {"rgb": as_rgb}))
+    levels = found / 257 if kind.bits == 16 else found.astype(float)
+    assert np.abs(levels[..., 0] - expected[..., 0]).max() <= 1.5
+
+
+class Both16to8:
+    """The photo of a dataset twice."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, number):
+        return self.dataset[number][0], self.dataset[number][0]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_normalised_batches_are_float64s_rounded(images, kind):
+    mean, std = np.linspace(100, 140, kind.channels), np.linspace(40, 60, kind.channels)
+    normalize = NormalizeImage(mean, std, np.float32)
+    for pipeline in (
+        [ImageDecoder(), normalize, ToTensor(), ToTorchImage()],
+        [ImageDecoder(), ToTensor(), ToTorchImage(), normalize],
+        [ImageDecoder(), ToTensor(), normalize, ToTorchImage(channels_last=False)],
+    ):
+        (found,) = all_of(make(images, {kind.name: pipeline}))
+        exact = (np.stack([pixels_of(kind, number) for number in range(10)]) - mean) / std
+        assert np.array_equal(found, exact.astype(np.float32).transpose(0, 3, 1, 2))
+
+
+def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
+    loaders = (
+        make(images, {"photo": [decoder((20, 20), ratio=0.9)], "rgb": [CenterCropImageDecoder((9, 9), 1)]})
+        for decoder in (CenterCropImageDecoder, CenterCropRGBImageDecoder)
+    )
+    one, other = map(all_of, loaders)
+    assert np.array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize(
+    "decoder", [SimpleRGBImageDecoder(), CenterCropRGBImageDecoder((9, 9), 1), RandomResizedCropRGBImageDecoder((9, 9))]
+)
+def test_a_decoder_of_rgb_images_says_which_one_decodes_others(images, decoder):
+    with pytest.raises(
+        PipelineError, match=r"field 'gray16': .* kind gray16. Use (CenterCrop|RandomResizedCrop|)Image"
+    ):
+        make(images, {"gray16": [decoder]})
+
+
+def test_a_crop_behind_the_decoder_is_decoded_alone(images, capsys):
+    cropped = make(images, {"rgba": [ImageDecoder(), RandomResizedCrop((0.2, 1), (0.75, 1.33), 12)]})
+    decoded = make(images, {"rgba": [RandomResizedCropImageDecoder((12, 12), (0.2, 1), (0.75, 1.33))]})
+    cropped.explain()
+    assert capsys.readouterr().out.count("fused") == 2
+    assert np.array_equal(all_of(cropped)[0], all_of(decoded)[0])
+
+
+@pytest.mark.parametrize("operation", [ColorJitter(hue=0.1), RandomGrayscale(1)])
+@pytest.mark.parametrize("name", ["gray", "rgba", "gray16", "rgb16"])
+def test_what_needs_rgb_levels_is_refused_for_others(images, operation, name):
+    with pytest.raises(PipelineError, match=rf"field '{name}': .*(RGB images|works on levels, uint8)"):
+        make(images, {name: [ImageDecoder(), operation]})
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (Cutout(3, (1, 2, 3)), r"fill \(1, 2, 3\) has 3 numbers, but the images have 1 channels"),
+        (NormalizeImage([1, 2, 3], [1, 1, 1]), "mean has 3 numbers, but the images have 1 channels"),
+        (NormalizeImage(1, [1, 1, 1]), "std has 3 numbers"),
+        (RandomErasing(1, value=300), "cannot be painted on uint8 images; expected whole numbers from 0 to 255"),
+    ],
+)
+def test_as_many_numbers_as_channels_are_wanted(images, operation, message):
+    with pytest.raises(PipelineError, match=message):
+        make(images, {"gray": [ImageDecoder(), operation]})
+
+
+def test_explain_names_the_kind(images, capsys):
+    make(images, {"gray16": [CenterCropImageDecoder((8, 9), 1)]}).explain()
+    assert "gray16: gray16, 8 x 9, area, written as uint16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["gray", "rgb"])
+def test_jpegs_come_as_pillow_decodes_them(tmp_path, name):
+    import io
+
+    from PIL import Image
+
+    class Gray:
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, number):
+            photo = picture(number, *SIZE)
+            return photo if name == "rgb" else photo[..., 0], number
+
+    path = write(tmp_path / "jpg.beton", {"image": ImageField(name, "jpg"), "label": IntField()}, Gray())
+    (found,) = all_of(make(path, {"image": [ImageDecoder()]}))
+    regions = open_index(path)[0].regions("image")
+    content = path.read_bytes()
+    for number in range(5):
+        start = int(regions.offset[number])
+        image = Image.open(io.BytesIO(content[start : start + int(regions.size[number])]))
+        assert image.mode == ("L" if name == "gray" else "RGB")
+        assert np.abs(found[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
+
+
+@pytest.fixture
+def spoilt(tmp_path):
+    """A file of PNGs of which sample 3 is damaged."""
+    path = write(tmp_path / "spoilt.beton", fields_of([IMAGE_KINDS["gray16"]], "png"), Images([IMAGE_KINDS["gray16"]]))
+    damage(path, 3, field="gray16", at=60, content=b"xxxx")
+    return path
+
+
+def test_a_damaged_png_is_told_skipped_or_replaced(spoilt):
+    pipelines = {"gray16": [ImageDecoder()], "label": ()}
+    with pytest.raises(BadImageError, match=r"gray16: .*checksum of its chunk b'IDAT'") as caught:
+        all_of(make(spoilt, pipelines))
+    assert caught.value.samples == (3,)
+    found, labels = all_of(make(spoilt, pipelines, on_error="skip"))
+    assert labels.ravel().tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    found, labels = all_of(make(spoilt, pipelines, on_error="replace"))
+    assert labels.ravel().tolist() == [0, 1, 2, 4, 4, 5, 6, 7, 8, 9]
+    assert np.array_equal(found[3], pixels_of(IMAGE_KINDS["gray16"], 4))
+
+
+def changed(path, target, field, **values):
+    """A copy of a file in which the metadata of sample 2 say something else."""
+    shutil.copy(path, target)
+    index, _ = open_index(path)
+    number = index.names.index(field)
+    dtype = index.metadata.dtype
+    at = index.header.metadata_offset + 2 * dtype.itemsize + dtype.fields[f"f{number}"][1]
+    row = index.metadata[2:3][f"f{number}"].copy()
+    for name, value in values.items():
+        row[name] = value
+    with target.open("r+b") as file:
+        file.seek(at)
+        file.write(row.tobytes())
+    return target
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"height": 23}, r"sample 2, field 'rgba16': its region has 5456 bytes, but a raw image .* takes 5704"),
+        ({"width": 0}, "width 0"),
+        ({"mode": 0}, r"kind rgba16 stored in way 0, expected one of 1 \(RAW\), 2 \(PNG\)"),
+        ({"mode": 7}, "stored in way 7"),
+        ({"data_ptr": 12}, "no region begins at 12"),
+    ],
+)
+def test_metadata_that_lie_are_refused_when_the_file_is_opened(tmp_path, values, message):
+    kinds = [IMAGE_KINDS["rgba16"]]
+    path = write(tmp_path / "raw.beton", fields_of(kinds, "raw"), Images(kinds))
+    with pytest.raises(FormatError, match=message):
+        Reader(changed(path, tmp_path / "changed.beton", "rgba16", **values))
+
+
+def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
+    kinds = [IMAGE_KINDS["gray"]]
+    path = write(tmp_path / "png.beton", fields_of(kinds, "png"), Images(kinds))
+    larger = changed(path, tmp_path / "larger.beton", "gray", height=60_000, width=60_000)
+    decode = {"gray": [CenterCropImageDecoder((4, 4), 1)]}
+    with pytest.raises(BadImageError, match=r"22 x 31 pixels, but the file's metadata say 60000 x 60000"):
+        all_of(make(larger, decode))
+    jpeg = changed(path, tmp_path / "jpeg.beton", "gray", mode=ImageMode.JPG)
+    assert len(all_of(make(jpeg, decode))[0]) == 10, "what a file is, is told by its first bytes"
+    damage(path, 2, field="gray", content=b"\xff\xd8nonsense")
+    with pytest.raises(BadImageError, match="gray: "):
+        all_of(make(path, decode))
+
+
+def test_filter_and_a_state_work_as_with_rgb_images(images):
+    pipelines = {"gray": [RandomResizedCropImageDecoder((8, 8)), ToTensor()], "label": ()}
+    loader = make(images, pipelines, order="random")
+    some = loader.filter("label", lambda label: label % 2 == 0)
+    assert sorted(all_of(some)[1].ravel().tolist()) == [0, 2, 4, 6, 8]
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch[0] for batch in batches]
+    resumed = make(images, pipelines, order="random")
+    resumed.load_state_dict(state)
+    for one, other in zip(rest, (batch[0] for batch in resumed), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_to_device_moves_what_the_cpu_made(images):
+    pipeline = [ImageDecoder(), NormalizeImage(0, 1), ToTensor(), ToDevice("cpu"), ToTorchImage()]
+    (found,) = all_of(make(images, {"gray": pipeline}))
+    assert found.shape == (10, 1, *SIZE)
+
+
+def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
+    class Scaled(ImageField):
+        def encode(self, destination, value, malloc):
+            super().encode(destination, value // 2, malloc)
+
+    class Some:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, number):
+            return (pixels_of(IMAGE_KINDS["gray"], number),)
+
+    path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, Some())
+    with pytest.raises(FormatError, match="custom one"):
+        Reader(path)
+    loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})
+    assert np.array_equal(all_of(loader)[0][1], pixels_of(IMAGE_KINDS["gray"], 1) // 2)
