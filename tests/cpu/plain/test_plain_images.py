@@ -86,7 +86,7 @@ def test_paints_have_a_number_for_each_channel(kind, normalised):
 
 @pytest.mark.parametrize("box", [(0, 0, 41, 30), (3, 5, 30, 22)])
 def test_transparency_is_resized_as_pillow_does(box):
-    """Pillow rounds colours times alpha to 8 bits and divides: colours of rather opaque pixels are off by some levels."""
+    """Pillow rounds colours times alpha to 8 bits and divides: colours of rather opaque pixels differ by levels."""
     kind = IMAGE_KINDS["rgba"]
     pixels = noise(kind, 41, 30)
     pixels[..., 3] = np.where(pixels[..., 3] < 100, 0, pixels[..., 3])
