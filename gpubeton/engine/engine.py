@@ -16,6 +16,7 @@ from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors
 from gpubeton.engine.batch import Batch
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.crews import Crews, MakeGpuCrew
+from gpubeton.engine.drawn_output import DrawnOutput
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed, noting
@@ -241,6 +242,8 @@ class Engine:
                     outputs[output.name] = output.program.finish(array, seed, epoch, job.samples, shared)
                 elif isinstance(output, BranchOutput):
                     outputs[output.name] = output.make(job.samples, seed, epoch, shared)
+                elif isinstance(output, DrawnOutput):
+                    outputs[output.name] = output.make(job.samples, seed, epoch)
                 else:
                     outputs[output.name] = output.make(job.samples, job.staged, seed, epoch, self._pool, shared)
         return tuple(outputs[output.name] for output in self._plan.outputs)

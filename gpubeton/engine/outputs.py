@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
+from gpubeton.engine.drawn_output import DrawnOutput
 from gpubeton.engine.followers import find_leaders, leader_output
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.placements import connect_boxes
@@ -21,6 +22,7 @@ from gpubeton.fields.base import Field
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.format.index import Index
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
@@ -29,7 +31,8 @@ from gpubeton.plan.leader import Leader
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice
 
-Output = ImageOutput | RowOutput | BranchOutput
+_Made = ImageOutput | RowOutput | BranchOutput
+Output = _Made | DrawnOutput
 
 
 class GpuTarget(NamedTuple):
@@ -71,7 +74,7 @@ class GpuTarget(NamedTuple):
         return self.takes_everything or any(wish.moves_to(device) for wish in wishes)
 
 
-Pipeline = Sequence[Any] | PipelineSpec | None
+Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
 
 
 def compile_outputs(
@@ -89,9 +92,9 @@ def compile_outputs(
         The file, or several as one.
     fields : mapping of str to Field
         Its fields, in the order of the file.
-    pipelines : mapping of str to sequence, PipelineSpec or None
+    pipelines : mapping of str to sequence, PipelineSpec, DrawnParameters or None
         The user's pipelines, which stay as they are. A field without one gets its decoder and ``ToTensor``; None
-        leaves the field out; a name that is no field's needs a `PipelineSpec`.
+        leaves the field out; a name that is no field's needs a `PipelineSpec` or `DrawnParameters`.
     indices : ndarray of uint64, shape (N,)
         The samples that may be asked for.
     gpu : GpuTarget, optional
@@ -99,7 +102,7 @@ def compile_outputs(
 
     Returns
     -------
-    tuple of ImageOutput and RowOutput
+    tuple of Output
         Fields in the order of the file, then the other names in the order of `pipelines`.
 
     Raises
@@ -110,6 +113,10 @@ def compile_outputs(
         If a pipeline cannot be planned.
     """
     _check_names(index, pipelines)
+    wishes = {name: wish for name, wish in pipelines.items() if isinstance(wish, DrawnParameters)}
+    in_order = [name for name in dict.fromkeys([*fields, *pipelines]) if pipelines.get(name, ()) is not None]
+    # What only tells of others has no part in what follows, so that nothing else changes with it.
+    pipelines = {name: own for name, own in pipelines.items() if not isinstance(own, DrawnParameters)}
     specs = _specs(fields, pipelines)
     parents = find_parents(specs)
     leaders = find_leaders(specs)
@@ -118,7 +125,7 @@ def compile_outputs(
     # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
     numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *pipelines]))}
     sources: dict[str, Source] = {}
-    outputs: dict[str, Output] = {}
+    outputs: dict[str, _Made] = {}
     for name in parents_first(making_order, {**parents, **leaders}):
         spec, number = specs[name], numbers[name]
         if isinstance(spec.source, str):
@@ -133,10 +140,14 @@ def compile_outputs(
             )
             outputs[name] = _compile_branch(name, number, spec, outputs[parents[name]], specs, gpu, is_last=is_last)
     connect_boxes(outputs)
-    return tuple(outputs[name] for name in specs)
+    left_on = gpu.device if gpu is not None and gpu.takes_everything else None
+    drawn = {name: DrawnOutput.compile(name, wish, outputs, left_on) for name, wish in wishes.items()}
+    return tuple({**outputs, **drawn}[name] for name in in_order)
 
 
-def _specs(fields: Mapping[str, Field], pipelines: Mapping[str, Pipeline]) -> dict[str, PipelineSpec]:
+def _specs(
+    fields: Mapping[str, Field], pipelines: Mapping[str, Sequence[Any] | PipelineSpec | None]
+) -> dict[str, PipelineSpec]:
     """The pipelines of all outputs, in the order in which a batch has them."""
     specs = {}
     for name in dict.fromkeys([*fields, *pipelines]):
@@ -149,7 +160,10 @@ def _specs(fields: Mapping[str, Field], pipelines: Mapping[str, Pipeline]) -> di
 def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
     fields = ", ".join(map(repr, index.names))
     for name, pipeline in pipelines.items():
-        if isinstance(pipeline, PipelineSpec):
+        if isinstance(pipeline, DrawnParameters):
+            if name in index.names:
+                raise PipelineError(f"{name!r} is a field; what is drawn needs a name of its own: {name + '_drawn'!r}")
+        elif isinstance(pipeline, PipelineSpec):
             if isinstance(pipeline.source, str) and pipeline.source not in index.names:
                 raise NoSuchFieldError(
                     f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
@@ -194,7 +208,7 @@ def _compile_branch(
     name: str,
     number: int,
     spec: PipelineSpec,
-    parent: Output,
+    parent: _Made,
     specs: Mapping[str, PipelineSpec],
     gpu: GpuTarget | None,
     *,
@@ -224,7 +238,7 @@ def _compile_output(
     indices: NDArray[np.uint64],
     gpu: GpuTarget | None,
     leader: Leader | None,
-) -> Output:
+) -> _Made:
     if not isinstance(operations[0], SimpleRGBImageDecoder) or brings_own_code(operations[0]):
         left_on = gpu.device if gpu is not None and gpu.takes_everything else None
         return RowOutput.compile(name, number, source, operations, left_on)

@@ -10,6 +10,7 @@ from gpubeton.engine.outputs import GpuTarget, Output, Pipeline
 from gpubeton.errors import OptionError
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
+from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.transforms.ops import ToDevice
 
@@ -147,8 +148,9 @@ def open_gpu(
 
 
 def _wishes(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
-    lists = [pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline for pipeline in pipelines]
-    return [operation for own in lists for operation in own or () if isinstance(operation, ToDevice)]
+    own = [pipeline for pipeline in pipelines if not isinstance(pipeline, DrawnParameters)]
+    lists = [pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline for pipeline in own]
+    return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
 
 
 def _numbered(device: str) -> str:

@@ -71,10 +71,11 @@ class Loader(Resumable):
         as all ranks have to use the same.
     indices : array_like of int, optional
         The samples to give, by default all.
-    pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, or None
+    pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, DrawnParameters, or None
         What is done to each field. A field that is missing here, and an empty list, get the field's decoder and
         ``ToTensor``; a list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes
-        further outputs of a field, under names of their own and with draws of their own. Neither the mapping nor what
+        further outputs of a field, under names of their own and with draws of their own; `DrawnParameters` an output
+        that says what was drawn for another. Neither the mapping nor what
         it holds is changed. Changes that you make to the operations count from the next epoch on.
     custom_fields : mapping of str to Field class, optional
         The class of each field of a kind of your own.

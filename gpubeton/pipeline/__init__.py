@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.pipeline.state import State
 
-__all__ = ["AllocationQuery", "Compiler", "Operation", "PipelineSpec", "State"]
+__all__ = ["AllocationQuery", "Compiler", "DrawnParameters", "Operation", "PipelineSpec", "State"]

@@ -162,11 +162,11 @@ def is_ragged(state: State) -> bool:
 
 
 def tensors_in(outputs: Sequence[Any]) -> list[Any]:
-    """Find the tensors of a batch, also those inside a `Ragged`.
+    """Find the tensors of a batch, also those inside a `Ragged` or a dict.
 
     Parameters
     ----------
-    outputs : sequence of ndarray, torch.Tensor or Ragged
+    outputs : sequence of ndarray, torch.Tensor, Ragged or dict
         The batch.
 
     Returns
@@ -184,5 +184,8 @@ def tensors_in(outputs: Sequence[Any]) -> list[Any]:
 
     parts: list[Any] = []
     for output in outputs:
-        parts += [output.values, output.offsets] if isinstance(output, Ragged) else [output]
+        if isinstance(output, dict):
+            parts += output.values()
+        else:
+            parts += [output.values, output.offsets] if isinstance(output, Ragged) else [output]
     return [part for part in parts if isinstance(part, torch.Tensor)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,21 +91,39 @@ class RandomAffine(ChangeTransform):
         return declared
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+        own, stays = self._drawn(uniform, image_size(self, state))
+        rows = affine_rows(
+            image_size(self, state),
+            angle=own["angle"],
+            translate=(own["translate"][:, 0], own["translate"][:, 1]),
+            scale=own["scale"],
+            shear=(own["shear"][:, 0], own["shear"][:, 1]),
+        )
+        rows[stays] = IDENTITY
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        own, stays = self._drawn(uniform, image_size(self, state))
+        for name, values in own.items():
+            values[stays] = name == "scale"
+        return own
+
+    def _drawn(self, uniform: Uniform, size: tuple[int, int]) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+        """What is done to each image, and whether it stays as it is."""
         numbers = uniform(7).T
-        height, width = image_size(self, state)
+        height, width = size
         right, down = (
             np.rint(between((-most, most), own))
             for most, own in zip((self.translate[0] * width, self.translate[1] * height), numbers[2:4], strict=True)
         )
-        rows = affine_rows(
-            (height, width),
-            angle=between(self.degrees, numbers[1]),
-            translate=(right, down),
-            scale=between(self.scale, numbers[4]),
-            shear=(between(self.shear[:2], numbers[5]), between(self.shear[2:], numbers[6])),
-        )
-        rows[numbers[0] >= self.p] = IDENTITY
-        return rows
+        shear = between(self.shear[:2], numbers[5]), between(self.shear[2:], numbers[6])
+        own = {
+            "angle": between(self.degrees, numbers[1]),
+            "translate": np.stack([right, down], axis=1),
+            "scale": between(self.scale, numbers[4]),
+            "shear": np.stack(shear, axis=1),
+        }
+        return own, numbers[0] >= self.p
 
     def image_change(self) -> ImageChange:
         red, green, blue = map(int, self.fill)

@@ -73,10 +73,18 @@ class RandomGaussianBlur(ChangeTransform):
             )
         return declared
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        sigma, stays = self._drawn(uniform)
+        return {"": np.where(stays, 0.0, sigma)}
+
+    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Standard deviation of each image, and whether it stays as it is."""
         numbers = uniform(2)
-        weights = bell_weights(between(self.sigma, numbers[:, 1]), self.kernel_size)
-        stays = numbers[:, 0] >= self.p
+        return between(self.sigma, numbers[:, 1]), numbers[:, 0] >= self.p
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        sigma, stays = self._drawn(uniform)
+        weights = bell_weights(sigma, self.kernel_size)
         weights[stays] = 0
         weights[stays, self.kernel_size // 2] = ONE
         return weights

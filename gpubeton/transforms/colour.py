@@ -60,6 +60,10 @@ class ColourTransform(Transform):
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        draw = self.draw(uniform, count, state)
+        return {"kind": draw[:, ::2], "factor": factors(draw)}
+
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state)
         if dtype_name(previous_state.dtype) != "uint8":
@@ -111,6 +115,27 @@ def step_rows(kind: int, factor: NDArray[np.float64]) -> NDArray[np.int32]:
     rows[:, 0] = kind
     np.rint(factor * ONE, out=rows[:, 1], casting="unsafe")
     return rows
+
+
+def factors(draw: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Read the factors of steps.
+
+    Parameters
+    ----------
+    draw : ndarray of int32, shape (N, 2 * K)
+        Kind and factor of each step.
+
+    Returns
+    -------
+    ndarray of float64, shape (N, K)
+        The factors; for HUE parts of a full circle.
+
+    Examples
+    --------
+    >>> factors(np.array([[0, 16384, 3, -8192]], "int32")).tolist()
+    [[0.5, -0.25]]
+    """
+    return draw[:, 1::2] / ONE
 
 
 def draw_blend(kind: int, uniform: Uniform, limits: tuple[float, float], probability: float) -> NDArray[np.int32]:

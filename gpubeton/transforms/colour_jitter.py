@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.colour import ColourTransform, between, checked_limits, checked_probability, step_rows
+from gpubeton.transforms.colour import ColourTransform, between, checked_limits, checked_probability, factors, step_rows
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, NEUTRAL, ONE, SATURATION
 
 
@@ -85,6 +85,16 @@ class ColorJitter(ColourTransform):
         orders = np.array(list(permutations(range(len(limits)))), np.intp)
         chosen = orders[(numbers[:, 1] * len(orders)).astype(np.intp)]
         return np.take_along_axis(steps, chosen[:, :, None], axis=1).reshape(count, -1)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        draw = self.draw(uniform, count, state)
+        order, factor = draw[:, ::2], factors(draw)
+        named = {}
+        for kind, name in enumerate(("brightness", "contrast", "saturation", "hue")):
+            neutral = np.full(count, NEUTRAL[kind] / ONE)
+            # Of each kind there is one step, or none.
+            named[name] = np.where(order == kind, factor, 0).sum(axis=1) if (order == kind).any() else neutral
+        return {"order": order, **named}
 
     def _limits(self) -> dict[int, tuple[float, float]]:
         """Least and largest factor of each kind that may change something."""

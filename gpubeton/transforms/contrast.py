@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.colour import ColourTransform, checked_limits, checked_probability, draw_blend
+from gpubeton.transforms.colour import ColourTransform, checked_limits, checked_probability, draw_blend, factors
 from gpubeton.transforms.colour_kinds import CONTRAST
 
 
@@ -51,3 +53,6 @@ class RandomContrast(ColourTransform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         limits = checked_limits("RandomContrast", "magnitude", self.magnitude)
         return draw_blend(CONTRAST, uniform, limits, self.p)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}

@@ -15,7 +15,7 @@ from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.transform import Transform
-from gpubeton.transforms.window import checked_size, cut_windows, window_shape
+from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
 
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
 """Half of the image's spare rows and columns that stand before the window, twice."""
@@ -60,6 +60,9 @@ class CornerCrop(Transform):
         places = _PLACES[(uniform(1)[:, 0] * len(_PLACES)).astype(np.intp)]
         corners: NDArray[np.int32] = np.rint(self._spare(state) * places / 2).astype(np.int32)
         return corners
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), self.size)}
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from gpubeton.errors import OptionError
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.mix_pixels import RIGHT, TOP, WEIGHT
+from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.transforms.mixing import (
     CUTMIX_NUMBERS,
     ImageMixing,
@@ -63,6 +63,13 @@ class ImageCutMix(ImageMixing):
         rows[:, WEIGHT] = 0
         rows[:, TOP : RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state))
         return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        rows = self.draw(uniform, count, state)
+        corner, end = rows[:, TOP : LEFT + 1], rows[:, BOTTOM : RIGHT + 1]
+        height, width = image_size(self, state)
+        share = 1 - (end - corner).prod(axis=1) / (height * width)
+        return {"partner": rows[:, PARTNER].astype(np.int64), "share": share, "box": np.hstack([corner, end - corner])}
 
 
 class LabelCutMix(LabelMixing):

@@ -16,6 +16,7 @@ from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.window import with_sides
 
 
 class Cutout(Transform):
@@ -65,6 +66,9 @@ class Cutout(Transform):
         places = np.array([height - self.crop_size + 1, width - self.crop_size + 1])
         corners: NDArray[np.int32] = (uniform(2) * places).astype(np.int32)
         return corners
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), (self.crop_size, self.crop_size))}
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -96,6 +96,10 @@ class RandomErasing(Transform):
             rows = rows[~fits]
         return boxes
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        corners = self.draw(uniform, count, state)
+        return {"": np.hstack([corners[:, :2], corners[:, 2:] - corners[:, :2]])}
+
     def _sides(self, numbers: NDArray[np.float64], pixels: int) -> NDArray[np.int32]:
         """Height and width in pixels; the logarithm of the ratio is uniform."""
         area = pixels * between(self.scale, numbers[:, 0])

@@ -50,6 +50,9 @@ class RandomHorizontalFlip(Transform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return (uniform(1) < self.flip_prob).astype(np.int32)
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": self.draw(uniform, count, state)[:, 0] == 1}
+
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomHorizontalFlip.apply needs to know which images: pass what draw() returned")

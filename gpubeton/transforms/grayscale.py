@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.colour import ColourTransform, checked_probability, step_rows
+from gpubeton.transforms.colour import ColourTransform, checked_probability, factors, step_rows
 from gpubeton.transforms.colour_kinds import SATURATION
 
 
@@ -40,3 +42,6 @@ class RandomGrayscale(ColourTransform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return step_rows(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0] == 0}

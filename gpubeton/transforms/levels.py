@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 
@@ -56,6 +57,9 @@ class LevelTransform(ChangeTransform):
             Kind and parameter; KEEP for the others.
         """
         return np.where(uniform(1) < self.p, np.array([[kind, parameter]]), KEEP).astype(np.int32)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": self.draw(uniform, count, state)[:, 0] != KEEP}
 
     def image_change(self) -> ImageChange:
         return change_levels

@@ -87,6 +87,10 @@ class LabelMixing(Transform):
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]: ...
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        rows = self.draw(uniform, count, state)
+        return {"partner": rows[:, 0].astype(np.int64), "share": rows[:, 1]}
+
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         shape = tuple(previous_state.shape)
         if shape not in {(), (1,)}:

@@ -13,7 +13,7 @@ from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.mix_pixels import BOTTOM, ONE, RIGHT, WEIGHT
+from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, WEIGHT
 from gpubeton.transforms.mixing import (
     MIXUP_NUMBERS,
     ImageMixing,
@@ -64,6 +64,10 @@ class ImageMixup(ImageMixing):
         rows[:, WEIGHT] = _weights(self, uniform, count)
         rows[:, [BOTTOM, RIGHT]] = image_size(self, state)
         return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        rows = self.draw(uniform, count, state)
+        return {"partner": rows[:, PARTNER].astype(np.int64), "share": rows[:, WEIGHT] / ONE}
 
 
 class LabelMixup(LabelMixing):

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
+from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms import colour_lines, colour_tensors
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
+from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.levels import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.transforms.sharpness import change_sharpness
 from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
@@ -51,8 +53,39 @@ class Policy(ChangeTransform):
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = checked_fill(name, (0, 0, 0) if fill is None else fill)
 
+    @property
     @abstractmethod
-    def draw(self, uniform: Any, count: int, state: State) -> NDArray[np.int64]: ...
+    def space(self) -> Space:
+        """The operations that it picks from."""
+
+    @abstractmethod
+    def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Pick operations.
+
+        Parameters
+        ----------
+        uniform : Uniform
+            Random numbers of the images.
+
+        Returns
+        -------
+        tuple of three ndarrays of intp, each of shape (N, num_ops)
+            Place in `space`, bin of the magnitude, and 1 for a negative magnitude where the operation knows such.
+        """
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+        rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state))
+        chosen: NDArray[np.int64] = rows[self.choose(uniform)]
+        return chosen.reshape(count, -1)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        which, column, sign = self.choose(uniform)
+        size = image_size(self, state)
+        table = np.zeros((len(self.space), self.num_magnitude_bins, 2))
+        for place, (name, least, largest, goes_both_ways) in enumerate(self.space):
+            magnitude = magnitudes(name, least, largest, self.num_magnitude_bins, size)
+            table[place] = np.stack([magnitude, -magnitude if goes_both_ways else magnitude], axis=1)
+        return {"operation": which, "magnitude": table[which, column, sign]}
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.policy import Policy, Space, checked_whole, policy_rows
+from gpubeton.transforms.policy import Policy, Space, checked_whole
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),
@@ -82,9 +80,11 @@ class RandAugment(Policy):
                 f"{num_magnitude_bins} bins"
             )
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        rows = policy_rows(RAND_AUGMENT, self.num_magnitude_bins, image_size(self, state))
+    @property
+    def space(self) -> Space:
+        return RAND_AUGMENT
+
+    def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(2 * self.num_ops)
         which = (numbers[:, ::2] * len(RAND_AUGMENT)).astype(np.intp)
-        chosen: NDArray[np.int64] = rows[which, self.magnitude, (numbers[:, 1::2] < 0.5).astype(np.intp)]
-        return chosen.reshape(count, -1)
+        return which, np.full_like(which, self.magnitude), (numbers[:, 1::2] < 0.5).astype(np.intp)

@@ -16,7 +16,7 @@ from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.transform import Transform
-from gpubeton.transforms.window import checked_size, cut_windows, window_shape
+from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
 
 
 class RandomCrop(Transform):
@@ -66,6 +66,9 @@ class RandomCrop(Transform):
         # First row and column of the windows, counted in the image without its padding.
         corners: NDArray[np.int32] = (uniform(2) * self._places(state)).astype(np.int32) - np.int32(self.padding)
         return corners
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), self.size)}
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +69,19 @@ class RandomRotation(ChangeTransform):
         return declared
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        numbers = uniform(2)
-        rows = affine_rows(image_size(self, state), angle=-between(self.degrees, numbers[:, 1]))
-        rows[numbers[:, 0] >= self.p] = IDENTITY
+        angle, stays = self._drawn(uniform)
+        rows = affine_rows(image_size(self, state), angle=-angle)
+        rows[stays] = IDENTITY
         return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        angle, stays = self._drawn(uniform)
+        return {"": np.where(stays, 0.0, angle)}
+
+    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Angle of each image, counter-clockwise, and whether it stays as it is."""
+        numbers = uniform(2)
+        return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
     def image_change(self) -> ImageChange:
         red, green, blue = map(int, self.fill)

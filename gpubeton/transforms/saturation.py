@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.colour import ColourTransform, checked_limits, checked_probability, draw_blend
+from gpubeton.transforms.colour import ColourTransform, checked_limits, checked_probability, draw_blend, factors
 from gpubeton.transforms.colour_kinds import SATURATION
 
 
@@ -47,3 +49,6 @@ class RandomSaturation(ColourTransform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         limits = checked_limits("RandomSaturation", "magnitude", self.magnitude)
         return draw_blend(SATURATION, uniform, limits, self.p)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}

@@ -59,6 +59,9 @@ class RandomAdjustSharpness(ChangeTransform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return np.where(uniform(1) < self.p, round(self.sharpness_factor * ONE), ONE).astype(np.int32)
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": self.draw(uniform, count, state)[:, 0] / ONE}
+
     def image_change(self) -> ImageChange:
         return change_sharpness
 

@@ -54,6 +54,27 @@ class Transform(Operation):
         """
         return None
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        """Give the random parameters of the samples of a batch as a user reads them: what `draw` chooses, named.
+
+        Parameters
+        ----------
+        uniform : Uniform
+            Random numbers of these samples for this operation.
+        count : int
+            Number of samples.
+        state : State
+            The batch that the operation will be applied to.
+
+        Returns
+        -------
+        dict of str to ndarray, each of shape (count, ...)
+            The parameters, by name; the name of an only one is "". Units and values are
+            `gpubeton.pipeline.DrawnParameters`'s.
+        """
+        draw = self.draw(uniform, count, state)
+        return {} if draw is None else {"": draw}
+
     @abstractmethod
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         """Carry the operation out on a batch.

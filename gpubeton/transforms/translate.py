@@ -58,6 +58,9 @@ class RandomTranslate(Transform):
         # The windows' first row and column in the padded images, each from 0 to 2 * padding.
         return (uniform(2) * (2 * self.padding + 1)).astype(np.int32)
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": np.int32(self.padding) - self.draw(uniform, count, state)}
+
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomTranslate.apply needs the windows' places: pass what draw() returned")

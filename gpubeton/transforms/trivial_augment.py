@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.policy import Policy, Space, policy_rows
+from gpubeton.transforms.policy import Policy, Space
 
 TRIVIAL_AUGMENT_WIDE: Space = (
     ("Identity", 0.0, 0.0, False),
@@ -64,8 +62,11 @@ class TrivialAugmentWide(Policy):
     ) -> None:
         super().__init__(num_magnitude_bins, interpolation, fill)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        rows = policy_rows(TRIVIAL_AUGMENT_WIDE, self.num_magnitude_bins, image_size(self, state))
-        which, sign, magnitude = (uniform(3) * [len(rows), 2, self.num_magnitude_bins]).astype(np.intp).T
-        chosen: NDArray[np.int64] = rows[which, magnitude, 1 - sign]
-        return chosen
+    @property
+    def space(self) -> Space:
+        return TRIVIAL_AUGMENT_WIDE
+
+    def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        numbers = uniform(3) * [len(TRIVIAL_AUGMENT_WIDE), 2, self.num_magnitude_bins]
+        which, sign, column = np.split(numbers.astype(np.intp), 3, axis=1)
+        return which, column, 1 - sign

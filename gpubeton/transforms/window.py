@@ -14,6 +14,30 @@ from gpubeton.transforms.fill import Fill, fill_like
 from gpubeton.transforms.layout import as_nchw, as_nhwc, channels_stand_last, is_nchw, num_channels
 
 
+def with_sides(corners: NDArray[np.int32], size: tuple[int, int]) -> NDArray[np.int32]:
+    """Write windows of one size down as boxes.
+
+    Parameters
+    ----------
+    corners : ndarray of int32, shape (N, 2)
+        First row and column of each.
+    size : tuple of int
+        Height and width of all, in pixels.
+
+    Returns
+    -------
+    ndarray of int32, shape (N, 4)
+        Top, left, height and width.
+
+    Examples
+    --------
+    >>> with_sides(np.array([[1, 2]], "int32"), (5, 6)).tolist()
+    [[1, 2, 5, 6]]
+    """
+    sides = np.broadcast_to(np.array(size, np.int32), (len(corners), 2))
+    return np.hstack([corners, sides])
+
+
 def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: Fill) -> Any:
     """Cut a window out of each image.
 
