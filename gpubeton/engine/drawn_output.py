@@ -100,12 +100,7 @@ class DrawnOutput:
         """
         import torch
 
-        drawn: dict[str, NDArray[Any]] = {}
-        if self.program is not None:
-            column = self.source.column
-            size = np.stack([column[side][samples].astype(np.int32) for side in ("height", "width")], axis=1)
-            drawn = {"size": size, "crop": draw_crop(self.program, seed, epoch, samples, size)}
-        drawn |= draw_choices(self.choices, seed, epoch, samples)
+        drawn = self._draw(samples, seed, epoch)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in drawn.items()}
         if self.left_on is None:
             return tensors
@@ -113,10 +108,18 @@ class DrawnOutput:
 
     def explain(self) -> str:
         """Describe, a line for each parameter, what there is."""
-        drawn = self.make(np.zeros(0, np.uint64), 0, 0)
+        drawn = self._draw(np.zeros(1, np.uint64), 0, 0)
         width = max(map(len, drawn), default=0)
         lines = [
             f"  {name:<{width}}  {dtype_name(values.dtype)} ({', '.join(['N', *map(str, values.shape[1:])])})"
             for name, values in drawn.items()
         ]
         return "\n".join([f"{self.name}: a dict, what is drawn for {self.followed!r}", *lines])
+
+    def _draw(self, samples: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
+        crops: dict[str, NDArray[Any]] = {}
+        if self.program is not None:
+            column = self.source.column
+            size = np.stack([column[side][samples].astype(np.int32) for side in ("height", "width")], axis=1)
+            crops = {"size": size, "crop": draw_crop(self.program, seed, epoch, samples, size)}
+        return {**crops, **draw_choices(self.choices, seed, epoch, samples)}

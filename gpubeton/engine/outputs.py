@@ -116,14 +116,14 @@ def compile_outputs(
     wishes = {name: wish for name, wish in pipelines.items() if isinstance(wish, DrawnParameters)}
     in_order = [name for name in dict.fromkeys([*fields, *pipelines]) if pipelines.get(name, ()) is not None]
     # What only tells of others has no part in what follows, so that nothing else changes with it.
-    pipelines = {name: own for name, own in pipelines.items() if not isinstance(own, DrawnParameters)}
-    specs = _specs(fields, pipelines)
+    others = {name: pipeline for name, pipeline in pipelines.items() if not isinstance(pipeline, DrawnParameters)}
+    specs = _specs(fields, others)
     parents = find_parents(specs)
     leaders = find_leaders(specs)
     # Made in one order, and compiled in another: a follower draws for itself, but has to know its leader's program.
     making_order = parents_first(list(specs), parents)
     # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
-    numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *pipelines]))}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *others]))}
     sources: dict[str, Source] = {}
     outputs: dict[str, _Made] = {}
     for name in parents_first(making_order, {**parents, **leaders}):

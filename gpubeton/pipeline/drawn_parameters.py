@@ -43,6 +43,8 @@ class DrawnParameters:
     ``ColorJitter.brightness``,      factors, float64 (N,); hue in parts of a full circle. 1, for hue 0, where an image
     ``.contrast``, ``.saturation``,  stays
     ``.hue``
+    PixelOperation                   whether it was done, bool (N,)
+    ``PixelOperation.NAME``          its parameter of that name, float32 (N,)
     RandomGaussianBlur               standard deviation in pixels, float64 (N,); 0 for images that stay
     RandomRotation                   degrees counter-clockwise, float64 (N,)
     ``RandomAffine.angle``           degrees clockwise, float64 (N,)

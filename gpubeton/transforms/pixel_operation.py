@@ -151,6 +151,11 @@ class PixelOperation(ColourTransform):
         rows[:, -1, 1] = np.where(numbers[:, 0] < self.p, width, 0)
         return rows.reshape(count, -1)
 
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        numbers = uniform(1 + self.numbers)
+        values = self._values(numbers[:, 1:])
+        return {"": numbers[:, 0] < self.p, **dict(zip(self.parameters, values.T, strict=True))}
+
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError(f"{self}.apply needs the images' steps: pass what draw() returned")

@@ -57,6 +57,7 @@ class RandAugment(Policy):
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> augment = RandAugment(num_ops=2, magnitude=9)
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
     >>> augment.draw(lambda count: np.full((4, count), 0.99), 4, state).shape

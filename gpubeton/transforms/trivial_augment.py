@@ -52,6 +52,7 @@ class TrivialAugmentWide(Policy):
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
     >>> TrivialAugmentWide().draw(lambda count: np.full((4, count), 0.99), 4, state).shape
     (4, 11)

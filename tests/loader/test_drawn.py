@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.fields.decoders import (
+    IntDecoder,
+    RandomResizedCropRGBImageDecoder,
+    ResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
+from gpubeton.loader import Loader
+from gpubeton.pipeline import DrawnParameters, PipelineSpec
+from gpubeton.transforms import (
+    ColorJitter,
+    Cutout,
+    LabelMixup,
+    NormalizeImage,
+    RandomBrightness,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomRotation,
+    RandomTranslate,
+    Squeeze,
+    ToTensor,
+    ToTorchImage,
+)
+from tests.loader.pipelines import augmented
+from tests.small_files import damage, picture
+
+pytestmark = pytest.mark.timeout(180)
+
+REST = dict.fromkeys(["label", "weight", "note", "info", "vector"])
+
+
+class WindowDecoder(ResizedCropRGBImageDecoder):
+    """A random part of the output's own size, so that nothing is resized."""
+
+    is_random = True
+
+    def boxes(self, heights, widths, uniform):
+        size = np.array(self.output_size)
+        corners = uniform(2) * (np.stack([heights, widths], axis=1) - size + 1)
+        return np.hstack([corners, np.broadcast_to(size, corners.shape)]).astype(np.int32)
+
+
+def make(path, image, drawn=("image",), **arguments):
+    pipelines = {"image": image, **REST} | {f"drawn_{name}": DrawnParameters(name) for name in drawn}
+    pipelines |= arguments.pop("pipelines", {})
+    defaults = {"num_workers": 2, "seed": 5, "drop_last": False, "order": "random", "pipelines": pipelines}
+    return Loader(path, arguments.pop("batch_size", 7), **{**defaults, **arguments})
+
+
+def rows_of(loader):
+    """Each sample of the next epoch with its image and its parameters."""
+    batches = iter(loader)
+    for image, *_, drawn in batches:
+        for row, sample in enumerate(batches.samples.tolist()):
+            yield sample, image[row].numpy(), {name: values[row].numpy() for name, values in drawn.items()}
+
+
+def painted(image, box, fill):
+    top, left, height, width = box
+    image[top : top + height, left : left + width] = fill
+
+
+def test_with_the_numbers_the_augmentation_can_be_done_again(raw_photos):
+    operations = [
+        WindowDecoder((24, 20)), RandomHorizontalFlip(), RandomTranslate(5, (1, 2, 3)), Cutout(6, (9, 8, 7)),
+        RandomBrightness(0.9), RandomErasing(value=(50, 60, 70)), RandomHorizontalFlip(), ToTensor(),
+    ]  # fmt: skip
+    seen = {"RandomHorizontalFlip": set(), "RandomHorizontalFlip_2": set()}
+    for epoch in range(2):
+        for sample, found, drawn in rows_of(make(raw_photos, operations, seed=epoch)):
+            top, left, height, width = drawn["crop"]
+            assert drawn["size"].tolist() == [48, 64]
+            image = picture(sample, 48, 64)[top : top + height, left : left + width].copy()
+            image = image[:, ::-1] if drawn["RandomHorizontalFlip"] else image
+            down, right = drawn["RandomTranslate"]
+            moved = np.full_like(image, (1, 2, 3))
+            for y in range(height):
+                for x in range(width):
+                    if 0 <= y - down < height and 0 <= x - right < width:
+                        moved[y, x] = image[y - down, x - right]
+            painted(moved, drawn["Cutout"], (9, 8, 7))
+            image = np.floor(np.minimum(moved * drawn["RandomBrightness"], 255)).astype(np.uint8)
+            painted(image, drawn["RandomErasing"], (50, 60, 70))
+            image = image[:, ::-1] if drawn["RandomHorizontalFlip_2"] else image
+            assert np.array_equal(found, image)
+            for name, values in seen.items():
+                values.add(bool(drawn[name]))
+    assert all(values == {False, True} for values in seen.values())
+
+
+def test_crops_are_those_of_the_plan_and_differ_between_epochs(photos):
+    loader = make(photos, augmented())
+    crops = []
+    for _ in range(2):
+        plan = loader.plan()
+        found = [drawn["crop"] for *_, drawn in loader]
+        assert all(crop.dtype == torch.int32 for crop in found)
+        assert [crop.tolist() for crop in found] == [batch.images["image"].draws[:, :4].tolist() for batch in plan]
+        flips = [drawn["RandomHorizontalFlip"] for *_, drawn in make(photos, augmented())]
+        if not crops:
+            expected = [batch.images["image"].draws[:, 4] == 1 for batch in plan]
+            assert [flip.tolist() for flip in flips] == [flip.tolist() for flip in expected]
+        crops.append(torch.cat(found))
+    assert not torch.equal(*crops)
+
+
+def test_numbers_do_not_depend_on_the_batch_size_and_workers(photos):
+    first, second = (
+        {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented(), batch_size=size, num_workers=workers))}
+        for size, workers in ((7, 1), (16, 2))
+    )
+    assert first.keys() == second.keys() == set(range(50))
+    assert all(np.array_equal(values, second[key][name]) for key in first for name, values in first[key].items())
+
+
+def test_asking_for_what_is_drawn_changes_nothing_else(photos):
+    view = PipelineSpec(
+        "image", transforms=[RandomResizedCropRGBImageDecoder((8, 8)), RandomHorizontalFlip(), ToTensor()]
+    )
+    pipelines = {"image": augmented(), **REST}
+    plain = make(photos, None, drawn=(), pipelines={**pipelines, "view": view})
+    asked = make(photos, None, drawn=(), pipelines={**pipelines, "drawn": DrawnParameters("view"), "view": view})
+    for (image, other), (same_image, drawn, same_other) in zip(plain, asked, strict=True):
+        assert torch.equal(image, same_image)
+        assert torch.equal(other, same_other)
+        assert list(drawn) == ["size", "crop", "RandomHorizontalFlip"]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_rows_are_those_of_the_samples_that_arrive(photos, tmp_path, on_error):
+    path = tmp_path / "damaged.beton"
+    shutil.copy(photos, path)
+    for sample in (3, 4, 17):
+        damage(path, sample)
+    expected = {sample: drawn for sample, _, drawn in rows_of(make(photos, augmented()))}
+    found = list(rows_of(make(path, augmented(), on_error=on_error)))
+    assert len(found) == (47 if on_error == "skip" else 50)
+    for sample, _, drawn in found:
+        assert sample not in (3, 4, 17)
+        assert all(np.array_equal(values, expected[sample][name]) for name, values in drawn.items())
+
+
+def test_of_a_branch_there_is_what_it_shares_and_what_is_its_own(raw_photos):
+    shared, own = RandomRotation(10), RandomRotation(180)
+    image = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), shared, ColorJitter(0.4), ToTensor()]
+    branch = PipelineSpec(shared, transforms=[own, ToTensor()])
+    loader = make(raw_photos, image, drawn=("image", "view"), pipelines={"view": branch})
+    for _, drawn, of_view, _ in loader:
+        assert {name.partition(".")[0] for name in drawn} == {
+            "size", "crop", "RandomHorizontalFlip", "RandomRotation", "ColorJitter",
+        }  # fmt: skip
+        assert list(of_view) == ["size", "crop", "RandomHorizontalFlip", "RandomRotation", "RandomRotation_2"]
+        for name in ("crop", "RandomHorizontalFlip", "RandomRotation"):
+            assert torch.equal(drawn[name], of_view[name])
+        assert of_view["RandomRotation"].abs().max() <= 10 < of_view["RandomRotation_2"].abs().max()
+
+
+def test_of_labels_there_are_partner_and_share(raw_photos):
+    mixed = {"label": [IntDecoder(), LabelMixup(0.5, False), ToTensor(), Squeeze()]}
+    loader = make(raw_photos, None, drawn=("label",), pipelines=mixed)
+    for labels, drawn in loader:
+        assert list(drawn) == ["LabelMixup.partner", "LabelMixup.share"]
+        assert torch.equal(labels[:, 1], labels[drawn["LabelMixup.partner"], 0])
+        assert torch.equal(labels[:, 2], drawn["LabelMixup.share"].float())
+
+
+def test_what_nothing_is_drawn_for_gives_an_empty_dict(raw_photos):
+    assert next(iter(make(raw_photos, None, drawn=("weight",), pipelines={"weight": ()})))[1] == {}
+
+
+def test_outputs_that_do_not_exist_and_names_of_fields_are_refused(photos):
+    with pytest.raises(PipelineError, match=r"'drawn_picture': .* no output 'picture'; there are 'image'"):
+        make(photos, augmented(), drawn=("picture",))
+    with pytest.raises(PipelineError, match="no output 'drawn_image'"):
+        make(photos, augmented(), drawn=("image", "drawn_image"))
+    with pytest.raises(PipelineError, match=r"'label' is a field; .* 'label_drawn'"):
+        make(photos, augmented(), drawn=(), pipelines={"label": DrawnParameters("image")})
+
+
+def test_explain_lists_what_there_is(photos, capsys):
+    normalized = [
+        RandomResizedCropRGBImageDecoder((24, 20)), RandomHorizontalFlip(), ColorJitter(0.1, hue=0.1),
+        NormalizeImage([0] * 3, [1] * 3, np.float16), ToTensor(), ToTorchImage(),
+    ]  # fmt: skip
+    make(photos, normalized).explain()
+    shown = capsys.readouterr().out
+    assert "drawn_image: a dict, what is drawn for 'image'\n  size " in shown
+    assert "RandomHorizontalFlip    bool (N)" in shown
+    assert "ColorJitter.order       int32 (N, 2)" in shown

@@ -1,0 +1,241 @@
+"""What `drawn` says of each operation, and that it is enough to do the same again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.pipeline.state import State
+from gpubeton.transforms import (
+    ColorJitter,
+    CornerCrop,
+    Cutout,
+    ImageCutMix,
+    ImageMixup,
+    LabelCutMix,
+    LabelMixup,
+    PixelOperation,
+    RandAugment,
+    RandomAdjustSharpness,
+    RandomAffine,
+    RandomAutocontrast,
+    RandomBrightness,
+    RandomContrast,
+    RandomCrop,
+    RandomEqualize,
+    RandomErasing,
+    RandomGaussianBlur,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomInvert,
+    RandomPosterize,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomSaturation,
+    RandomSolarization,
+    RandomTranslate,
+    TrivialAugmentWide,
+)
+from gpubeton.transforms.blur import bell_weights
+from gpubeton.transforms.colour import step_rows
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton.transforms.policy import policy_rows
+from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.warp import affine_rows
+
+COUNT, SIZE = 12, (20, 26)
+NHWC = State(jit_mode=True, device=torch.device("cpu"), shape=(*SIZE, 3), dtype=np.dtype("uint8"))
+IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, *SIZE, 3), dtype=np.uint8)
+
+
+def uniform(count, rows=None):
+    numbers = np.random.default_rng(1).random((COUNT, 200))[:, :count]
+    return numbers if rows is None else numbers[rows]
+
+
+def always(count, rows=None):
+    return np.zeros((COUNT if rows is None else len(rows), count))
+
+
+def flagged(operation, flags):
+    """The operation done to those images that the flags name."""
+    chosen = np.flatnonzero(flags)
+    row = operation.draw(always, COUNT, NHWC)[:1]
+    images = IMAGES.copy()
+    images[chosen] = operation.apply(IMAGES[chosen], np.repeat(row, len(chosen), axis=0))
+    return images
+
+
+def painted(boxes):
+    images = IMAGES.copy()
+    for image, (top, left, height, width) in zip(images, boxes.tolist(), strict=True):
+        image[top : top + height, left : left + width] = 0
+    return images
+
+
+def moved(shifts):
+    images = np.zeros_like(IMAGES)
+    for source, image, (down, right) in zip(IMAGES, images, shifts.tolist(), strict=True):
+        padded = np.pad(source, ((9, 9), (9, 9), (0, 0)))
+        image[:] = padded[9 - down : 9 - down + SIZE[0], 9 - right : 9 - right + SIZE[1]]
+    return images
+
+
+def windows(boxes, padding=0):
+    padded = np.pad(IMAGES, ((0, 0), (padding,) * 2, (padding,) * 2, (0, 0)))
+    return np.stack(
+        [
+            image[padding + top : padding + top + height, padding + left : padding + left + width]
+            for image, (top, left, height, width) in zip(padded, boxes.tolist(), strict=True)
+        ]
+    )
+
+
+def blended(kind, factor):
+    return ColorJitter().apply(IMAGES.copy(), step_rows(kind, factor))
+
+
+def jittered(order, **factors):
+    by_kind = np.stack([factors[name] for name in ("brightness", "contrast", "saturation", "hue")], axis=1)
+    factor = np.take_along_axis(by_kind, order, axis=1)
+    steps = np.stack([order, np.rint(factor * ONE)], axis=2).astype(np.int32)
+    return ColorJitter().apply(IMAGES.copy(), steps.reshape(COUNT, -1))
+
+
+def augmented(policy, operation, magnitude):
+    """Rows found by operation and magnitude, which may be of either sign."""
+    known = policy_rows(policy.space, 31, SIZE)
+    rows = []
+    for operations, sizes in zip(operation.tolist(), magnitude.tolist(), strict=True):
+        for which, size in zip(operations, sizes, strict=True):
+            name, least, largest, both = policy.space[which]
+            largest *= 1 if not name.startswith("Translate") or largest >= 1 else SIZE[name == "TranslateX"]
+            column = 0 if largest == least else round((abs(size) - least) / (largest - least) * 30)
+            rows.append(known[which, column, int(both and size < 0)])
+    return policy.apply(IMAGES.copy(), np.stack(rows).reshape(COUNT, -1))
+
+
+def mixed(partner, share):
+    own, other = IMAGES.astype(np.int64), IMAGES[partner].astype(np.int64)
+    weight = np.rint(share * ONE).astype(np.int64)[:, None, None, None]
+    return ((weight * own + (ONE - weight) * other) >> 15).astype(np.uint8)
+
+
+def pasted(partner, share, box):
+    images = IMAGES.copy()
+    for row, (top, left, height, width) in enumerate(box.tolist()):
+        images[row, top : top + height, left : left + width] = IMAGES[
+            partner[row], top : top + height, left : left + width
+        ]
+        assert share[row] == pytest.approx(1 - height * width / (SIZE[0] * SIZE[1]), abs=1e-12)
+    return images
+
+
+def lifted(r, g, b, lift):
+    return r + lift, g, b
+
+
+LIFT = PixelOperation(numba=lifted, parameters={"lift": (0.0, 90.0)}, p=0.5)
+CROP = RandomResizedCrop((0.2, 1), (0.7, 1.4), 9)
+AFFINE = RandomAffine(30, (0.2, 0.2), (0.5, 2), (-20, 20, -10, 10), p=0.7)
+
+CASES = [
+    (RandomHorizontalFlip(), lambda flip: np.where(flip[:, None, None, None], IMAGES[:, :, ::-1], IMAGES)),
+    (RandomTranslate(8), moved),
+    (Cutout(7), painted),
+    (RandomErasing(p=0.7), painted),
+    (RandomCrop((12, 14), padding=4), lambda boxes: windows(boxes, 4)),
+    (CornerCrop((12, 14)), windows),
+    (CROP, lambda boxes: RandomResizedCrop((1, 1), (1, 1), 9).apply(IMAGES, boxes)),
+    (RandomBrightness(0.6), lambda factor: blended(BRIGHTNESS, factor)),
+    (RandomContrast(0.6), lambda factor: blended(CONTRAST, factor)),
+    (RandomSaturation(0.6), lambda factor: blended(SATURATION, factor)),
+    (RandomGrayscale(0.5), lambda flags: flagged(RandomGrayscale(0.5), flags)),
+    (ColorJitter(0.4, 0.4, 0.4, 0.2, p=0.8), jittered),
+    (ColorJitter(contrast=0.4, hue=0.2), jittered),
+    (LIFT, None),
+    *((one, lambda flags, one=one: flagged(one, flags)) for one in (
+        RandomSolarization(p=0.5), RandomPosterize(3, p=0.5), RandomInvert(0.5), RandomAutocontrast(0.5),
+        RandomEqualize(0.5),
+    )),
+    (RandomAdjustSharpness(1.7, p=0.5), lambda factor: RandomAdjustSharpness(2).apply(
+        IMAGES.copy(), np.rint(factor * ONE).astype(np.int32)[:, None])),
+    (RandomGaussianBlur(5, p=0.6), None),
+    (RandomRotation(70, p=0.8), lambda angle: RandomRotation(0).apply(IMAGES.copy(), affine_rows(SIZE, angle=-angle))),
+    (AFFINE, lambda angle, translate, scale, shear: AFFINE.apply(
+        IMAGES.copy(), affine_rows(SIZE, angle, tuple(translate.T), scale, tuple(shear.T)))),
+    (RandAugment(3, 20), lambda operation, magnitude: augmented(RandAugment(3, 20), operation, magnitude)),
+    (TrivialAugmentWide(), lambda operation, magnitude: augmented(TrivialAugmentWide(), operation, magnitude)),
+    (ImageMixup(0.5, False), mixed),
+    (ImageMixup(0.5, True), mixed),
+    (ImageCutMix(1.0, False), pasted),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "redo"), CASES, ids=[type(operation).__name__ for operation, _ in CASES])
+def test_what_is_drawn_is_enough_to_do_the_same_again(operation, redo):
+    drawn = operation.drawn(uniform, COUNT, NHWC)
+    assert all(len(values) == COUNT for values in drawn.values())
+    redo = {LIFT: redo_lift, CASES_BLUR: redo_blur}.get(operation, redo)
+    expected = operation.apply(IMAGES.copy(), operation.draw(uniform, COUNT, NHWC))
+    alone, named = drawn.pop("", None), drawn
+    found = redo(**named) if alone is None else redo(alone, **named)
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+    assert not np.array_equal(expected, IMAGES)
+
+
+CASES_BLUR = next(operation for operation, _ in CASES if isinstance(operation, RandomGaussianBlur))
+
+
+def redo_lift(flags, lift):
+    images = IMAGES.astype(np.float32)
+    images[..., 0] += (flags * lift)[:, None, None]
+    return np.clip(np.rint(images), 0, 255).astype(np.uint8)
+
+
+def redo_blur(sigma):
+    weights = bell_weights(np.maximum(sigma, 1e-3), 5)
+    assert (sigma == 0).any()
+    return RandomGaussianBlur(5).apply(IMAGES.copy(), weights)
+
+
+def test_every_operation_that_draws_has_been_done_again():
+    import gpubeton.transforms as all_of_them
+
+    drawing = {
+        one
+        for name in all_of_them.__all__
+        if isinstance(one := getattr(all_of_them, name), type) and issubclass(one, Transform) and one.is_random
+    }
+    assert drawing - {type(operation) for operation, _ in CASES} == {LabelMixup, LabelCutMix}
+
+
+def test_labels_are_mixed_as_their_images():
+    label = State(jit_mode=True, device=torch.device("cpu"), shape=(1,), dtype=np.dtype("int64"))
+    for image, own in (
+        (ImageMixup(0.4, False), LabelMixup(0.4, False)),
+        (ImageCutMix(1, False), LabelCutMix(1, False, SIZE)),
+    ):
+        of_image, of_label = image.drawn(uniform, COUNT, NHWC), own.drawn(uniform, COUNT, label)
+        assert of_image["partner"].tolist() == of_label["partner"].tolist()
+        assert of_image["share"].tolist() == pytest.approx(of_label["share"].tolist(), abs=1e-12)
+
+
+def test_an_operation_of_the_users_own_gives_what_it_draws():
+    class Shake(Transform):
+        is_random = True
+
+        def draw(self, uniform, count, state):
+            return uniform(2)
+
+        def declare_state_and_memory(self, previous_state):
+            return previous_state, None
+
+        def apply(self, batch, draw=None):
+            return batch
+
+    assert np.array_equal(Shake().drawn(uniform, COUNT, NHWC)[""], uniform(2))
+    Shake.draw = lambda *_: None
+    assert Shake().drawn(uniform, COUNT, NHWC) == {}
