@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import Any
 
-from gpubeton.engine.branch_output import BranchOutput
+from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
 from gpubeton.fields.follow_image import FollowImage
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
-from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.following import leader_of
 from gpubeton.plan.leader import Leader
-from gpubeton.plan.tail import TailStep
 
 
 def find_leaders(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
@@ -78,7 +75,7 @@ def leader_output(name: str, outputs: Mapping[str, Any]) -> Leader:
     PipelineError
         If it has no images, or they are moved in a way that cannot be followed.
     """
-    root, steps = _history(outputs[name], outputs)
+    root, steps = history_of(outputs[name], outputs)
     if not isinstance(root, ImageOutput):
         images = [repr(other) for other, output in outputs.items() if isinstance(output, ImageOutput)]
         raise PipelineError(
@@ -87,17 +84,3 @@ def leader_output(name: str, outputs: Mapping[str, Any]) -> Leader:
         )
     column = root.source.column
     return leader_of(name, root.program, steps, column["height"], column["width"])
-
-
-def _history(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailStep]]:
-    """The output whose decoder an output begins with, and all that is done behind that one's pass over the pixels."""
-    if not isinstance(output, BranchOutput):
-        return output, list(output.program.tail.steps if isinstance(output, ImageOutput) else output.tail.steps)
-    root, steps = _history(outputs[output.parent], outputs)
-    shared = takewhile(lambda step: not _leads_to(output, step), steps)
-    return root, [*shared, *output.tail.steps]
-
-
-def _leads_to(branch: BranchOutput, step: TailStep) -> bool:
-    """Whether a branch begins here."""
-    return isinstance(step.operation, BranchPoint) and step.operation.copy_of is branch.operation

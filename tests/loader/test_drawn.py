@@ -8,6 +8,7 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields.decoders import (
+    FollowImage,
     IntDecoder,
     RandomResizedCropRGBImageDecoder,
     ResizedCropRGBImageDecoder,
@@ -161,6 +162,16 @@ def test_of_a_branch_there_is_what_it_shares_and_what_is_its_own(raw_photos):
         for name in ("crop", "RandomHorizontalFlip", "RandomRotation"):
             assert torch.equal(drawn[name], of_view[name])
         assert of_view["RandomRotation"].abs().max() <= 10 < of_view["RandomRotation_2"].abs().max()
+
+
+def test_of_a_follower_there_is_what_it_has_from_the_image(photos):
+    image = [RandomResizedCropRGBImageDecoder((24, 20)), RandomBrightness(0.5), RandomHorizontalFlip(), ToTensor()]
+    mask = PipelineSpec("image", transforms=[FollowImage("image"), RandomTranslate(2), ToTensor()])
+    loader = make(photos, image, drawn=("image", "mask"), pipelines={"mask": mask})
+    for _, drawn, of_mask, _ in loader:
+        assert list(of_mask) == ["size", "crop", "RandomHorizontalFlip", "RandomTranslate"]
+        for name in ("size", "crop", "RandomHorizontalFlip"):
+            assert torch.equal(drawn[name], of_mask[name])
 
 
 def test_of_labels_there_are_partner_and_share(raw_photos):
