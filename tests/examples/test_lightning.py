@@ -1,0 +1,69 @@
+"""The Lightning example trains with mixed precision, goes on, stops early, and shares the work by DDP and FSDP."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.writer import DatasetWriter
+from tests.examples.example import module_of, run, write_images
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def beton(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lightning")
+    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+    photos = write_images(folder / "photos", classes=2, images=8)
+    DatasetWriter(folder / "toy.beton", fields, num_workers=1, progress=False).from_image_folder(photos)
+    return str(folder / "toy.beton")
+
+
+@pytest.fixture
+def options(beton, tmp_path):
+    toy = ["--num-classes", "2", "--width", "4", "--batch-size", "4", "--side", "32", "--workers", "1"]
+    return [beton, beton, "--folder", str(tmp_path / "run"), "--accelerator", "cpu", "--no-bar", *toy]
+
+
+@pytest.fixture
+def example(monkeypatch):
+    return module_of(monkeypatch, "train_lightning.py")
+
+
+def test_training_goes_on_with_the_next_epoch(example, options, capsys):
+    first = example.main([*options, "--epochs", "1", "--checkpoint-every", "4"])
+    assert (first.current_epoch, first.global_step) == (1, 4)
+    assert capsys.readouterr().out.startswith("epoch 0: validation loss ")
+    second = example.main([*options, "--epochs", "2", "--checkpoint-every", "2"])
+    assert (second.current_epoch, second.global_step) == (2, 8)
+    printed = capsys.readouterr().out
+    assert printed.startswith("epoch 1: validation loss ")
+    assert printed.count("of the time waiting for data") == 1
+
+
+def test_training_ends_when_the_validation_loss_no_longer_falls(example, options, capsys):
+    trainer = example.main([*options, "--epochs", "50", "--patience", "1", "--lr", "0", "--precision", "32-true"])
+    assert trainer.current_epoch < 50
+    assert "stopped early: the validation loss has not fallen for 1 epochs" in capsys.readouterr().out
+
+
+def test_the_newest_complete_checkpoint_is_taken(example, tmp_path):
+    assert example.newest_checkpoint(tmp_path) is None
+    (tmp_path / "step=9.ckpt").touch()
+    (tmp_path / "step=10.ckpt").mkdir()
+    (tmp_path / "step=10.ckpt" / "meta.pt").touch()
+    (tmp_path / "step=12.ckpt").mkdir()  # was being written when the power failed
+    assert example.newest_checkpoint(tmp_path) == tmp_path / "step=10.ckpt"
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_share_the_work(options, tmp_path, strategy):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    more = ["--strategy", strategy, "--epochs", "1", "--checkpoint-every", "2"]
+    printed = run("train_lightning.py", *options, *more, launcher=launcher)
+    assert printed.count("epoch 0: validation loss ") == 1
+    # 16 images, two ranks, batches of four.
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["step=2.ckpt"]
+    shares = {path.name for path in (tmp_path / "run").glob("*/*.distcp")}
+    assert shares == ({"__0_0.distcp", "__1_0.distcp"} if strategy == "fsdp" else set())
