@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from gpubeton.errors import FieldNameError, NoSamplesError, OptionError, PageSizeError
+from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
-from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, metadata_dtype
+from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.encoder import Encoder, Job, Task
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton.writing.lines import Lines
+from gpubeton.writing.placement import checked_page_size
 from gpubeton.writing.processes import Processes, count_cores, default_start_method
 from gpubeton.writing.webdataset import Shards
 
@@ -92,13 +93,9 @@ class DatasetWriter:
         notes: Mapping[str, Any] | None = None,
     ) -> None:
         _check_names(fields)
-        if not PAGE_SIZE_MIN <= page_size < PAGE_SIZE_MAX or page_size & (page_size - 1):
-            raise PageSizeError(
-                f"page_size is {page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
-            )
         self.fname = fname
         self.fields = dict(fields)
-        self.page_size = page_size
+        self.page_size = checked_page_size(page_size)
         self.num_workers = num_workers if num_workers >= 1 else count_cores()
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()

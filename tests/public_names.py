@@ -119,6 +119,7 @@ PUBLIC = (
     "gpubeton.format",
     "gpubeton.integrations",
     "gpubeton.conversion",
+    "gpubeton.copying",
     "gpubeton.inspection",
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -11,6 +11,7 @@ from gpubeton import __version__
 from gpubeton.cli.convert import convert
 from gpubeton.cli.group import Group
 from gpubeton.cli.info import info
+from gpubeton.cli.split import merge, split, subset
 from gpubeton.cli.verify import verify
 
 __all__ = ["app"]
@@ -71,3 +72,17 @@ app.command(
 )(convert)
 app.command(epilog=_examples("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"))(info)
 app.command(epilog=_examples("gpubeton verify train.beton && echo sound"))(verify)
+app.command(
+    epilog=_examples(
+        "gpubeton split all.beton train.beton=0.9 val.beton=rest --stratify --seed 1",
+        "gpubeton split all.beton train.beton=50000 test.beton=10000 --in-order",
+    )
+)(split)
+app.command(
+    epilog=_examples(
+        "gpubeton subset train.beton small.beton --per-class 100 --shuffle",
+        "gpubeton subset train.beton pets.beton --class cat --class dog",
+        "gpubeton subset train.beton first.beton --indices 0:1000",
+    )
+)(subset)
+app.command(epilog=_examples("gpubeton merge part-0.beton part-1.beton -o all.beton"))(merge)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpubeton.errors import OptionError, PageSizeError
+from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, RGBImageField
 from gpubeton.fields.base import Field
-from gpubeton.format.layout import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN
+from gpubeton.format.layout import PAGE_SIZE_DEFAULT
+from gpubeton.writing.placement import checked_page_size
 
 __all__ = ["Settings"]
 
@@ -62,11 +63,7 @@ class Settings:
         self.image_field()  # which looks at its own
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"limit is {self.limit}, expected at least 1")
-        if not PAGE_SIZE_MIN <= self.page_size < PAGE_SIZE_MAX or self.page_size & (self.page_size - 1):
-            raise PageSizeError(
-                f"page_size is {self.page_size}, expected a power of two from {PAGE_SIZE_MIN} up to "
-                f"{PAGE_SIZE_MAX // 2}"
-            )
+        checked_page_size(self.page_size)
         if self.write_mode == "smart" and self.smart_threshold is None:
             raise OptionError("write_mode is 'smart', which needs smart_threshold: bytes as raw pixels, e.g. 200000")
 

@@ -112,6 +112,16 @@ class Assembly:
             self._checksums.append(extent.checksums)
         return Placed(first_row, offset)
 
+    def note_checksums(self, checksums: NDArray[np.uint32]) -> None:
+        """Take the checksums of regions that were placed without any.
+
+        Parameters
+        ----------
+        checksums : ndarray of uint32, shape (R,)
+            In the order of placing.
+        """
+        self._checksums.append(checksums)
+
     def finish(self, content: Mapping[str, Any] | None = None) -> None:
         """Write the header, the notes and the allocation table.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -16,7 +17,7 @@ from gpubeton.errors import StorageError
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-__all__ = ["AtomicFile", "is_locked", "sync_folder", "write_at"]
+__all__ = ["AtomicFile", "is_locked", "read_at", "sync_folder", "write_at"]
 
 
 class AtomicFile:
@@ -141,6 +142,47 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
             ) from error
         rest = rest[count:]
         offset += count
+
+
+def read_at(descriptor: int, offset: int, size: int, path: str | os.PathLike[str]) -> bytes:
+    """Read all of some bytes at a place of an open file.
+
+    Parameters
+    ----------
+    descriptor : int
+        The file.
+    offset : int
+        Where.
+    size : int
+        How many.
+    path : str or path
+        Named in errors.
+
+    Returns
+    -------
+    bytes
+        As many.
+
+    Raises
+    ------
+    StorageError
+        If they cannot be read, or the file ends before.
+    """
+    parts, rest = [], size
+    while rest:
+        try:
+            part = os.pread(descriptor, rest, offset + size - rest)
+        except OSError as error:
+            raise StorageError(
+                error.errno, f"{os.fspath(path)}: {rest} bytes could not be read at {offset}: {error.strerror}"
+            ) from error
+        if not part:
+            raise StorageError(
+                errno.EIO, f"{os.fspath(path)}: {size - rest} bytes at {offset}, expected {size}: the file ends before"
+            )
+        parts.append(part)
+        rest -= len(part)
+    return b"".join(parts)
 
 
 def is_locked(descriptor: int) -> bool:

@@ -5,10 +5,36 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.format.layout import ALLOCATION_DTYPE, round_up
+from gpubeton.errors import PageSizeError
+from gpubeton.format.layout import ALLOCATION_DTYPE, PAGE_SIZE_MAX, PAGE_SIZE_MIN, round_up
 from gpubeton.writing.extent import Extent
 
-__all__ = ["Placement"]
+__all__ = ["Placement", "checked_page_size"]
+
+
+def checked_page_size(page_size: int) -> int:
+    """Check the size of pages.
+
+    Parameters
+    ----------
+    page_size : int
+        Bytes of a page.
+
+    Returns
+    -------
+    int
+        The same.
+
+    Raises
+    ------
+    PageSizeError
+        If the format knows no such pages.
+    """
+    if not PAGE_SIZE_MIN <= page_size < PAGE_SIZE_MAX or page_size & (page_size - 1):
+        raise PageSizeError(
+            f"page_size is {page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
+        )
+    return page_size
 
 
 class Placement:

@@ -1,0 +1,207 @@
+"""``gpubeton split``, ``subset`` and ``merge``: files from parts of others, without encoding anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpubeton.cli.options import FieldClasses, File, Json, field_classes
+from gpubeton.cli.screen import progress, result_console, show_json, size_text
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.reader import Reader
+
+__all__ = ["merge", "split", "subset"]
+
+Label = Annotated[str, typer.Option(help="The field of labels.")]
+Seed = Annotated[int, typer.Option(help="What chance decides by.")]
+PageSize = Annotated[int | None, typer.Option(help="Bytes of a page; by default as before.")]
+
+
+def split(
+    file: File,
+    parts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OUT=SHARE...",
+            help="Each file to write, and what it gets: a share (0.9 or 90%), a number of samples (5000), or rest.",
+            show_default=False,
+        ),
+    ],
+    stratify: Annotated[
+        bool, typer.Option("--stratify", help="Divide each class in these proportions, by --label.")
+    ] = False,
+    label: Label = "label",
+    in_order: Annotated[
+        bool, typer.Option("--in-order", help="The first samples go to the first file; by default chance decides.")
+    ] = False,
+    seed: Seed = 0,
+    page_size: PageSize = None,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Divide a file's samples among several new files.
+
+    Their bytes are copied, nothing is encoded again. Within each file, samples stay in order.
+    """
+    from gpubeton import copying
+
+    classes = field_classes(field)
+    reader = _open(file, classes)
+    named = [_share(part) for part in parts]
+    if len({path.absolute() for path, _ in named} | {file.absolute()}) <= len(named):
+        raise OptionError(f"{', '.join(parts)}: expected as many different files, and none of them {file}")
+    labels = _labels(reader, label) if stratify else None
+    shares = [share for _, share in named]
+    chosen = copying.split(reader.num_samples, shares, labels=labels, shuffle=not in_order, seed=seed)
+    written = []
+    for (path, _), samples in zip(named, chosen, strict=True):
+        written.append(_copy(file, path, samples, classes, page_size))
+    _show(written, json)
+
+
+def subset(
+    file: File,
+    out: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
+    indices: Annotated[
+        str | None,
+        typer.Option(help="Samples, in this order: '0:1000,4000,7' (as Python's slices), or @FILE with one a line."),
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="Samples of this class only, by name or number. May be given several times."),
+    ] = None,
+    label: Label = "label",
+    per_class: Annotated[int | None, typer.Option(min=1, help="At most so many of each class.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Chance chooses and orders them, by --seed.")] = False,
+    seed: Seed = 0,
+    page_size: PageSize = None,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Write a new file with some samples of a file.
+
+    Their bytes are copied, nothing is encoded again.
+    """
+    from gpubeton import copying
+
+    own = field_classes(field)
+    reader = _open(file, own)
+    labels = _labels(reader, label) if classes or per_class else None
+    chosen = copying.choose(
+        reader.num_samples,
+        indices=None if indices is None else _indices(indices, reader.num_samples),
+        labels=labels,
+        classes=None if not classes else [_class_number(each, reader) for each in classes],
+        per_class=per_class,
+        count=count,
+        shuffle=shuffle,
+        seed=seed,
+    )
+    _show([_copy(file, out, chosen, own, page_size)], json)
+
+
+def merge(
+    files: Annotated[
+        list[Path], typer.Argument(help="The .beton files, in the order of their samples.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)],
+    classes: Annotated[
+        Path | None,
+        typer.Option(help="Text file with names of classes, one a line, where the files name different ones."),
+    ] = None,
+    page_size: PageSize = None,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Write a new file with all samples of several files, which need the same fields.
+
+    Their bytes are copied, nothing is encoded again. A Loader reads several files as one without that, too.
+    """
+    names = None if classes is None else classes.read_text(encoding="utf-8").splitlines()
+    _show([_copy(files, output, None, field_classes(field), page_size, names)], json)
+
+
+def _open(file: Path, classes: dict[str, Any]) -> Reader:
+    from gpubeton.reader import Reader
+
+    return Reader(file, classes)
+
+
+def _copy(
+    files: Path | list[Path],
+    out: Path,
+    samples: NDArray[np.int64] | None,
+    classes: dict[str, Any],
+    page_size: int | None,
+    class_names: list[str] | None = None,
+) -> dict[str, Any]:
+    from gpubeton.copying import copy_samples
+    from gpubeton.format import read_header
+
+    with progress(f"Writing {out.name}") as advance:
+        copy_samples(files, out, samples, classes, page_size=page_size, class_names=class_names, on_progress=advance)
+    return {"path": str(out), "samples": read_header(out).num_samples, "bytes": out.stat().st_size}
+
+
+def _show(written: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        show_json({"files": written})
+        return
+    for each in written:
+        result_console().print(f"{each['path']}: {each['samples']:,} samples; {size_text(each['bytes'])}", markup=False)
+
+
+def _share(text: str) -> tuple[Path, float | int | None]:
+    name, _, share = text.rpartition("=")
+    try:
+        if name and share == "rest":
+            return Path(name), None
+        if name and share.endswith("%"):
+            return Path(name), float(share[:-1]) / 100
+        if name:
+            return Path(name), float(share) if "." in share else int(share)
+    except ValueError:
+        pass
+    raise OptionError(f"{text!r} says no share; expected OUT=SHARE, e.g. train.beton=0.9, val.beton=5000, x.beton=rest")
+
+
+def _labels(reader: Reader, field: str) -> NDArray[np.int64]:
+    column: NDArray[np.int64] = reader.index.column(field)
+    if column.dtype.kind != "i":
+        raise OptionError(
+            f"field {field!r} holds no labels, but {type(reader.handlers[field]).__name__}: --label FIELD"
+        )
+    return column
+
+
+def _class_number(text: str, reader: Reader) -> int:
+    names = reader.class_names or ()
+    if text in names:
+        return names.index(text)
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    known = f"it has {', '.join(names[:20])}" if names else "it has no names of classes, use their numbers"
+    raise OptionError(f"--class {text}: the file has no such class; {known}")
+
+
+def _indices(text: str, num_samples: int) -> list[int]:
+    words = Path(text[1:]).read_text(encoding="utf-8").split() if text.startswith("@") else text.split(",")
+    found: list[int] = []
+    try:
+        for word in words:
+            if ":" in word:
+                bounds = [int(part) if part else None for part in word.split(":")]
+                found += range(num_samples)[slice(*bounds)]
+            else:
+                found.append(int(word))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
+    return found
