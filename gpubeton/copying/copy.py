@@ -1,4 +1,4 @@
-"""copy_samples: a file with samples of others, their bytes as they are."""
+"""Copying: a file with samples of others, their bytes as they are."""
 
 from __future__ import annotations
 
