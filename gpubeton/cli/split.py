@@ -195,6 +195,7 @@ def _class_number(text: str, reader: Reader) -> int:
 def _indices(text: str, num_samples: int) -> list[int]:
     words = Path(text[1:]).read_text(encoding="utf-8").split() if text.startswith("@") else text.split(",")
     found: list[int] = []
+    word = ""
     try:
         for word in words:
             if ":" in word:
