@@ -11,7 +11,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
-PACKAGES := gpubeton tests benchmarks docs examples tools
+PACKAGES := gpubeton tests benchmarks docs examples tools conftest.py
 MADE_FROM := pyproject.toml constraints.txt tools/environment.sh
 MADE_FOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || echo missing)
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8

@@ -229,6 +229,13 @@ class DatasetWriter:
             If there are not two fields, the image first, or a class has no image.
         WriteError
             As for `from_indexed_dataset`.
+
+        Examples
+        --------
+        >>> from gpubeton.fields import IntField, RGBImageField
+        >>> fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+        >>> DatasetWriter("photos.beton", fields, num_workers=1, progress=False).from_image_folder("train")
+        ('class_0', 'class_1', 'class_2')
         """
         if len(self.fields) != 2:
             raise OptionError(

@@ -121,5 +121,7 @@ PUBLIC = (
     "gpubeton.conversion",
     "gpubeton.copying",
     "gpubeton.inspection",
+    "gpubeton.integrations.accelerate",
+    "gpubeton.integrations.lightning",
     *(f"gpubeton.{module}" for module in FFCV),
 )

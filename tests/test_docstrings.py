@@ -11,12 +11,24 @@ from typing import Any
 import pytest
 from numpydoc.validate import validate
 
+from gpubeton import transforms
 from tests.public_names import FFCV, PUBLIC
 
 #: Besides the checks of pyproject.toml, which look at every docstring one by one.
 CHECKS = {"GL08", "PR01", "PR02", "PR03", "PR07", "PR10", "RT01", "RT03", "YD01"}
 #: Those about the parameters of a constructor, where nobody calls one.
 PARAMETERS = {"PR01", "PR02"}
+#: What a reader needs no example of, and why.
+WITHOUT_EXAMPLE = {
+    "gpubeton.loader.iterator.LoaderIterator": "made by iter(loader)",
+}
+#: Examples that need a machine or a package that is not here.
+NEEDS_MORE = {
+    "gpubeton.integrations.accelerate.AccelerateLoader": "accelerate's processes",
+    "gpubeton.integrations.lightning.BetonDataModule": "a model",
+}
+#: Transforms that come from nowhere else.
+OUR_OWN = {"PixelOperation", "TransformBoxes"}
 
 
 def public_names() -> Iterator[tuple[str, Any]]:
@@ -32,6 +44,15 @@ def public_names() -> Iterator[tuple[str, Any]]:
                 if path not in seen:
                     seen.add(path)
                     yield path, part
+
+
+def names_of_modules() -> list[tuple[str, Any]]:
+    """List the classes and functions, without their methods."""
+    return [
+        (path, thing)
+        for path, thing in public_names()
+        if path == f"{thing.__module__}.{thing.__qualname__}" and "." not in thing.__qualname__
+    ]
 
 
 def methods(thing: Any) -> Iterator[tuple[str, Any]]:
@@ -50,6 +71,25 @@ def methods(thing: Any) -> Iterator[tuple[str, Any]]:
 def test_a_public_name_is_documented(path: str, thing: Any) -> None:
     checks = CHECKS if users_call(thing) else CHECKS - PARAMETERS
     assert [f"{code}: {message}" for code, message in validate(path)["errors"] if code in checks] == []
+
+
+@pytest.mark.parametrize(("path", "thing"), [pytest.param(*name, id=name[0]) for name in names_of_modules()])
+def test_a_public_class_or_function_has_an_example_that_runs(path: str, thing: Any) -> None:
+    if not users_call(thing) or path in WITHOUT_EXAMPLE:
+        return
+    examples = [line for line in (inspect.getdoc(thing) or "").splitlines() if line.lstrip().startswith(">>> ")]
+    assert examples, "it has no example"
+    assert [line for line in examples if "+SKIP" not in line] or path in NEEDS_MORE, "none of its examples runs"
+
+
+def test_the_list_of_names_without_an_example_names_no_other() -> None:
+    assert {*WITHOUT_EXAMPLE, *NEEDS_MORE} - {path for path, _ in names_of_modules()} == set()
+
+
+@pytest.mark.parametrize("name", transforms.__all__)
+def test_a_transform_says_where_it_comes_from(name: str) -> None:
+    documented = inspect.getdoc(getattr(transforms, name)) or ""
+    assert name in OUR_OWN or any(source in documented for source in ("arXiv", "torch", "FFCV", "Pillow"))
 
 
 def users_call(thing: Any) -> bool:

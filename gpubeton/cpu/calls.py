@@ -82,6 +82,17 @@ def imdecode(
     ------
     ValueError
         If it cannot be decoded, is of another size, or does not fit.
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> from PIL import Image
+    >>> file = BytesIO()
+    >>> Image.new("RGB", (3, 2), (128, 128, 128)).save(file, "JPEG")
+    >>> pixels = np.empty((2, 3, 3), np.uint8)
+    >>> imdecode(np.frombuffer(file.getvalue(), np.uint8), pixels, 2, 3)
+    >>> pixels[0, 0].tolist()
+    [128, 128, 128]
     """
     if enable_crop or do_flip or scale_factor_num != scale_factor_denom:
         _refuse_ways(0)

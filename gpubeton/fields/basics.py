@@ -18,7 +18,15 @@ __all__ = ["BasicDecoder", "FloatDecoder", "FloatField", "IntDecoder", "IntField
 
 
 class BasicDecoder(RowDecoder):
-    """Decode numbers; derive from it with another `dtype` for a number of your own."""
+    """Decode numbers; derive from it with another `dtype` for a number of your own.
+
+    Examples
+    --------
+    >>> class ByteDecoder(BasicDecoder):
+    ...     dtype = np.dtype("u1")
+    >>> ByteDecoder().decode(np.array([4, 5]), None).tolist()
+    [[4], [5]]
+    """
 
     dtype: ClassVar[np.dtype[Any]]
 
@@ -32,13 +40,27 @@ class BasicDecoder(RowDecoder):
 
 
 class IntDecoder(BasicDecoder):
-    """Decode integers: int64, shape (N, 1)."""
+    """Decode integers: int64, shape (N, 1).
+
+    Examples
+    --------
+    >>> IntDecoder().decode(np.array([4, 5]), None)
+    array([[4],
+           [5]])
+    """
 
     dtype = np.dtype("<i8")
 
 
 class FloatDecoder(BasicDecoder):
-    """Decode floating point numbers: float64, shape (N, 1)."""
+    """Decode floating point numbers: float64, shape (N, 1).
+
+    Examples
+    --------
+    >>> FloatDecoder().decode(np.array([0.5, 0.25]), None)
+    array([[0.5 ],
+           [0.25]])
+    """
 
     dtype = np.dtype("<f8")
 

@@ -19,7 +19,17 @@ __all__ = ["BytesDecoder", "BytesField"]
 
 
 class BytesDecoder(RowDecoder):
-    """Decode bytes: uint8, shape (N, longest of the file), zeros behind each value."""
+    """Decode bytes: uint8, shape (N, longest of the file), zeros behind each value.
+
+    Examples
+    --------
+    >>> from gpubeton import DatasetWriter, Loader
+    >>> DatasetWriter("words.beton", {"word": BytesField()}, num_workers=1, progress=False).from_indexed_dataset(
+    ...     [(b"ox",), (b"horse",)])
+    >>> for (words,) in Loader("words.beton", 2, pipelines={"word": [BytesDecoder()]}):
+    ...     print(words.tolist())
+    [[111, 120, 0, 0, 0], [104, 111, 114, 115, 101]]
+    """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result is as long as the longest value of the file."""

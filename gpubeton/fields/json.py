@@ -16,7 +16,17 @@ __all__ = ["JSONDecoder", "JSONField"]
 
 
 class JSONDecoder(BytesDecoder):
-    """Decode the text of JSON values: uint8, shape (N, longest of the file). `JSONField.unpack` reads it."""
+    """Decode the text of JSON values: uint8, shape (N, longest of the file). `JSONField.unpack` reads it.
+
+    Examples
+    --------
+    >>> from gpubeton import DatasetWriter, Loader
+    >>> DatasetWriter("facts.beton", {"fact": JSONField()}, num_workers=1, progress=False).from_indexed_dataset(
+    ...     [({"legs": 4},), ({"legs": 6},)])
+    >>> for (facts,) in Loader("facts.beton", 2, pipelines={"fact": [JSONDecoder()]}):
+    ...     print(JSONField.unpack(facts))
+    [{'legs': 4}, {'legs': 6}]
+    """
 
 
 class JSONField(BytesField):
@@ -69,6 +79,11 @@ class JSONField(BytesField):
         ------
         ValueError
             If a row is not JSON.
+
+        Examples
+        --------
+        >>> JSONField.unpack(np.frombuffer(b'[1, 2]' + bytes(2), "u1"))
+        [1, 2]
         """
         rows = np.asarray(batch)
         if rows.ndim == 1:

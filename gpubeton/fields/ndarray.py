@@ -23,7 +23,18 @@ __all__ = ["NDArrayDecoder", "NDArrayField", "TorchTensorField"]
 
 
 class NDArrayDecoder(RowDecoder):
-    """Decode arrays: shape ``(N, *shape)``, in the machine's byte order."""
+    """Decode arrays: shape ``(N, *shape)``, in the machine's byte order.
+
+    Examples
+    --------
+    >>> from gpubeton import DatasetWriter, Loader
+    >>> fields = {"point": NDArrayField("<f4", (2,))}
+    >>> DatasetWriter("points.beton", fields, num_workers=1, progress=False).from_indexed_dataset(
+    ...     [(np.array([1, 2], "f4"),), (np.array([3, 4], "f4"),)])
+    >>> for (points,) in Loader("points.beton", 2, pipelines={"point": [NDArrayDecoder()]}):
+    ...     print(points.tolist())
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         """Say that the result has the field's shape and dtype."""
@@ -143,6 +154,12 @@ class TorchTensorField(NDArrayField):
     ------
     TypeError
         If numpy has no such element type.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TorchTensorField(torch.float16, (2, 3)).element_size
+    12
     """
 
     def __init__(self, dtype: torch.dtype, shape: Sequence[int]) -> None:

@@ -46,7 +46,13 @@ class RaggedDecoder(BytesDecoder):
 
     Examples
     --------
-    >>> pipelines = {"boxes": [RaggedDecoder("<f4", (-1, 4)), ToTensor(), ToDevice("cuda:0")]}    # doctest: +SKIP
+    >>> from gpubeton import DatasetWriter, Loader
+    >>> fields = {"boxes": RaggedField("<f4", (-1, 4))}
+    >>> DatasetWriter("boxes.beton", fields, num_workers=1, progress=False).from_indexed_dataset(
+    ...     [(np.ones((2, 4), "f4"),), (np.zeros((0, 4), "f4"),), (np.ones((1, 4), "f4"),)])
+    >>> for (boxes,) in Loader("boxes.beton", 3, pipelines={"boxes": [RaggedDecoder()]}):
+    ...     print(boxes.values.shape, boxes.offsets.tolist())
+    (3, 4) [0, 2, 2, 3]
     """
 
     def __init__(self, dtype: DTypeLike | None = None, shape: Sequence[int] | None = None) -> None:

@@ -33,6 +33,11 @@ class Header:
         Number of samples.
     alloc_table_ptr : int
         Where the allocation table begins; it reaches to the end of the file.
+
+    Examples
+    --------
+    >>> Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216).metadata_offset
+    2106
     """
 
     version: int
@@ -59,6 +64,11 @@ class Descriptor:
         A `FieldType`, if the file is right.
     arguments : bytes
         1024 bytes whose meaning depends on the type.
+
+    Examples
+    --------
+    >>> Descriptor("label", 1).arguments == bytes(1024)
+    True
     """
 
     name: str
@@ -85,6 +95,11 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
     OSError
         If the file cannot be opened.
+
+    Examples
+    --------
+    >>> read_header("train.beton")
+    Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216)
     """
     with open_regular(path) as file:
         return decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))
@@ -109,6 +124,11 @@ def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
         As `read_header`, and `FieldNameError`.
     OSError
         If the file cannot be opened.
+
+    Examples
+    --------
+    >>> [(descriptor.name, descriptor.type_id) for descriptor in read_descriptors("train.beton")]
+    [('image', 2), ('label', 1)]
     """
     with open_regular(path) as file:
         header = decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))

@@ -35,6 +35,12 @@ class Regions:
         First byte of the region in the file. Without meaning where the size is 0.
     size : ndarray of uint64, shape (N,)
         Bytes of the region.
+
+    Examples
+    --------
+    >>> regions = Regions(offset=np.array([8388608, 8388708], "u8"), size=np.array([100, 50], "u8"))
+    >>> int(regions.size.sum())
+    150
     """
 
     offset: NDArray[np.uint64]

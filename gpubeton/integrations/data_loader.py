@@ -55,9 +55,13 @@ class DataLoaderAdapter:
 
     Examples
     --------
-    >>> loader = DataLoaderAdapter(Loader("train.beton", 256), names=["pixel_values", "labels"])    # doctest: +SKIP
-    >>> len(loader.dataset), next(iter(loader))["labels"].shape                                     # doctest: +SKIP
-    (1281167, torch.Size([256]))
+    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.loader import Loader
+    >>> from gpubeton.transforms import ToTensor
+    >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), ToTensor()]
+    >>> loader = DataLoaderAdapter(Loader("train.beton", 100, pipelines={"image": image}), names=["pixels", "labels"])
+    >>> len(loader.dataset), next(iter(loader))["labels"].shape
+    (300, torch.Size([100, 1]))
     """
 
     pin_memory = False

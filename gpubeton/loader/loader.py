@@ -143,8 +143,15 @@ class Loader(Resumable):
 
     Examples
     --------
-    >>> for images, labels in Loader("train.beton", 256, order=OrderOption.RANDOM, seed=0):     # doctest: +SKIP
-    ...     train_on(images, labels)
+    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
+    >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
+    >>> loader = Loader("train.beton", 100, order=OrderOption.RANDOM, seed=0, pipelines={"image": image})
+    >>> for images, labels in loader:
+    ...     print(images.shape, labels.shape)
+    torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
+    torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
+    torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
     """
 
     def __init__(
@@ -231,7 +238,17 @@ class Loader(Resumable):
             return iterator
 
     def close(self) -> None:
-        """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread."""
+        """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread.
+
+        Examples
+        --------
+        >>> loader = Loader("train.beton", 50)
+        >>> loader.close()
+        >>> iter(loader)
+        Traceback (most recent call last):
+            ...
+        gpubeton.errors.LoaderClosedError: train.beton: the loader was closed. Make a new one.
+        """
         self._is_closed = True
         with self._lock:
             iterators = list(self._iterators)
@@ -258,6 +275,12 @@ class Loader(Resumable):
         ------
         PipelineError
             If a pipeline cannot be planned.
+
+        Examples
+        --------
+        >>> loader = Loader("train.beton", 100, seed=0)
+        >>> loader.plan(epoch=7)[2].samples[:3]
+        array([200, 201, 202], dtype=uint64)
         """
         epoch = self.next_epoch if epoch is None else epoch
         return Plan(self._compile_outputs(), self._epochs.plan(epoch), self.seed, epoch)
@@ -302,6 +325,11 @@ class Loader(Resumable):
         ------
         AllocationError
             If no field of the file has regions.
+
+        Examples
+        --------
+        >>> set(Loader("train.beton", 50).sample_pages().tolist())
+        {1}
         """
         return self.reader.index.sample_pages()
 
@@ -331,6 +359,12 @@ class Loader(Resumable):
         ------
         NoSuchFieldError
             If there is no such output.
+
+        Examples
+        --------
+        >>> ones = Loader("train.beton", 50).filter("label", lambda label: label == 1)
+        >>> ones.indices[:3], len(ones)
+        (array([100, 101, 102], dtype=uint64), 2)
         """
         scan = self._with(**scanning_arguments(self, field_name))
         return self._with(indices=select_samples(scan, condition))

@@ -74,6 +74,14 @@ class Resumable:
         ------
         OptionError
             If it is negative.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> loader = Loader("train.beton", 100, seed=0)
+        >>> loader.set_epoch(5)
+        >>> loader.next_epoch
+        5
         """
         self._epochs.go_to(epoch)
 
@@ -104,6 +112,17 @@ class Resumable:
         ------
         StateError
             If the state is of another file, order, batch size, number of ranks or seed.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> loader = Loader("train.beton", 100, seed=0, pipelines={"image": None})
+        >>> batches = iter(loader)
+        >>> _ = next(batches)
+        >>> resumed = Loader("train.beton", 100, seed=0, pipelines={"image": None})
+        >>> resumed.load_state_dict(loader.state_dict())
+        >>> len(list(resumed)) == len(list(batches)) == 2
+        True
         """
         loaded = LoaderState.from_dict(state)
         loaded.check_against(self._state(), seed_is_fixed=self._seed_was_given)

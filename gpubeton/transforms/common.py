@@ -22,6 +22,10 @@ class Squeeze(Transform):
         Axes to drop, counted with the batch axis as 0; an axis of another length stays. Without any, every axis of
         length 1 but the batch axis is dropped, so that a last batch of one sample keeps its axis.
 
+    Notes
+    -----
+    FFCV's; torch's ``squeeze``, but for the first dimension, the batch's, which stays.
+
     Examples
     --------
     >>> import numpy as np

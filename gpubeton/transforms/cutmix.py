@@ -44,6 +44,9 @@ class ImageCutMix(ImageMixing):
 
     Notes
     -----
+    From Yun, Han, Oh, Chun, Choe and Yoo, "CutMix: Regularization Strategy to Train Strong Classifiers with
+    Localizable Features" (arXiv:1905.04899).
+
     The boxes are those of torchvision's ``CutMix``, which has one for a batch: of the image's proportions, around a
     pixel of which each is equally likely, sides rounded down to an even number of pixels.
 
@@ -92,6 +95,8 @@ class LabelCutMix(LabelMixing):
 
     Notes
     -----
+    Labels as in the paper, see `ImageCutMix`; torchvision's ``CutMix`` makes vectors of them at once.
+
     float32 of shape (N, 3), as `LabelMixup` leaves. `MixupToOneHot` makes vectors of them.
 
     Examples

@@ -35,6 +35,11 @@ class Cutout(Transform):
     OptionError
         If `crop_size` is negative or `fill` is not such numbers.
 
+    Notes
+    -----
+    From DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout" (arXiv:1708.04552).
+    As in FFCV the square lies inside; the paper's may reach beyond the border.
+
     Examples
     --------
     >>> image = np.full((1, 2, 2, 3), 9, "uint8")

@@ -29,6 +29,10 @@ class RandomHorizontalFlip(Transform):
     OptionError
         If `flip_prob` is not from 0 to 1.
 
+    Notes
+    -----
+    torchvision's and FFCV's ``RandomHorizontalFlip``; in an `ImageMixup` or behind it, each image has its own draw.
+
     Examples
     --------
     >>> row = np.arange(9, dtype="uint8").reshape(1, 1, 3, 3)

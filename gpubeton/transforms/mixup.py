@@ -45,6 +45,8 @@ class ImageMixup(ImageMixing):
 
     Notes
     -----
+    From Zhang, Cisse, Dauphin and Lopez-Paz, "mixup: Beyond Empirical Risk Minimization" (arXiv:1710.09412).
+
     FFCV's partners, and on levels its rounding down. Shares are multiples of 2**-15. They come from the loader's seed,
     the epoch and the sample (for `same_lambda` the last of the batch). FFCV's come from the last sample alone, the same
     in each epoch, and with several threads they are not those of the labels.

@@ -27,6 +27,10 @@ class ModuleWrapper(Transform):
     module : torch.nn.Module
         Called with the batch, without gradients.
 
+    Notes
+    -----
+    FFCV's.
+
     Examples
     --------
     >>> import torch

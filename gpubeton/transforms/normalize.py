@@ -44,6 +44,10 @@ class NormalizeImage(Transform):
     OptionError
         If `mean` or `std` are not one, three or four finite numbers, or a `std` is not positive.
 
+    Notes
+    -----
+    FFCV's. torchvision's ``Normalize`` behind ``ToTensor`` is the same with `mean` and `std` divided by 255.
+
     Examples
     --------
     >>> half = NormalizeImage([128] * 3, [64] * 3, np.float32)

@@ -21,6 +21,10 @@ from gpubeton.transforms.transform import Transform
 class ToTensor(Transform):
     """Hand the numpy array on as a torch tensor over the same memory; a `Ragged` of arrays as one of tensors.
 
+    Notes
+    -----
+    torch's ``from_numpy``.
+
     Examples
     --------
     >>> ToTensor().apply(np.arange(3))
@@ -54,6 +58,10 @@ class ToDevice(Transform):
     non_blocking : bool
         Whether the copy to a GPU may still run when the batch is handed on; torch's streams keep the order. A copy to
         the CPU is always waited for: nothing else would keep readers from coming too early.
+
+    Notes
+    -----
+    FFCV's, and torch's ``Tensor.to``. In a loader it says where images are decoded, too: see `Loader`'s `device`.
 
     Examples
     --------
@@ -106,6 +114,10 @@ class ToTorchImage(Transform):
         Whether int16 that hold the bits of halves, as ``NormalizeImage`` leaves them before ``ToTensor``, become
         float16.
 
+    Notes
+    -----
+    FFCV's. channels_last is torch's ``memory_format=torch.channels_last``.
+
     Examples
     --------
     >>> import torch
@@ -145,6 +157,10 @@ class Convert(Transform):
     target_dtype : torch.dtype, numpy.dtype, type or str
         The type wanted.
 
+    Notes
+    -----
+    FFCV's; values are converted as torch or numpy convert them.
+
     Examples
     --------
     >>> Convert(np.float32).apply(np.array([1, 2]))
@@ -175,6 +191,10 @@ class View(Transform):
     ----------
     target_dtype : torch.dtype, numpy.dtype, type or str
         The type wanted.
+
+    Notes
+    -----
+    FFCV's; torch's ``Tensor.view``.
 
     Examples
     --------

@@ -42,6 +42,8 @@ class RandomResizedCrop(Transform):
 
     Notes
     -----
+    From Szegedy et al., "Going Deeper with Convolutions" (arXiv:1409.4842), by torchvision's rule.
+
     The draws come from the loader's seed (FFCV's do not). Resizing is OpenCV's INTER_AREA, as in FFCV, to one level.
 
     Examples

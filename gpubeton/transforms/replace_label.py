@@ -29,6 +29,10 @@ class ReplaceLabel(ChosenSamples):
     OptionError
         If `indices` are not whole numbers from 0.
 
+    Notes
+    -----
+    FFCV's, for experiments with wrong labels. Which samples they are does not depend on their order.
+
     Examples
     --------
     >>> ReplaceLabel([8, 9], 1).apply(np.array([[5], [6]]), np.array([7, 8], "u8")).tolist()

@@ -34,6 +34,11 @@ class RandomTranslate(Transform):
     OptionError
         If `padding` is negative or `fill` is not such numbers.
 
+    Notes
+    -----
+    FFCV's. With ``padding=4`` it is the augmentation of He, Zhang, Ren and Sun, "Deep Residual Learning for Image
+    Recognition" (arXiv:1512.03385) for CIFAR: pad, then crop.
+
     Examples
     --------
     >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)

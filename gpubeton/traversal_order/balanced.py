@@ -55,7 +55,10 @@ class Balanced(Weighted):
 
     Examples
     --------
-    >>> Loader("train.beton", 256, order=Balanced, order_kwargs={"field": "label"})   # doctest: +SKIP
+    >>> from gpubeton import Loader
+    >>> kwargs = {"field": "label", "num_samples": 1000}
+    >>> len(Loader("train.beton", 100, order=Balanced, order_kwargs=kwargs, seed=0))
+    10
     """
 
     def __init__(

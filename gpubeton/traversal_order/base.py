@@ -38,6 +38,17 @@ class TraversalOrder(ABC):
     ------
     OptionError
         If the loader is distributed and torch's process group has not been set up.
+
+    Examples
+    --------
+    Backwards, in every epoch:
+
+    >>> from gpubeton import Loader
+    >>> class Backwards(TraversalOrder):
+    ...     def sample_order(self, epoch):
+    ...         return self.indices[::-1]
+    >>> Loader("train.beton", 3, order=Backwards, indices=[4, 7, 9]).plan()[0].samples.tolist()
+    [9, 7, 4]
     """
 
     def __init__(self, loader: OrderedLoader) -> None:

@@ -16,6 +16,13 @@ class QuasiRandom(TraversalOrder):
     ----------
     loader : Loader
         The loader that asks; its file must have fields with regions, else there are no pages to speak of.
+
+    Examples
+    --------
+    >>> from gpubeton import Loader
+    >>> loader = Loader("train.beton", 4, order=QuasiRandom, seed=0, indices=[4, 7, 9, 11])
+    >>> sorted(loader.plan()[0].samples.tolist())
+    [4, 7, 9, 11]
     """
 
     def __init__(self, loader: OrderedLoader) -> None:

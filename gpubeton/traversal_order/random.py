@@ -16,6 +16,13 @@ class Random(TraversalOrder):
     ----------
     loader : Loader
         The loader that asks.
+
+    Examples
+    --------
+    >>> from gpubeton import Loader
+    >>> loader = Loader("train.beton", 4, order=Random, seed=0, indices=[4, 7, 9, 11])
+    >>> [loader.plan(epoch)[0].samples.tolist() for epoch in range(2)]
+    [[9, 4, 7, 11], [4, 7, 9, 11]]
     """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:

@@ -16,6 +16,12 @@ class Sequential(TraversalOrder):
     ----------
     loader : Loader
         The loader that asks.
+
+    Examples
+    --------
+    >>> from gpubeton import Loader
+    >>> Loader("train.beton", 4, order=Sequential, indices=[4, 7, 9, 7]).plan()[0].samples.tolist()
+    [4, 7, 9, 7]
     """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:

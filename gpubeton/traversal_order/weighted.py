@@ -59,8 +59,11 @@ class Weighted(TraversalOrder):
 
     Examples
     --------
-    >>> kwargs = {"weights": weights, "num_samples": 50_000, "replacement": True}     # doctest: +SKIP
-    >>> loader = Loader("train.beton", 256, order=Weighted, order_kwargs=kwargs)      # doctest: +SKIP
+    >>> from gpubeton import Loader
+    >>> kwargs = {"weights": np.arange(300) < 3, "num_samples": 200}     # the first three samples alone
+    >>> loader = Loader("train.beton", 100, order=Weighted, order_kwargs=kwargs, seed=0)
+    >>> len(loader), sorted(set(loader.plan()[0].samples.tolist()))
+    (2, [0, 1, 2])
     """
 
     def __init__(
