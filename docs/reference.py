@@ -91,9 +91,20 @@ def _name_page(full: str, module: str, thing: Any) -> str:
         directive, options = "autoexception", ["   :show-inheritance:"]
     elif inspect.isclass(thing):
         directive, options = "autoclass", ["   :members:", "   :member-order: bysource"]
+        if _inherits_what_has_no_page(thing):
+            options.append("   :inherited-members:")
     else:
         directive, options = ("autofunction" if callable(thing) else "autodata"), []
     return "\n".join([_heading(name), f".. currentmodule:: {module}", "", f".. {directive}:: {name}", *options, ""])
+
+
+def _inherits_what_has_no_page(thing: type) -> bool:
+    """Tell whether a class has methods of a base that users do not know; operations have theirs in common."""
+    from gpubeton.pipeline.operation import Operation
+
+    shown = {id(other) for _, other in public_names().values()}
+    own = [base for base in thing.__mro__[1:] if base.__module__.startswith("gpubeton") and id(base) not in shown]
+    return bool(own) and not issubclass(thing, Operation)
 
 
 def _heading(text: str) -> str:

@@ -43,6 +43,11 @@ class BadSource:
         Where it comes from.
     reason : str
         What is wrong with it.
+
+    Examples
+    --------
+    >>> BadSource("train/cat/7.jpg", "no image").name
+    'train/cat/7.jpg'
     """
 
     name: str
@@ -67,6 +72,13 @@ class Conversion:
         Names of the classes, whose position is the label.
     skipped : list of BadSource
         Samples that were left out.
+
+    Examples
+    --------
+    >>> from gpubeton.conversion import convert, open_source
+    >>> made = convert(open_source("train"), "made.beton", num_workers=1)
+    >>> made.samples, made.skipped
+    (300, [])
     """
 
     path: Path

@@ -107,6 +107,12 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
         If it is of no known kind, or an option does not belong to its kind.
     OSError
         If it cannot be read.
+
+    Examples
+    --------
+    >>> source = open_source("train")
+    >>> source.kind, len(source), source.class_names
+    ('folder', 300, ('class_0', 'class_1', 'class_2'))
     """
     kind = kind or recognise(source)
     if kind not in _CLASSES:

@@ -46,6 +46,11 @@ class Settings:
     ------
     OptionError
         If one is out of its range.
+
+    Examples
+    --------
+    >>> Settings(write_mode="raw", max_resolution=256).image_field()
+    RGBImageField(write_mode='raw', max_resolution=256, jpeg_quality=90)
     """
 
     write_mode: str = "jpg"

@@ -27,6 +27,21 @@ class Source(ABC):
         The fields of a sample after its image: "int" or "float".
     class_names : tuple of str or None
         Names of the classes, whose position is the label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Grays(Source):
+    ...     fields = {"level": "int"}
+    ...     class_names = None
+    ...     def __len__(self):
+    ...         return 256
+    ...     def __getitem__(self, index):
+    ...         return np.full((16, 16, 3), index, np.uint8), index
+    ...     def name(self, index):
+    ...         return f"gray {index}"
+    >>> Grays().identity(7)
+    'gray 7'
     """
 
     kind: str = "custom"

@@ -101,6 +101,18 @@ class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
     ------
     OptionError
         If a size is not positive or the interpolation is unknown.
+
+    Examples
+    --------
+    The upper half of each image:
+
+    >>> import numpy as np
+    >>> class UpperHalf(ResizedCropImageDecoder):
+    ...     def boxes(self, heights, widths, uniform):
+    ...         corner = np.zeros_like(heights)
+    ...         return np.stack([corner, corner, heights // 2, widths], axis=1).astype(np.int32)
+    >>> UpperHalf((112, 224)).boxes(np.array([300]), np.array([400]), None).tolist()
+    [[0, 0, 150, 400]]
     """
 
     takes_any_kind: ClassVar[bool] = True

@@ -107,6 +107,15 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
         If the file is damaged.
     OSError
         If it cannot be read.
+
+    Examples
+    --------
+    >>> from gpubeton.conversion import convert, open_source
+    >>> _ = convert(open_source("train"), "noted.beton", num_workers=1)
+    >>> read_notes("noted.beton").class_names
+    ('class_0', 'class_1', 'class_2')
+    >>> read_notes("train.beton") is None
+    True
     """
     name = os.fspath(path)
     with open_regular(path) as file:

@@ -131,7 +131,7 @@ def verify(
 
     Examples
     --------
-    >>> verify("train.beton").bad_samples                      # doctest: +SKIP
+    >>> verify("train.beton").bad_samples
     []
     """
     try:

@@ -64,9 +64,14 @@ class DrawnParameters:
 
     Examples
     --------
-    >>> pipelines = {"image": image, "drawn": DrawnParameters("image")}                   # doctest: +SKIP
-    >>> for images, labels, drawn in Loader("train.beton", 256, pipelines=pipelines):     # doctest: +SKIP
-    ...     predict(images, drawn["crop"], drawn["RandomHorizontalFlip"])
+    >>> from gpubeton import Loader
+    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+    >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor()]
+    >>> pipelines = {"image": image, "drawn": DrawnParameters("image")}
+    >>> for images, labels, drawn in Loader("train.beton", 300, pipelines=pipelines):
+    ...     print(images.shape, drawn["crop"].shape, drawn["RandomHorizontalFlip"].dtype)
+    torch.Size([300, 32, 32, 3]) torch.Size([300, 4]) torch.bool
     """
 
     output: str
