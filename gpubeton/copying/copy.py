@@ -84,8 +84,11 @@ def copy_samples(
 
     Examples
     --------
-    >>> copy_samples(["a.beton", "b.beton"], "both.beton")         # doctest: +SKIP
-    >>> copy_samples("a.beton", "small.beton", range(1000))        # doctest: +SKIP
+    >>> from gpubeton import Loader
+    >>> small = copy_samples("train.beton", "small.beton", range(100))
+    >>> both = copy_samples(["train.beton", "small.beton"], "both.beton")
+    >>> Loader(both, 50).reader.num_samples
+    400
     """
     names = listed_paths(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
