@@ -8,6 +8,7 @@ import numpy as np
 
 from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.image_output import ImageOutput
+from gpubeton.fields.image_field import ImageField
 from gpubeton.gpu.arena import lay_out
 from gpubeton.loader.line import num_in_flight
 from gpubeton.plan.lanes import Lane, raw_lane
@@ -60,7 +61,7 @@ def explanation(loader: Loader) -> str:
         summary(loader),
         f"{loader.reader.index.title}: {where}",
         f"up to {loader.batches_ahead} batches ahead of the loop, {loader.num_workers} threads on the CPU",
-        *_who_decodes(loader),
+        *_who_decodes(loader, plan),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
@@ -73,10 +74,14 @@ def explanation(loader: Loader) -> str:
     return "\n".join(lines)
 
 
-def _who_decodes(loader: Loader) -> list[str]:
+def _who_decodes(loader: Loader, plan: Plan) -> list[str]:
     """Say who decodes images, and why."""
     choice, gpu = loader.gpu_choice, loader.gpu
+    images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+    kinds = ", ".join(repr(output.name) for output in images if isinstance(output.source.field, ImageField))
     if gpu is None:
+        if choice.target is not None and choice.target.decodes and kinds:
+            return [f"images are decoded on the CPU, and moved ({choice.reason}): GPUs make those of RGBImageField"]
         return [f"images are decoded on the CPU: {choice.reason}"]
     raw = raw_lane(loader.gpu_options.raw, loader.num_workers)
     raws = "cropped and resized on the CPU" if raw is Lane.CPU else "copied as crops, resized on the GPU"
@@ -86,6 +91,10 @@ def _who_decodes(loader: Loader) -> list[str]:
         *lanes,
         f"  {'raw':<9} raw-stored images are {raws} (raw={loader.gpu_options.raw!r}, {loader.num_workers} threads)",
         f"  {'CPU':<9} what no lane takes, or fails on",
+        *(
+            [f"  {'CPU':<9} {kinds}: GPUs make images of RGBImageField, others are moved when they are made"]
+            * bool(kinds)
+        ),
     ]
 
 

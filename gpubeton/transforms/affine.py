@@ -57,6 +57,8 @@ class RandomAffine(ChangeTransform):
     [0, 1, 2]
     """
 
+    takes_any_kind = True
+
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -91,9 +93,9 @@ class RandomAffine(ChangeTransform):
         return declared
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        own, stays = self._drawn(uniform, image_size(self, state))
+        own, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
         rows = affine_rows(
-            image_size(self, state),
+            image_size(self, state, any_channels=True),
             angle=own["angle"],
             translate=(own["translate"][:, 0], own["translate"][:, 1]),
             scale=own["scale"],
@@ -103,7 +105,7 @@ class RandomAffine(ChangeTransform):
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        own, stays = self._drawn(uniform, image_size(self, state))
+        own, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
         for name, values in own.items():
             values[stays] = name == "scale"
         return own
@@ -126,8 +128,7 @@ class RandomAffine(ChangeTransform):
         return own, numbers[0] >= self.p
 
     def image_change(self) -> ImageChange:
-        red, green, blue = map(int, self.fill)
-        return warp(self.interpolation, (red, green, blue))
+        return warp(self.interpolation, tuple(map(int, self.fill)))
 
 
 def _checked_pair(name: str, value: Sequence[float], least: float, most: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from gpubeton.errors import OptionError
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.layout import as_nhwc, image_size, writable
 from gpubeton.transforms.transform import Transform
 
 
@@ -61,7 +61,7 @@ class RandomHorizontalFlip(Transform):
         if draw is None:
             raise TypeError("RandomHorizontalFlip.apply needs to know which images: pass what draw() returned")
         rows = np.flatnonzero(draw[:, 0])
-        images = as_nhwc(batch)
+        images = as_nhwc(writable(batch))
         chosen = images[rows]
         images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
         return batch

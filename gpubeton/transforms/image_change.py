@@ -73,6 +73,9 @@ class ChangeTransform(Transform):
 
     is_random: ClassVar[bool] = True
 
+    takes_any_kind: bool = False
+    """Whether images may have one channel or four, and uint16."""
+
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
 
@@ -87,8 +90,9 @@ class ChangeTransform(Transform):
         """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
-        if dtype_name(previous_state.dtype) != "uint8":
+        image_size(self, previous_state, any_channels=self.takes_any_kind)
+        known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
+        if dtype_name(previous_state.dtype) not in known:
             raise PipelineError(
                 f"{type(self).__name__} works on levels, uint8 from 0 to 255, but here the images are "
                 f"{dtype_name(previous_state.dtype)}. Put it before NormalizeImage and whatever else converts them."

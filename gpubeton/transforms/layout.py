@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpubeton.errors import PipelineError
+from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.state import State
 
 CHANNELS = 3
@@ -182,3 +183,28 @@ def is_nchw(batch: Any) -> bool:
     if batch.shape[-1] not in channels:
         return True
     return bool(batch.shape[1] in channels and not isinstance(batch, np.ndarray) and batch.stride(1) == 1)
+
+
+def writable(batch: Any) -> Any:
+    """View a batch so that parts of it can be picked and assigned: torch does neither with all uint16.
+
+    Parameters
+    ----------
+    batch : ndarray or torch.Tensor
+        The batch.
+
+    Returns
+    -------
+    ndarray or torch.Tensor
+        The same memory; a tensor of uint16 as int16.
+
+    Examples
+    --------
+    >>> writable(np.zeros(2, "uint16")).dtype
+    dtype('uint16')
+    """
+    if isinstance(batch, np.ndarray) or dtype_name(batch.dtype) != "uint16":
+        return batch
+    import torch
+
+    return batch.view(torch.int16)

@@ -74,13 +74,13 @@ class Policy(ChangeTransform):
         """
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
-        rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state))
+        rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
         chosen: NDArray[np.int64] = rows[self.choose(uniform)]
         return chosen.reshape(count, -1)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         which, column, sign = self.choose(uniform)
-        size = image_size(self, state)
+        size = image_size(self, state, any_channels=True)
         table = np.zeros((len(self.space), self.num_magnitude_bins, 2))
         for place, (name, least, largest, goes_both_ways) in enumerate(self.space):
             magnitude = magnitudes(name, least, largest, self.num_magnitude_bins, size)
@@ -88,13 +88,13 @@ class Policy(ChangeTransform):
         return {"operation": which, "magnitude": table[which, column, sign]}
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        self.takes_any_kind = self.moves_only
         declared = super().declare_state_and_memory(previous_state)
         checked_levels(type(self).__name__, self.fill, previous_state)
         return declared
 
     def image_change(self) -> ImageChange:
-        red, green, blue = map(int, self.fill)
-        moves = (_WARP, warp(self.interpolation, (red, green, blue)))
+        moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))
         changes = (
             (_COLOUR, ImageChange(colour_lines.apply_steps, colour_tensors.apply_steps)),
             (_LEVELS, change_levels),

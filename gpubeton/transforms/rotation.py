@@ -51,6 +51,8 @@ class RandomRotation(ChangeTransform):
     [3, 2, 1]
     """
 
+    takes_any_kind = True
+
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -70,7 +72,7 @@ class RandomRotation(ChangeTransform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
         angle, stays = self._drawn(uniform)
-        rows = affine_rows(image_size(self, state), angle=-angle)
+        rows = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
         rows[stays] = IDENTITY
         return rows
 
@@ -84,8 +86,7 @@ class RandomRotation(ChangeTransform):
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
     def image_change(self) -> ImageChange:
-        red, green, blue = map(int, self.fill)
-        return warp(self.interpolation, (red, green, blue))
+        return warp(self.interpolation, tuple(map(int, self.fill)))
 
 
 def checked_angles(operation: str, name: str, value: float | Sequence[float]) -> tuple[float, float]:

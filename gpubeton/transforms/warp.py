@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.image_change import ImageChange
+from gpubeton.transforms.layout import CHANNELS, writable
 
 WARP_COLUMNS = 6
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
@@ -27,7 +29,7 @@ _IMAGES_AT_ONCE = 16
 
 
 @lru_cache(maxsize=64)
-def warp(interpolation: str, fill: tuple[int, int, int]) -> ImageChange:
+def warp(interpolation: str, fill: tuple[int, ...]) -> ImageChange:
     """Return the change that carries out warps.
 
     Parameters
@@ -40,7 +42,7 @@ def warp(interpolation: str, fill: tuple[int, int, int]) -> ImageChange:
     Returns
     -------
     ImageChange
-        Takes rows of int64, shape (N, WARP_COLUMNS).
+        Of images of any kind. Takes rows of int64, shape (N, WARP_COLUMNS).
 
     Examples
     --------
@@ -140,10 +142,29 @@ def checked_interpolation(operation: str, value: str) -> str:
     return str(name)
 
 
-def _warp_arrays(interpolation: str, fill: tuple[int, int, int], images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
+def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
+    if images.shape[3] != CHANNELS or images.dtype != np.uint8:
+        _warp_other_arrays(interpolation, fill, images, rows)
+        return
     code = warp_nearest if interpolation == "nearest" else warp_bilinear
     chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
     Compiler.compile(code)(images, chosen, rows, np.array(fill, np.int64))
+
+
+def _warp_other_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[Any], rows: NDArray[Any]) -> None:
+    """The same for gray images, those with transparency, and uint16, each channel by itself."""
+    code = Compiler.compile(warp_nearest if interpolation == "nearest" else warp_bilinear)
+    outside = fill_of("warp", fill, images.shape[3])
+    chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
+    triple = np.empty((1, *images.shape[1:3], CHANNELS), np.int64)
+    for number in chosen:
+        for first in range(0, images.shape[3], CHANNELS):
+            channels = images.shape[3] - first
+            part = images[number, ..., first : first + CHANNELS]
+            triple[0, ..., :channels] = part
+            own = np.array([*outside[first : first + CHANNELS], 0, 0][:CHANNELS], np.int64)
+            code(triple, np.zeros(1, np.intp), rows[number : number + 1], own)
+            part[:] = triple[0, ..., :channels]
 
 
 def warp_nearest(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
@@ -217,20 +238,22 @@ def warp_bilinear(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
                     image[y, x, channel] = total >> 22
 
 
-def _warp_tensors(interpolation: str, fill: tuple[int, int, int], images: Any, rows: NDArray[Any]) -> None:
+def _warp_tensors(interpolation: str, fill: tuple[int, ...], images: Any, rows: NDArray[Any]) -> None:
     import torch
 
     chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
-    outside = torch.tensor(fill, dtype=torch.int32, device=images.device)
+    wide = torch.int32 if images.dtype == torch.uint8 else torch.int64
+    outside = torch.tensor(fill_of("warp", fill, images.shape[3]), dtype=wide, device=images.device)
     for start in range(0, len(chosen), _IMAGES_AT_ONCE):
         part = chosen[start : start + _IMAGES_AT_ONCE]
         own = torch.from_numpy(part).to(images.device)
         warps = torch.from_numpy(np.ascontiguousarray(rows[part].T)).to(images.device).view(6, -1, 1, 1)
-        images[own] = _read(interpolation, images[own].to(torch.int32), warps, outside).to(torch.uint8)
+        warped = _read(interpolation, images[own].to(wide), warps, outside).to(images.dtype)
+        writable(images)[own] = writable(warped)
 
 
 def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
-    """The warped images, int32 of shape (R, H, W, 3)."""
+    """The warped images, of the levels' shape (R, H, W, C) and type."""
     import torch
 
     height, width = levels.shape[1:3]
@@ -241,13 +264,17 @@ def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
     def at(column: Any, row: Any) -> Any:
         is_inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
         places = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
-        found = levels.flatten(1, 2).gather(1, places.flatten(1).unsqueeze(2).expand(-1, -1, 3)).view(levels.shape)
+        found = (
+            levels.flatten(1, 2)
+            .gather(1, places.flatten(1).unsqueeze(2).expand(-1, -1, levels.shape[3]))
+            .view(levels.shape)
+        )
         return torch.where(is_inside.unsqueeze(3), found, outside)
 
     if interpolation == "nearest":
         return at((across + (1 << 31)) >> 32, (down + (1 << 31)) >> 32)
     across, down = (across + (1 << 20)) >> 21, (down + (1 << 20)) >> 21
-    parts = [torch.stack([2048 - (place & 2047), place & 2047]).to(torch.int32) for place in (across, down)]
+    parts = [torch.stack([2048 - (place & 2047), place & 2047]).to(levels.dtype) for place in (across, down)]
     total = torch.full_like(levels, 1 << 21)
     for row in range(2):
         for column in range(2):
