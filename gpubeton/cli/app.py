@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from gpubeton import __version__
+from gpubeton.cli.cat import cat, extract
 from gpubeton.cli.convert import convert
 from gpubeton.cli.group import Group
 from gpubeton.cli.info import info
 from gpubeton.cli.split import merge, split, subset
 from gpubeton.cli.verify import verify
+from gpubeton.cli.view import view
 
 __all__ = ["app"]
 
@@ -72,6 +74,25 @@ app.command(
 )(convert)
 app.command(epilog=_examples("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"))(info)
 app.command(epilog=_examples("gpubeton verify train.beton && echo sound"))(verify)
+app.command(
+    epilog=_examples(
+        "gpubeton view train.beton sheet.png",
+        "gpubeton view train.beton crops.png --train-size 224 --count 64",
+        "gpubeton view train.beton augmented.png --pipeline my_training:pipelines",
+    )
+)(view)
+app.command(
+    epilog=_examples(
+        "gpubeton cat train.beton 17",
+        "gpubeton cat train.beton 17 --only image > 17.jpg",
+    )
+)(cat)
+app.command(
+    epilog=_examples(
+        "gpubeton extract train.beton photos",
+        "gpubeton extract train.beton some --indices 0:100",
+    )
+)(extract)
 app.command(
     epilog=_examples(
         "gpubeton split all.beton train.beton=0.9 val.beton=rest --stratify --seed 1",

@@ -75,7 +75,8 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
 
 
 def _draw_images(console: Console, image: ImageSummary) -> None:
-    console.print(f"  {image.jpg:,} JPEG files, {image.raw:,} stored as raw pixels")
+    png = f"{image.png:,} PNG files, " if image.png else ""
+    console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
     if image.looked_at:
         seen = "" if image.looked_at == image.jpg else f" (of {image.looked_at:,} looked at; --all looks at all)"
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)

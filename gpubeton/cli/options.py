@@ -11,7 +11,7 @@ import typer
 
 from gpubeton.errors import OptionError
 
-__all__ = ["FieldClasses", "File", "Json", "Workers", "field_classes", "imported"]
+__all__ = ["FieldClasses", "File", "Json", "Workers", "field_classes", "imported", "sample_ids"]
 
 File = Annotated[Path, typer.Argument(help="A .beton file.", show_default=False)]
 
@@ -91,4 +91,44 @@ def imported(where: str, option: str) -> Any:
         if not hasattr(found, part):
             raise OptionError(f"{option} {where}: {module} has no {name!r}")
         found = getattr(found, part)
+    return found
+
+
+def sample_ids(text: str, num_samples: int) -> list[int]:
+    """Read which samples are meant.
+
+    Parameters
+    ----------
+    text : str
+        Numbers and slices, with commas between them; or ``@`` and the name of a file with one in each line.
+    num_samples : int
+        How many there are, for slices.
+
+    Returns
+    -------
+    list of int
+        Their ids, in this order.
+
+    Raises
+    ------
+    OptionError
+        If one is neither a number nor a slice.
+
+    Examples
+    --------
+    >>> sample_ids("0:3,-1:,7", 10)
+    [0, 1, 2, 9, 7]
+    """
+    words = Path(text[1:]).read_text(encoding="utf-8").split() if text.startswith("@") else text.split(",")
+    found: list[int] = []
+    word = ""
+    try:
+        for word in words:
+            if ":" in word:
+                bounds = [int(part) if part else None for part in word.split(":")]
+                found += range(num_samples)[slice(*bounds)]
+            else:
+                found.append(int(word))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
     return found

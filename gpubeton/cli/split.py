@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubeton.cli.options import FieldClasses, File, Json, field_classes
+from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids
 from gpubeton.cli.screen import progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
@@ -97,7 +97,7 @@ def subset(
     labels = _labels(reader, label) if classes or per_class else None
     chosen = copying.choose(
         reader.num_samples,
-        indices=None if indices is None else _indices(indices, reader.num_samples),
+        indices=None if indices is None else sample_ids(indices, reader.num_samples),
         labels=labels,
         classes=None if not classes else [_class_number(each, reader) for each in classes],
         per_class=per_class,
@@ -190,19 +190,3 @@ def _class_number(text: str, reader: Reader) -> int:
         return int(text)
     known = f"it has {', '.join(names[:20])}" if names else "it has no names of classes, use their numbers"
     raise OptionError(f"--class {text}: the file has no such class; {known}")
-
-
-def _indices(text: str, num_samples: int) -> list[int]:
-    words = Path(text[1:]).read_text(encoding="utf-8").split() if text.startswith("@") else text.split(",")
-    found: list[int] = []
-    word = ""
-    try:
-        for word in words:
-            if ":" in word:
-                bounds = [int(part) if part else None for part in word.split(":")]
-                found += range(num_samples)[slice(*bounds)]
-            else:
-                found.append(int(word))
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
-    return found

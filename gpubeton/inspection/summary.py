@@ -20,6 +20,7 @@ from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, 
 __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 
 _BINS = 12
+_PNG = 2
 _MOST_VALUES = 10_000
 """Distinct whole numbers that are counted one by one."""
 
@@ -95,8 +96,8 @@ class ImageSummary:
 
     Attributes
     ----------
-    jpg, raw : int
-        Images stored as JPEG files, and as raw pixels.
+    jpg, png, raw : int
+        Images stored as JPEG files, as PNG files, and as raw pixels.
     height, width : Spread
         Their sizes in pixels.
     most_common : list of (int, int, int)
@@ -109,6 +110,7 @@ class ImageSummary:
     """
 
     jpg: int
+    png: int
     raw: int
     height: Spread
     width: Spread
@@ -309,10 +311,14 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
         raw=Lane.BYTES,
     )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
+    # FFCV's own field of images takes every other number for raw pixels.
+    is_custom = index.descriptors[index.names.index(name)].type_id == FieldType.CUSTOM
+    png = int((mode == _PNG).sum()) if is_custom else 0
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
         jpg=int((mode == ImageMode.JPG).sum()),
-        raw=int((mode != ImageMode.JPG).sum()),
+        png=png,
+        raw=int((mode != ImageMode.JPG).sum()) - png,
         height=Spread.of(height),
         width=Spread.of(width),
         most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zlib
@@ -23,6 +24,8 @@ __all__ = ["Finding", "Verification", "verify"]
 
 #: Regions that a thread takes at a time.
 _REGIONS_AT_ONCE = 64
+#: How the library's own custom field of images stores PNG files.
+_PNG = 2
 
 
 @dataclass(frozen=True)
@@ -203,15 +206,21 @@ class _Look:
             )
         if number < 0:
             return
-        if self._is_jpeg(number, sample):
+        if self._mode(number, sample) == _PNG and self._index.descriptors[number].type_id == FieldType.CUSTOM:
+            yield from _png_faults(content)
+        elif self._is_jpeg(number, sample):
             yield from _jpeg_faults(content, self._index.metadata[f"f{number}"][sample])
         elif self._index.descriptors[number].type_id == FieldType.JSON:
             yield from _json_faults(content)
 
     def _is_jpeg(self, number: int, sample: int) -> bool:
+        return self._mode(number, sample) == ImageMode.JPG
+
+    def _mode(self, number: int, sample: int) -> int:
+        """Tell how an image is stored; -1 if it is none."""
         column = self._index.metadata[f"f{number}"]
         names = column.dtype.names
-        return names is not None and "mode" in names and bool(column[sample]["mode"] == ImageMode.JPG)
+        return int(column[sample]["mode"]) if names is not None and "mode" in names else -1
 
 
 def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
@@ -226,6 +235,16 @@ def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
         decode_rgb(content)
     except UndecodableError as error:
         yield f"a JPEG file of {len(content)} bytes that cannot be decoded: {error}"
+
+
+def _png_faults(content: bytes) -> Iterator[str]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            image.load()
+    except (OSError, SyntaxError, ValueError) as error:
+        yield f"a PNG file of {len(content)} bytes that cannot be decoded: {error}"
 
 
 def _json_faults(content: bytes) -> Iterator[str]:

@@ -1,0 +1,142 @@
+"""``gpubeton cat`` and ``gpubeton extract``: samples back to what they were written from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpubeton.cli.group import FINDINGS
+from gpubeton.cli.options import FieldClasses, File, Json, Workers, field_classes, sample_ids
+from gpubeton.cli.screen import progress, result_console, show_json, size_text
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from gpubeton.inspection import Contents
+
+__all__ = ["cat", "extract"]
+
+_MOST_ELEMENTS = 1000
+_MOST_SHOWN = 50
+
+
+def cat(
+    file: File,
+    sample: Annotated[int, typer.Argument(help="Its number, from 0.", show_default=False)],
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="FIELD",
+            help="Write the value of this field alone, as a file: JPEG as it is, pixels as PNG, arrays as .npy.",
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to; by default stdout.")] = None,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Show a sample's values, or write one of them as the file that it was."""
+    from gpubeton.inspection import Contents
+
+    contents = Contents(file, field_classes(field))
+    if only is not None:
+        _write(contents.to_file(sample, only)[1], output)
+        return
+    if output is not None:
+        raise OptionError("--output needs --only FIELD: which value is to be written?")
+    values = {name: _described(contents.value(sample, name)) for name in contents.index.names}
+    labels = contents.labels()
+    if json:
+        named = labels is not None and contents.class_names is not None
+        name = contents.class_name(int(labels[sample])) if named and labels is not None else None
+        show_json({"sample": sample, "values": values, "class_name": name})
+        return
+    console = result_console()
+    for name, value in values.items():
+        console.print(f"{name}: {_text(contents, name, value)}", markup=False)
+
+
+def extract(
+    file: File,
+    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
+    indices: Annotated[
+        str | None, typer.Option(help="Samples: '0:1000,4000,7' (as Python's slices), or @FILE with one a line.")
+    ] = None,
+    label: Annotated[str, typer.Option(help="The field of labels.")] = "label",
+    workers: Workers = -1,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Write samples as files: FOLDER/image/CLASS/NUMBER.jpg, and FOLDER/samples.csv, which lists them in order.
+
+    JPEG files come out as they are, pixels as PNG, arrays as .npy. `gpubeton convert FOLDER/samples.csv` gives the same
+    samples back; of a damaged sample, what cannot be written is named, and the exit code is 1.
+    """
+    from gpubeton import inspection
+    from gpubeton.format import read_header
+
+    chosen = None if indices is None else sample_ids(indices, read_header(file).num_samples)
+    with progress("Extracting") as advance:
+        done = inspection.extract(
+            file, folder, chosen, field_classes(field), label=label, num_workers=workers, on_progress=advance
+        )
+    bad = [{"sample": each.sample, "field": each.field, "what": each.what} for each in done.bad]
+    if json:
+        images = None if done.images is None else str(done.images)
+        show_json(
+            {"folder": str(folder), "table": str(done.table), "images": images, "samples": done.samples, "bad": bad}
+        )
+    else:
+        console = result_console()
+        for each in done.bad[:_MOST_SHOWN]:
+            console.print(f"sample {each.sample}, field {each.field!r}: {each.what}", markup=False)
+        console.print(f"{done.samples:,} samples in {folder}; {done.table} lists them", markup=False)
+    if bad:
+        raise typer.Exit(FINDINGS)
+
+
+def _write(content: bytes, output: Path | None) -> None:
+    if output is not None:
+        output.write_bytes(content)
+        return
+    if sys.stdout.isatty():
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            raise OptionError(
+                f"{len(content)} bytes that are no text do not belong on a terminal; use --output FILE, or a pipe"
+            ) from error
+        result_console().print(text, markup=False)
+        return
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def _described(value: Any) -> Any:
+    """Give a value as JSON can hold it, not all of it if it is large."""
+    from gpubeton.inspection import StoredImage
+
+    if isinstance(value, StoredImage):
+        return {"kind": value.kind, "height": value.height, "width": value.width, "bytes": len(value.content)}
+    if isinstance(value, bytes):
+        return {"bytes": len(value), "begins": value[:32].hex()}
+    if hasattr(value, "dtype"):
+        whole = value.tolist() if value.size <= _MOST_ELEMENTS and value.dtype.kind in "biuf" else None
+        return {"dtype": str(value.dtype), "shape": list(value.shape), "elements": whole}
+    return value
+
+
+def _text(contents: Contents, name: str, value: Any) -> str:
+    if isinstance(value, dict) and {"kind", "height", "width"} <= set(value):
+        what = {"jpg": "JPEG file", "png": "PNG file"}.get(value["kind"], "raw pixels")
+        return f"{what}, {value['height']} × {value['width']} (height × width), {size_text(value['bytes'])}"
+    if isinstance(value, dict) and "begins" in value:
+        return f"{value['bytes']} bytes, {value['begins']}{'...' if value['bytes'] > 32 else ''}"
+    if isinstance(value, dict) and {"dtype", "shape", "elements"} <= set(value):
+        return f"{value['dtype']} of shape {tuple(value['shape'])} {value['elements'] or ''}"
+    labels = contents.labels(name)
+    if labels is not None and name == "label" and contents.class_names is not None:
+        return f"{value} ({contents.class_name(int(value))})"
+    return str(value)

@@ -1,0 +1,298 @@
+"""Contents: the samples of a file, as what they were written from."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.cpu.fallback import UndecodableError, decode_rgb
+from gpubeton.errors import BadImageError, NotesError, OptionError
+from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format import FieldType, ImageMode, read_notes
+from gpubeton.writing.atomic_file import read_at
+
+__all__ = ["Contents", "StoredImage"]
+
+#: How images of the library's own custom field are stored besides FFCV's two ways: as PNG files.
+_PNG = 2
+#: Elements of a raw pixel, and the type of each, by the pixel's bytes.
+_PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image as it is stored.
+
+    Made by `Contents.value`.
+
+    Attributes
+    ----------
+    kind : {"jpg", "png", "raw"}
+        A file of that kind, or pixels.
+    height, width : int
+        Its size in pixels, by the file's metadata.
+    content : bytes
+        The file, or the pixels, row by row.
+    """
+
+    kind: str
+    height: int
+    width: int
+    content: bytes
+
+    def pixels(self) -> NDArray[Any]:
+        """Decode the image.
+
+        Returns
+        -------
+        ndarray of uint8 or uint16, shape (height, width, C)
+            Its pixels: a JPEG file's as RGB, raw ones as they are.
+
+        Raises
+        ------
+        BadImageError
+            If it cannot be decoded.
+        """
+        if self.kind == "raw":
+            size = len(self.content) // (self.height * self.width)
+            if size not in _PIXELS or len(self.content) != size * self.height * self.width:
+                raise BadImageError(f"{len(self.content)} bytes are no {self.height} x {self.width} pixels")
+            channels, element = _PIXELS[size]
+            return np.frombuffer(self.content, element).reshape(self.height, self.width, channels)
+        try:
+            return decode_rgb(self.content) if self.kind == "jpg" else _decode_with_pillow(self.content)
+        except (UndecodableError, OSError, SyntaxError, ValueError) as error:
+            raise BadImageError(f"a {self.kind} file that cannot be decoded: {error}") from error
+
+    def to_file(self) -> tuple[str, bytes]:
+        """Give the image as a file: a JPEG or PNG file as it is, pixels as PNG, without any loss.
+
+        Returns
+        -------
+        tuple of str and bytes
+            The ending of its name, and its content.
+        """
+        if self.kind != "raw":
+            return f".{self.kind}", self.content
+        from PIL import Image
+
+        pixels = self.pixels()
+        if pixels.dtype.itemsize > 1 and pixels.shape[2] > 1:  # which Pillow does not know
+            return ".npy", _npy(pixels)
+        file = io.BytesIO()
+        Image.fromarray(pixels if pixels.shape[2] > 1 else pixels[..., 0]).save(file, "PNG")
+        return ".png", file.getvalue()
+
+
+class Contents:
+    """The samples of a file, as what they were written from.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+
+    Attributes
+    ----------
+    index : Index
+        What the file says.
+    class_names : tuple of str or None
+        Names of the classes.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    OSError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> Contents("train.beton").value(0, "label")              # doctest: +SKIP
+    7
+    """
+
+    def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
+        self.index, self._fields = open_index(path, custom_fields)
+        try:
+            notes = read_notes(path)
+        except NotesError:  # which says nothing about the samples
+            notes = None
+        self.class_names = None if notes is None else notes.class_names
+
+    @property
+    def image_fields(self) -> list[str]:
+        """Names of the fields of images."""
+        return [name for name in self.index.names if self._is_image(name)]
+
+    def labels(self, name: str = "label") -> NDArray[np.int64] | None:
+        """Give the label of each sample.
+
+        Parameters
+        ----------
+        name : str
+            The field.
+
+        Returns
+        -------
+        ndarray of int64, shape (N,), or None
+            None if there is no such field, or it holds no whole numbers.
+        """
+        if name not in self.index.names or self._type_id(name) != FieldType.INT:
+            return None
+        column: NDArray[np.int64] = self.index.column(name)
+        return column
+
+    def class_name(self, label: int) -> str:
+        """Name the class of a label.
+
+        Parameters
+        ----------
+        label : int
+            The label.
+
+        Returns
+        -------
+        str
+            Its name, or the number.
+        """
+        names = self.class_names or ()
+        return names[label] if 0 <= label < len(names) else str(label)
+
+    def stored(self, sample: int, name: str) -> bytes:
+        """Give the bytes of a value: its region, or its metadata where it has none.
+
+        Parameters
+        ----------
+        sample : int
+            Which sample.
+        name : str
+            Which field.
+
+        Returns
+        -------
+        bytes
+            As they are in the file.
+
+        Raises
+        ------
+        OptionError
+            If there is no such sample.
+        NoSuchFieldError
+            If there is no such field.
+        StorageError
+            If they cannot be read.
+        """
+        if not 0 <= sample < self.index.num_samples:
+            raise OptionError(
+                f"{self.index.path}: no sample {sample}; there are {self.index.num_samples}: "
+                f"0 to {self.index.num_samples - 1}"
+            )
+        if not self.index.has_regions(name):
+            return bytes(self.index.column(name)[sample].tobytes())
+        regions = self.index.regions(name)
+        offset, size = int(regions.offset[sample]), int(regions.size[sample])
+        with self.index.path.open("rb") as file:
+            return read_at(file.fileno(), offset, size, self.index.path) if size else b""
+
+    def value(self, sample: int, name: str) -> Any:
+        """Give a value.
+
+        Parameters
+        ----------
+        sample : int
+            Which sample.
+        name : str
+            Which field.
+
+        Returns
+        -------
+        int, float, bytes, StoredImage, ndarray, or what JSON held
+            The value; the stored bytes of a field that only its own class can read.
+
+        Raises
+        ------
+        OptionError
+            If there is no such sample.
+        NoSuchFieldError
+            If there is no such field.
+        """
+        content = self.stored(sample, name)
+        row = self.index.column(name)[sample]
+        if self._is_image(name):
+            kind = {int(ImageMode.JPG): "jpg", _PNG: "png"}.get(int(row["mode"]), "raw")
+            if kind == "png" and self._type_id(name) != FieldType.CUSTOM:
+                kind = "raw"  # FFCV takes every other number for raw pixels
+            return StoredImage(kind, int(row["height"]), int(row["width"]), content)
+        match self._type_id(name):
+            case FieldType.INT | FieldType.FLOAT:
+                return row.item()
+            case FieldType.JSON:
+                return json.loads(content.removesuffix(b"\0"))
+            case FieldType.NDARRAY | FieldType.TORCH_TENSOR | FieldType.BYTES:
+                return self._array(name, content)
+        return content
+
+    def to_file(self, sample: int, name: str) -> tuple[str, bytes]:
+        """Give a value as a file.
+
+        Parameters
+        ----------
+        sample : int
+            Which sample.
+        name : str
+            Which field.
+
+        Returns
+        -------
+        tuple of str and bytes
+            The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, JSON
+            and numbers as text, bytes as they are.
+        """
+        value = self.value(sample, name)
+        if isinstance(value, StoredImage):
+            return value.to_file()
+        if isinstance(value, bytes):
+            return ".bin", value
+        if isinstance(value, np.ndarray):
+            return ".npy", _npy(value)
+        if self._type_id(name) == FieldType.JSON:
+            return ".json", json.dumps(value, ensure_ascii=False).encode()
+        return ".txt", repr(value).encode()
+
+    def _array(self, name: str, content: bytes) -> NDArray[Any] | bytes:
+        field: Any = self._fields[name]
+        dtype, shape = getattr(field, "dtype", None), getattr(field, "shape", None)
+        if dtype is None or shape is None:
+            return content
+        array = np.frombuffer(content, dtype)
+        return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
+
+    def _is_image(self, name: str) -> bool:
+        names = self.index.column(name).dtype.names
+        return names is not None and {"mode", "height", "width", "data_ptr"} <= set(names)
+
+    def _type_id(self, name: str) -> int:
+        return self.index.descriptors[self.index.names.index(name)].type_id
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _decode_with_pillow(content: bytes) -> NDArray[Any]:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as image:
+        pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]

@@ -1,0 +1,215 @@
+"""Extraction: the samples of a file as files in a folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpubeton.errors import GpubetonError, OptionError
+from gpubeton.fields.registry import CustomFields
+from gpubeton.inspection.contents import Contents
+from gpubeton.inspection.verification import Finding
+from gpubeton.writing.processes import count_cores
+
+__all__ = ["Extraction", "extract"]
+
+TABLE = "samples.csv"
+CLASSES = "classes.txt"
+#: Samples that are handed out at a time.
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What was extracted.
+
+    Made by `extract`.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is.
+    table : Path
+        The list of all samples.
+    samples : int
+        How many there are.
+    images : Path or None
+        The folder of the images, one folder per class.
+    bad : list of Finding
+        Values that could not be extracted.
+    """
+
+    folder: Path
+    table: Path
+    samples: int
+    images: Path | None
+    bad: list[Finding] = field(default_factory=list)
+
+
+def extract(
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    samples: Sequence[int] | NDArray[Any] | None = None,
+    custom_fields: CustomFields | None = None,
+    *,
+    label: str = "label",
+    num_workers: int = -1,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Extraction:
+    """Write samples as files.
+
+    ``FOLDER/FIELD/CLASS/NUMBER.jpg`` holds the image of a sample, JPEG files as they are, pixels as PNG; further
+    fields with files have a folder each. ``FOLDER/samples.csv`` lists all samples in order, with their numbers and the
+    names of their files: a conversion of it gives the same samples in the same order, one of the folder of images the
+    same images with the same labels, class by class. ``FOLDER/classes.txt`` has the names of all classes, if there are
+    any.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    folder : str or path
+        Where to; it has to be empty or new.
+    samples : sequence of int, optional
+        Which samples. By default all.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    label : str
+        The field of labels, if there is one.
+    num_workers : int
+        Threads; less than 1 means one for each core.
+    on_progress : callable, optional
+        Called with the samples done and all of them.
+
+    Returns
+    -------
+    Extraction
+        What was written, and what could not be.
+
+    Raises
+    ------
+    OptionError
+        If the folder is not empty, or a sample is not there.
+    OSError
+        If files cannot be read or written.
+
+    Examples
+    --------
+    >>> extract("train.beton", "train").table                  # doctest: +SKIP
+    PosixPath('train/samples.csv')
+    """
+    contents = Contents(path, custom_fields)
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or next(target.iterdir(), None) is not None):
+        raise OptionError(f"{target}: exists and is not empty; expected a new folder")
+    count = contents.index.num_samples
+    chosen = np.arange(count) if samples is None else np.asarray(samples, np.int64)
+    wrong = chosen[(chosen < 0) | (chosen >= count)]
+    if len(wrong):
+        raise OptionError(f"{path}: no sample {wrong[0]}; there are {count}")
+    layout = _Layout(contents, target, chosen, label)
+    bad: list[Finding] = []
+    target.mkdir(parents=True, exist_ok=True)
+    if contents.class_names is not None:
+        lines = [" ".join(name.splitlines()) + "\n" for name in contents.class_names]
+        (target / CLASSES).write_text("".join(lines), encoding="utf-8")
+    threads = num_workers if num_workers >= 1 else count_cores()
+    with (target / TABLE).open("w", newline="", encoding="utf-8") as file, ThreadPoolExecutor(threads) as pool:
+        table = csv.writer(file)
+        table.writerow(layout.header)
+        for start in range(0, len(chosen), _BLOCK):
+            block = chosen[start : start + _BLOCK].tolist()
+            for row, findings in pool.map(layout.write, block):
+                table.writerow(row)
+                bad += findings
+            if on_progress is not None:
+                on_progress(start + len(block), len(chosen))
+    return Extraction(target, target / TABLE, len(chosen), layout.images, bad)
+
+
+class _Layout:
+    """Which file goes where."""
+
+    def __init__(self, contents: Contents, folder: Path, chosen: NDArray[np.int64], label: str) -> None:
+        self._contents = contents
+        self._folder = folder
+        names = contents.index.names
+        own = _unique([_safe(name) for name in names])
+        self._folders = dict(zip(names, own, strict=True))
+        self._width = len(str(max(0, contents.index.num_samples - 1)))
+        self._labels = contents.labels(label)
+        self._label_field = label
+        images = contents.image_fields
+        self._first_image = images[0] if images else None
+        self.images = folder / self._folders[images[0]] if images else None
+        self._classes = {} if self._labels is None else _class_folders(contents, self._labels[chosen])
+        self._named = self._labels is not None and contents.class_names is not None
+        self.header = [*names, *(["class_name"] if self._named else [])]
+
+    def write(self, sample: int) -> tuple[list[Any], list[Finding]]:
+        """Write the files of a sample; give its row of the table, and what could not be written."""
+        row: list[Any] = []
+        findings: list[Finding] = []
+        for name in self._contents.index.names:
+            written, fault = self._try(sample, name)
+            row.append(written)
+            findings += [] if fault is None else [fault]
+        if self._named and self._labels is not None:
+            row.append(self._contents.class_name(int(self._labels[sample])))
+        return row, findings
+
+    def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
+        try:
+            return self._write_value(sample, name), None
+        except (GpubetonError, ValueError) as error:
+            return "", Finding(sample, name, str(error))
+
+    def _write_value(self, sample: int, name: str) -> Any:
+        value = self._contents.value(sample, name)
+        if isinstance(value, int | float):
+            return repr(value)
+        if isinstance(value, str | list | dict) or value is None:
+            return json.dumps(value, ensure_ascii=False)
+        ending, content = self._contents.to_file(sample, name)
+        place = Path(self._folders[name])
+        if name == self._first_image and self._labels is not None:
+            place /= self._classes[int(self._labels[sample])]
+        place /= f"{sample:0{self._width}}{ending}"
+        (self._folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (self._folder / place).write_bytes(content)
+        return place.as_posix()
+
+
+def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, str]:
+    """Name a folder for each label so that their alphabetical order is that of the labels."""
+    found = np.unique(labels).tolist()
+    names = {label: contents.class_name(label) for label in found}
+    plain = list(names.values())
+    if contents.class_names and plain == sorted(set(plain)) and all(_safe(name) == name for name in plain):
+        return names
+    width = len(str(max(found)))
+    numbers = {label: f"{label:0{width}}" for label in found}
+    if not contents.class_names:
+        return numbers
+    return {label: f"{numbers[label]}_{_safe(names[label])}" for label in found}
+
+
+def _safe(name: str) -> str:
+    """Make a name that leads nowhere else than into its folder."""
+    cleaned = re.sub(r"[/\\\x00-\x1f]", "_", name)
+    cleaned = cleaned.encode()[:200].decode(errors="ignore")
+    return cleaned if cleaned and not cleaned.startswith(".") and cleaned not in (TABLE, CLASSES) else f"_{cleaned}"
+
+
+def _unique(names: list[str]) -> list[str]:
+    return [f"{name}_{number}" if name in names[:number] else name for number, name in enumerate(names)]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.reader import Reader
+from tests.picture_folders import write_folder
+from tests.small_files import damage, write_photos
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def file(tmp_path):
+    source = open_source(write_folder(tmp_path / "photos"))
+    return convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+
+
+def test_cat_writes_a_jpeg_file_as_it_is(file, tmp_path):
+    done = run("cat", file, 0, "--only", "image")
+    assert done.stdout_bytes == (tmp_path / "photos" / "cat" / "0000.jpg").read_bytes()
+    assert run("cat", file, 0, "--only", "image", "-o", tmp_path / "out.jpg").stdout_bytes == b""
+    assert (tmp_path / "out.jpg").read_bytes() == done.stdout_bytes
+
+
+def test_cat_shows_all_values(file, tmp_path):
+    done = run("cat", file, 4)
+    assert "image: JPEG file, 25 × 32 (height × width)" in done.stdout
+    assert "label: 1 (dog)" in done.stdout
+    every = run("cat", write_photos(tmp_path / "b.beton", 3), 2)
+    for part in ("weight: 0.5", "note: 2 bytes", "info: {'number': 2}", "vector: float32 of shape (2, 3) [[2.0, 2.0"):
+        assert part in every.stdout
+
+
+def test_cat_gives_values_as_json(file):
+    found = json.loads(run("cat", file, 4, "--json").stdout)
+    assert (found["sample"], found["class_name"], found["values"]["label"]) == (4, "dog", 1)
+    assert found["values"]["image"]["kind"] == "jpg"
+
+
+def test_cat_refuses_what_is_not_there(file):
+    assert run("cat", file, 9).exit_code == 2
+    assert run("cat", file, 0, "--only", "mask").exit_code == 2
+    assert run("cat", file, 0, "-o", "x").exit_code == 2
+
+
+def test_cat_spares_a_terminal_what_is_no_text(file, monkeypatch):
+    from gpubeton.cli.cat import _write
+    from gpubeton.errors import OptionError
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    _write(b"text", None)
+    with pytest.raises(OptionError, match="use --output FILE"):
+        _write(b"\xff\xd8", None)
+
+
+def test_extract_and_convert_give_the_same_samples(file, tmp_path):
+    done = run("extract", file, tmp_path / "out", "--json", "--workers", 1)
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["samples"], found["bad"]) == (0, 9, [])
+    assert run("convert", found["table"], tmp_path / "b.beton", "--page-size", 1 << 21).exit_code == 0
+    first, second = Reader(file), Reader(tmp_path / "b.beton")
+    assert np.array_equal(first.metadata, second.metadata)
+    assert np.array_equal(first.checksums, second.checksums)
+    assert first.class_names == second.class_names
+
+
+def test_extract_takes_some_samples(file, tmp_path):
+    done = run("extract", file, tmp_path / "out", "--indices", "7:")
+    assert (done.exit_code, "2 samples in" in done.stdout) == (0, True)
+    assert run("extract", file, tmp_path / "out").exit_code == 2
+
+
+def test_extract_names_what_it_cannot_write_and_ends_with_1(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 4)
+    damage(path, 2, field="info", content=b"[")
+    done = run("extract", path, tmp_path / "out")
+    assert (done.exit_code, "sample 2, field 'info'" in done.stdout) == (1, True)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.cli.view import _BACKGROUND, _as_rgb, _levels
+from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.fields import IntField
+from gpubeton.transforms import NormalizeImage
+from tests.picture_folders import write_folder
+from tests.small_files import damage, picture, write, write_photos
+
+
+def view(*arguments):
+    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+
+
+def cells(path, count, side=32):
+    """The images on a sheet of one row."""
+    sheet = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    return [sheet[6 : 6 + side, 6 + each * (side + 6) :][:, :side] for each in range(count)]
+
+
+def test_stored_images_are_drawn_with_number_and_class(tmp_path):
+    source = open_source(write_folder(tmp_path / "photos"))
+    file = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    done = view(file, tmp_path / "a.png", "--indices", "3,0", "--side", 32, "--columns", 2, "--json")
+    found = json.loads(done.stdout)
+    assert found["captions"] == ["3 dog", "0 cat"]
+    first, second = cells(tmp_path / "a.png", 2)
+    # 24 x 32 and 25 x 32 pixels, in the middle of squares.
+    assert np.abs(second[4:28] - picture(0, 24, 32)).mean() < 4
+    assert (first[0] == _BACKGROUND).all()
+    assert np.abs(first[3:28] - picture(1, 25, 32)).mean() < 4
+
+
+def test_samples_are_chosen_by_chance_and_seed(tmp_path):
+    file = write_photos(tmp_path / "a.beton", 40)
+    chosen = [
+        json.loads(view(file, tmp_path / "a.png", "--count", 5, "--seed", each, "--json").stdout) for each in (1, 1, 2)
+    ]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert len(chosen[0]["samples"]) == 5
+
+
+def test_training_crops_are_drawn(tmp_path):
+    file = write_photos(tmp_path / "a.beton", 6, write_mode="raw")
+    done = view(file, tmp_path / "a.png", "--train-size", 32, "--count", 4, "--side", 32)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert all((cell != 255).any() for cell in cells(tmp_path / "a.png", 4))
+
+
+PIPELINES = """
+import numpy as np
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
+
+image = [CenterCropRGBImageDecoder((32, 32), 1), NormalizeImage([120, 110, 100], [50, 60, 70], np.float16), ToTensor(),
+         ToTorchImage()]
+pipelines = {"image": image}
+def build():
+    return pipelines
+number = 3
+"""
+
+
+@pytest.mark.parametrize("name", ["image", "pipelines", "build"])
+def test_a_pipeline_of_the_users_is_drawn_without_its_normalisation(name, tmp_path, monkeypatch):
+    (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
+    monkeypatch.chdir(tmp_path)
+    file = write_photos(tmp_path / "a.beton", 3, write_mode="raw", size=(32, 32))
+    done = view(file, "a.png", "--pipeline", f"my_pipelines_to_view:{name}", "--indices", "2", "--side", 32)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert np.abs(cells(tmp_path / "a.png", 1)[0] - picture(2, 32, 32)).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--pipeline json:dumps2",
+        "--pipeline my_pipelines_to_view:number",
+        "--pipeline os:sep --train-size 8",
+        "--image x",
+    ],
+)
+def test_what_cannot_be_drawn_is_said(options, tmp_path, monkeypatch):
+    (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
+    monkeypatch.chdir(tmp_path)
+    done = view(write_photos(tmp_path / "a.beton", 2), "a.png", *options.split())
+    assert (done.exit_code, len(done.stderr) > 20) == (2, True)
+
+
+def test_a_file_without_images_has_nothing_to_draw(tmp_path):
+    done = view(write(tmp_path / "a.beton", {"x": IntField()}, [(1,)]), tmp_path / "a.png")
+    assert (done.exit_code, "it has none" in done.stderr) == (2, True)
+
+
+def test_a_bad_image_is_named(tmp_path):
+    file = write_photos(tmp_path / "a.beton", 3)
+    damage(file, 1)
+    done = view(file, tmp_path / "a.png")
+    assert (done.exit_code, "sample 1, field 'image'" in done.stderr.replace("\n", " ")) == (1, True)
+
+
+def test_pixels_of_any_kind_become_colours():
+    assert _as_rgb(np.full((1, 1, 1), 0x1234, np.uint16)).tolist() == [[[0x12] * 3]]
+    assert _as_rgb(np.array([[[1, 2, 3, 4]]], np.uint8)).tolist() == [[[1, 2, 3]]]
+
+
+def test_levels_come_back_from_whatever_a_pipeline_leaves():
+    normalize = NormalizeImage([10, 20, 30], [2, 4, 8])
+    image = np.array([[[[1.0, 2.0, 3.0]]]], np.float32)
+    assert _levels(image, [normalize]).tolist() == [[[[12, 28, 54]]]]
+    assert _levels(image / 3, []).max() == 255
+    assert _levels(np.full((1, 1, 1, 1), 65535, np.uint16), []).tolist() == [[[[255] * 3]]]

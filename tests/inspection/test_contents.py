@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError
+from gpubeton.fields import FloatField, IntField, RaggedField, RGBImageField
+from gpubeton.inspection import Contents, StoredImage
+from tests.golden_files import CUSTOM_TYPES, save, sidecar
+from tests.small_files import Photos, picture, write, write_photos
+
+
+@pytest.mark.parametrize("write_mode", ["jpg", "raw"])
+def test_values_are_those_that_were_written(write_mode, tmp_path):
+    contents = Contents(write_photos(tmp_path / "a.beton", 8, write_mode=write_mode))
+    for sample in range(8):
+        image, label, weight, note, info, vector = Photos(8)[sample]
+        stored = contents.value(sample, "image")
+        assert (stored.kind, stored.height, stored.width) == (write_mode, *image.shape[:2])
+        difference = np.abs(stored.pixels().astype(int) - image)
+        assert difference.mean() < (4 if write_mode == "jpg" else 1e-9)
+        assert contents.value(sample, "label") == label
+        assert contents.value(sample, "weight") == weight
+        assert contents.value(sample, "note") == note.tobytes()
+        assert contents.value(sample, "info") == info
+        assert np.array_equal(contents.value(sample, "vector"), vector)
+
+
+def test_values_as_files(tmp_path):
+    contents = Contents(write_photos(tmp_path / "a.beton", 3, write_mode="raw"))
+    ending, content = contents.to_file(2, "image")
+    assert ending == ".png"
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), Photos(3)[2][0])
+    assert contents.to_file(2, "note") == (".bin", Photos(3)[2][3].tobytes())
+    assert contents.to_file(2, "label") == (".txt", b"20")
+    assert json.loads(contents.to_file(2, "info")[1]) == {"number": 2}
+    ending, content = contents.to_file(2, "vector")
+    assert (ending, np.load(io.BytesIO(content)).tolist()) == (".npy", [[2, 2, 2]] * 2)
+
+
+def test_a_jpeg_file_is_given_as_it_is(tmp_path):
+    file = io.BytesIO()
+    Image.fromarray(picture(0, 30, 20)).save(file, "JPEG", quality=77)
+    contents = Contents(write(tmp_path / "a.beton", {"image": RGBImageField("jpg")}, [(file.getvalue(),)]))
+    assert contents.to_file(0, "image") == (".jpg", file.getvalue())
+    assert contents.value(0, "image").content == file.getvalue()
+
+
+def test_arrays_of_varying_length_come_back(tmp_path):
+    boxes = np.arange(8, dtype=np.float32).reshape(2, 4)
+    contents = Contents(write(tmp_path / "a.beton", {"boxes": RaggedField("<f4", (-1, 4))}, [(boxes,), (boxes[:0],)]))
+    assert np.array_equal(contents.value(0, "boxes"), boxes)
+    assert contents.value(1, "boxes").shape == (0, 4)
+
+
+def test_ffcvs_values_come_back(tmp_path):
+    contents, described = Contents(save("all_fields", tmp_path)), sidecar("all_fields")
+    for sample, values in enumerate(described["samples"]):
+        assert contents.value(sample, "label") == values["label"]
+        assert contents.value(sample, "weight").hex() == values["weight"]["hex"]
+        assert contents.value(sample, "meta") == values["meta"]["json"]
+        for name in ("image", "blob", "meta", "vec", "ten"):
+            assert hashlib.sha256(contents.stored(sample, name)).hexdigest() == values[name]["stored_sha256"]
+
+
+@pytest.mark.parametrize(("size", "mode"), [(1, "L"), (2, "I;16"), (3, "RGB"), (4, "RGBA")])
+def test_raw_pixels_of_any_kind_become_png_files(size, mode):
+    content = bytes(range(12 * size))
+    ending, file = StoredImage("raw", 3, 4, content).to_file()
+    image = Image.open(io.BytesIO(file))
+    assert (ending, image.mode, image.size) == (".png", mode, (4, 3))
+    assert np.asarray(image).tobytes() == content
+
+
+def test_raw_pixels_of_16_bits_in_colour_become_arrays():
+    ending, content = StoredImage("raw", 3, 4, bytes(range(72))).to_file()
+    assert (ending, np.load(io.BytesIO(content)).tobytes()) == (".npy", bytes(range(72)))
+
+
+@pytest.mark.parametrize(
+    "image", [StoredImage("jpg", 2, 2, b"x"), StoredImage("png", 2, 2, b"x"), StoredImage("raw", 2, 2, b"x")]
+)
+def test_images_that_cannot_be_decoded_are_bad(image):
+    with pytest.raises(BadImageError):
+        image.pixels()
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    contents = Contents(write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(1, 2.0)]))
+    assert (contents.image_fields, contents.class_names, contents.class_name(5)) == ([], None, "5")
+    assert contents.labels("y") is None
+    assert contents.labels() is None
+    for sample in (-1, 1):
+        with pytest.raises(OptionError, match=f"no sample {sample}; there are 1: 0 to 0"):
+            contents.value(sample, "x")
+    with pytest.raises(NoSuchFieldError):
+        contents.value(0, "z")
+    assert contents.stored(0, "x") == (1).to_bytes(8, "little")
+
+
+def test_a_custom_field_gives_its_bytes(tmp_path):
+    from gpubeton.fields.base import PlainField
+
+    class Custom(PlainField):
+        metadata_type = CUSTOM_TYPES["caption"]
+        encode = get_decoder_class = None
+
+    contents = Contents(save("custom", tmp_path), {"caption": Custom})
+    assert isinstance(contents.value(0, "caption"), bytes)
+    assert contents.to_file(0, "caption")[0] == ".bin"
