@@ -116,8 +116,9 @@ class Contents:
 
     Examples
     --------
-    >>> Contents("train.beton").value(0, "label")              # doctest: +SKIP
-    7
+    >>> contents = Contents("train.beton")
+    >>> contents.value(299, "label"), contents.to_file(299, "image")[0]
+    (2, '.jpg')
     """
 
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:

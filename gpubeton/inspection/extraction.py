@@ -105,8 +105,9 @@ def extract(
 
     Examples
     --------
-    >>> extract("train.beton", "train").table                  # doctest: +SKIP
-    PosixPath('train/samples.csv')
+    >>> done = extract("train.beton", "some", range(3), num_workers=1)
+    >>> done.samples, done.table.name, done.images.name
+    (3, 'samples.csv', 'image')
     """
     contents = Contents(path, custom_fields)
     target = Path(folder)
