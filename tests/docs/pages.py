@@ -23,7 +23,7 @@ PAGES = tuple(
         ROOT / "README.md",
         *sorted((ROOT / "docs").rglob("*.md")),
         ROOT / "benchmarks/README.md",
-        ROOT / "examples/README.md",
+        *sorted((ROOT / "examples").rglob("*.md")),
         ROOT / "CONTRIBUTING.md",
     ]
 )

@@ -42,6 +42,7 @@ def test_few_blocks_of_python_do_not_run():
     left_out = [block for page in PAGES for block in blocks(page) if block.language == "python" and block.why]
     assert {block.why for block in left_out} <= {
         "it needs a GPU",
+        "it needs a model",
         "it needs nvidia-dali",
         "it needs several processes",
     }
