@@ -234,7 +234,7 @@ class Loader(Resumable):
             batches = Prefetcher(engine, self.batches_ahead)
             iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
             self._iterators.add(iterator)
-            self._statistics.add(record)
+            self._statistics.add(record, self)
             return iterator
 
     def close(self) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from typing import Any
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.label import Label
 from gpubeton.engine.stages import Stages
+from gpubeton.loader.facts import facts_of
 from gpubeton.loader.stats import LoaderStats
+from gpubeton.loader.stats_log import STATS_VARIABLE, StatsLog
+
+if TYPE_CHECKING:
+    from gpubeton.loader.loader import Loader
 
 __all__ = ["EpochRecord", "Statistics"]
 
@@ -27,9 +36,12 @@ class EpochRecord:
     ----------
     stages : Stages
         The engine's part, which it keeps itself.
+    on_batch : callable or None
+        Called after each batch.
     """
 
     def __init__(self, epoch: int, num_workers: int) -> None:
+        self.on_batch: Callable[[], None] | None = None
         self.stages = Stages()
         self._epoch = epoch
         self._num_workers = num_workers
@@ -90,6 +102,8 @@ class EpochRecord:
         with self._lock:
             self._batches += 1
             self._images += images
+        if self.on_batch is not None:
+            self.on_batch()
 
     def end(self) -> None:
         """Stop the clock; may be called twice, and from a finalizer."""
@@ -133,21 +147,32 @@ class Statistics:
         self._lock = threading.Lock()
         self._ended = LoaderStats()
         self._records: list[EpochRecord] = []
+        self._log: StatsLog | None = None
 
-    def add(self, record: EpochRecord) -> None:
+    def add(self, record: EpochRecord, loader: Loader) -> None:
         """Take in an epoch that begins.
 
         Parameters
         ----------
         record : EpochRecord
             What whoever goes through the epoch keeps up to date.
+        loader : Loader
+            Whose epoch it is.
         """
+        path = os.environ.get(STATS_VARIABLE)
+        if path and self._log is None:
+            self._log = StatsLog(path, facts_of(loader))
+            weakref.finalize(loader, self._write)
+        elif self._log is not None:
+            self._write()
         with self._lock:
             # The last one stays, for whoever asks after the loop; of those before it only the sum is needed.
             for old in [old for old in self._records if old.is_ended]:
                 self._ended += old.stats()
                 self._records.remove(old)
             self._records.append(record)
+        if self._log is not None:
+            record.on_batch = self._write_if_due
 
     def stats(self, *, total: bool) -> LoaderStats:
         """Tell where the time went.
@@ -166,3 +191,15 @@ class Statistics:
             if total:
                 return sum((record.stats() for record in self._records), self._ended)
             return self._records[-1].stats() if self._records else LoaderStats()
+
+    def _write_if_due(self) -> None:
+        if self._log is not None and self._log.is_due:
+            self._write()
+
+    def _write(self) -> None:
+        if self._log is not None:
+            try:
+                self._log.write(self.stats(total=False), self.stats(total=True))
+            except OSError as error:  # training is worth more than its statistics
+                self._log = None
+                warnings.warn(f"{STATS_VARIABLE} cannot be written: {error}", stacklevel=2)

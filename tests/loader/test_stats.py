@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import threading
 from dataclasses import fields
 
@@ -11,7 +13,8 @@ import torch
 
 from gpubeton.engine import label, stages
 from gpubeton.engine.label import Label
-from gpubeton.loader import Loader, LoaderStats, statistics
+from gpubeton.loader import Loader, LoaderStats, statistics, stats_log
+from gpubeton.loader.facts import LoaderFacts, facts_of
 from gpubeton.loader.statistics import EpochRecord, Statistics
 from tests.loader.pipelines import augmented
 
@@ -82,7 +85,7 @@ def test_all_epochs_add_up_and_each_counts_once(clock):
     statistics = Statistics()
     for epoch in range(3):
         record = EpochRecord(epoch, num_workers=1)
-        statistics.add(record)
+        statistics.add(record, None)
         record.receive(8)
         clock.now += 2
         record.end()
@@ -189,3 +192,55 @@ def test_nvtx_ranges_are_made_when_nsight_listens(monkeypatch, listener, expecte
     own = label.Label("gpubeton: test")
     own.end(own.begin())
     assert calls == expected
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_statistics_are_written_for_others_if_the_environment_says_so(photos, tmp_path, monkeypatch):
+    log = tmp_path / "stats.jsonl"
+    monkeypatch.setenv("GPUBETON_STATS", str(log))
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    for _ in range(2):
+        for _ in loader:
+            pass
+    assert [line["epoch"]["epoch"] for line in lines_of(log)] == [0]  # the other when a third begins, or at the end
+    facts = lines_of(log)[0]["facts"]
+    assert (facts["files"], facts["samples"], facts["device"], facts["num_workers"]) == ([str(photos)], 50, "cpu", 1)
+    image = facts["images"][0]
+    assert (image["name"], image["height"], image["width"], image["jpeg_share"]) == ("image", 24, 20, 1)
+    assert 40 <= image["stored_height"] < 90
+    del loader
+    gc.collect()
+    last = lines_of(log)[-1]
+    assert (last["epoch"]["epoch"], last["total"]["images"], last["pid"]) == (1, 100, os.getpid())
+    assert LoaderStats.from_dict(last["total"]).images == 100
+    assert LoaderFacts.from_dict(last["facts"]).to_dict() == LoaderFacts.from_dict(facts).to_dict()
+
+
+def test_a_long_epoch_is_written_down_on_its_way(photos, tmp_path, monkeypatch):
+    log = tmp_path / "stats.jsonl"
+    monkeypatch.setenv("GPUBETON_STATS", str(log))
+    monkeypatch.setattr(stats_log, "_SECONDS_BETWEEN_LINES", -1.0)
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    batches = iter(loader)
+    for number in range(3):
+        next(batches)
+        assert lines_of(log)[-1]["epoch"]["batches"] == number + 1
+
+
+def test_statistics_that_cannot_be_written_do_not_end_the_training(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUBETON_STATS", str(tmp_path / "nowhere" / "stats.jsonl"))
+    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
+    assert len(list(loader)) == 5
+    with pytest.warns(UserWarning, match="GPUBETON_STATS cannot be written"):
+        assert len(list(loader)) == 5
+
+
+def test_facts_name_what_is_not_fused(photos):
+    pipeline = [*augmented(), torch.nn.Identity()]
+    facts = facts_of(Loader(photos, 10, pipelines={**PIPELINES, "image": pipeline}))
+    assert len(facts.unfused) == 1
+    assert "Identity" in facts.unfused[0]
+    assert facts_of(Loader(photos, 10, pipelines=PIPELINES)).unfused == ()
