@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from gpubeton import __version__
+from gpubeton.cli.bench import bench
 from gpubeton.cli.cat import cat, extract
 from gpubeton.cli.convert import convert
+from gpubeton.cli.doctor import doctor
 from gpubeton.cli.group import Group
 from gpubeton.cli.info import info
 from gpubeton.cli.split import merge, split, subset
@@ -107,3 +109,14 @@ app.command(
     )
 )(subset)
 app.command(epilog=_examples("gpubeton merge part-0.beton part-1.beton -o all.beton"))(merge)
+app.command(epilog=_examples("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --workers 8 --json"))(
+    bench
+)
+app.command(
+    epilog=_examples(
+        "gpubeton doctor train.beton --step-ms 50",
+        "gpubeton doctor --loader train:make_loader",
+        "gpubeton doctor -- python train.py --epochs 1",
+        "gpubeton doctor --stats stats.jsonl   (of loops started with GPUBETON_STATS=stats.jsonl)",
+    )
+)(doctor)

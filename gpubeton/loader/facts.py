@@ -104,9 +104,10 @@ class LoaderFacts:
         LoaderFacts
             The same.
         """
-        known = {entry.name: found[entry.name] for entry in fields(cls) if entry.name in found}
+        known: dict[str, Any] = {entry.name: found[entry.name] for entry in fields(cls) if entry.name in found}
         known["images"] = tuple(ImageFacts(**image) for image in known.get("images", ()))
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+        known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**known)
 
 
 def facts_of(loader: Loader) -> LoaderFacts:

@@ -1,0 +1,123 @@
+"""Machine: how many cores and how much memory this process may use."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Machine", "read_machine"]
+
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this process may use.
+
+    Parameters
+    ----------
+    cores : int
+        Cores that it may run on.
+    core_limit : float or None
+        Processor time that its container gives it, in cores; None without a limit.
+    memory_bytes : int or None
+        Memory that is free, or can be made free, now.
+    memory_limit_bytes : int or None
+        Memory that its container gives it; None without a limit.
+    locked_limit_bytes : int or None
+        Memory that it may lock, which page-locked memory may count as; None without a limit.
+    """
+
+    cores: int
+    core_limit: float | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    locked_limit_bytes: int | None = None
+
+    @property
+    def usable_cores(self) -> int:
+        """Threads that get a core each, at least 1."""
+        return max(1, self.cores if self.core_limit is None else min(self.cores, int(self.core_limit)))
+
+    @property
+    def usable_memory_bytes(self) -> int | None:
+        """The smaller of what is free and what the container gives."""
+        known = [size for size in (self.memory_bytes, self.memory_limit_bytes) if size is not None]
+        return min(known, default=None)
+
+
+def read_machine(root: Path = _ROOT) -> Machine:
+    """Look at the machine.
+
+    Parameters
+    ----------
+    root : Path
+        Where ``proc`` and ``sys`` are.
+
+    Returns
+    -------
+    Machine
+        What this process may use.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return Machine(
+        cores=cores,
+        core_limit=_core_limit(root),
+        memory_bytes=_available_memory(root),
+        memory_limit_bytes=_memory_limit(root),
+        locked_limit_bytes=None if locked == resource.RLIM_INFINITY else locked,
+    )
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """Folders of this process's control group and of those around it, of version 2 and of version 1."""
+    found = []
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        base = root / "sys/fs/cgroup" / (controller if names else "")
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        found += [base.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+    return found
+
+
+def _core_limit(root: Path) -> float | None:
+    """The smallest quota of the groups, in cores."""
+    limits = []
+    for group in _groups(root, "cpu"):
+        quota, _, period = _text(group / "cpu.max").strip().partition(" ")
+        if not period:
+            quota, period = _text(group / "cpu.cfs_quota_us").strip(), _text(group / "cpu.cfs_period_us").strip()
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def _memory_limit(root: Path) -> int | None:
+    limits = []
+    for group in _groups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(group / name).strip()
+            # Version 1 writes a number near 2^63 where there is no limit.
+            if text.isdecimal() and int(text) < 1 << 60:
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _available_memory(root: Path) -> int | None:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

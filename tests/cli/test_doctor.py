@@ -1,0 +1,86 @@
+"""``gpubeton bench`` and ``gpubeton doctor``, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton import diagnosis
+from gpubeton.cli.app import app
+from gpubeton.diagnosis import doctor
+from tests.diagnosis.test_advice import READING, changed
+from tests.small_files import write_photos
+
+QUICK = ["--seconds", "0.05", "--size", "16", "--batch-size", "4", "--workers", "1"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return str(write_photos(tmp_path_factory.mktemp("photos") / "photos.beton", 8))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_bench_gives_json_alone_or_a_table(photos):
+    done = run("bench", photos, *QUICK, "--json")
+    assert done.exit_code == 0
+    assert "end to end, CPU" in {part["name"] for part in json.loads(done.stdout)["parts"]}
+    assert "decode and resize" in run("bench", photos, *QUICK, "--no-gpu").stdout
+
+
+def test_doctor_gives_everything_as_json(photos):
+    done = run("doctor", photos, *QUICK, "--step-ms", "5", "--json")
+    (found,) = json.loads(done.stdout)["loaders"]
+    assert found["findings"][0]["weight"] == "bottleneck"
+    assert found["stats"]["waiting_share"] <= 1
+    assert found["files"][0]["path"] == photos
+
+
+@pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (READING, 0)])
+def test_doctor_ends_with_0_if_there_is_nothing_to_change(photos, monkeypatch, reading, code):
+    monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
+    done = run("doctor", photos)
+    assert done.exit_code == code
+    assert "bottleneck" in done.stdout
+
+
+def test_doctor_ends_with_1_and_says_what_to_change_and_what_it_gains(photos, monkeypatch):
+    monkeypatch.setattr(doctor, "examine_file", lambda *_: changed(machine={"cores": 8}))
+    done = run("doctor", photos)
+    assert done.exit_code == 1
+    assert "num_workers=8." in done.stdout
+    assert "At most 2.11 x" in done.stdout.replace("\n", " ").replace("  ", "")
+
+
+def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
+    seen = []
+
+    def examine(command):
+        seen.append(command)
+        return 3, [replace(READING)]
+
+    monkeypatch.setattr(doctor, "examine_command", examine)
+    done = run("doctor", "--json", "--", sys.executable, "train.py", "--epochs", "3")
+    assert seen == [[sys.executable, "train.py", "--epochs", "3"]]
+    assert (done.exit_code, json.loads(done.stdout)["command_exit_code"]) == (1, 3)
+
+
+def test_doctor_reads_what_running_loops_write(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "examine_log", lambda path: [] if path == tmp_path else None)
+    done = run("doctor", "--stats", str(tmp_path))
+    assert (done.exit_code, "No loader has written anything" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.beton", "--loader", "a:b"], ["a.beton", "--", "python", "x.py"]])
+def test_doctor_wants_one_thing_to_look_at(arguments):
+    assert run("doctor", *arguments).exit_code == 2
+
+
+def test_the_room_exports_what_the_command_uses():
+    assert set(diagnosis.__all__) >= {"advise", "Finding", "Reading"}

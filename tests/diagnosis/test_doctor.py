@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import pytest
+
+from gpubeton.diagnosis import Machine, advise, laps, read_stats
+from gpubeton.diagnosis.bench import BenchOptions, bench
+from gpubeton.diagnosis.disk import measure_disk
+from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, made_loader
+from gpubeton.diagnosis.laps import long_indices, run_lap
+from gpubeton.errors import FormatError, OptionError
+from gpubeton.loader import Loader
+from tests.golden_files import save
+from tests.integrations.conftest import LABELS
+from tests.small_files import write_photos
+
+SHORT = LoopOptions(seconds=0.1, size=16, batch_size=4, num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("photos") / "photos.beton", 8)
+
+
+def labels(path, **changes):
+    only = {**LABELS, **dict.fromkeys(["image", "weight", "note", "info", "vector"])}
+    return Loader(path, 4, pipelines=only, **changes)
+
+
+def test_a_loop_over_a_file_gives_a_reading_of_everything(photos):
+    reading = examine_file(photos, SHORT)
+    assert reading.stats.images > 0
+    assert reading.places[0].size == photos.stat().st_size
+    assert reading.facts.images[0].height == 16
+    assert 0 <= reading.augment_share < 1
+    assert reading.machine.cores >= 1
+    assert advise(reading)[0].weight == "bottleneck"
+
+
+def test_the_loop_sleeps_as_long_as_a_step_after_each_batch_but_the_last(photos, monkeypatch):
+    slept = []
+    monkeypatch.setattr(laps.time, "sleep", slept.append)
+    reading = examine_loader(labels(photos), labels(photos), LoopOptions(seconds=0.05, step_seconds=0.02))
+    assert slept == [0.02] * (reading.stats.batches - 1)
+
+
+def test_a_command_is_run_and_all_of_its_loaders_are_looked_at(photos, capfd):
+    code = (
+        "from gpubeton.loader import Loader\n"
+        "print('trains')\n"
+        "only = dict.fromkeys(['image', 'weight', 'note', 'info', 'vector'])\n"
+        f"train, val = (Loader({str(photos)!r}, 4, pipelines=only) for _ in range(2))\n"
+        "for _ in range(3): list(train)\n"
+        "list(val)\n"
+        "raise SystemExit(7)\n"
+    )
+    returned, readings = examine_command([sys.executable, "-c", code])
+    assert returned == 7
+    assert sorted(reading.stats.images for reading in readings) == [8, 24]
+    assert readings[0].facts.files == (str(photos),)
+    assert capfd.readouterr().out == ""  # what it says is not the result
+
+
+def test_a_file_that_no_loader_wrote_is_refused_with_its_line(tmp_path):
+    (tmp_path / "log").write_text('{"pid": 1}\n')
+    with pytest.raises(FormatError, match="line 1 is"):
+        read_stats(tmp_path / "log")
+
+
+def test_the_last_line_of_each_loader_counts(photos, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    monkeypatch.setenv("GPUBETON_STATS", str(log))
+    loader = labels(photos)
+    for _ in range(3):
+        list(loader)
+    assert len(log.read_text().splitlines()) == 2
+    ((facts, stats),) = read_stats(log)
+    assert (stats.images, facts.batch_size) == (16, 4)
+
+
+def test_a_loader_of_the_users_own_is_made_by_its_name(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_training.py").write_text(
+        "from gpubeton.integrations import DataLoaderAdapter\n"
+        "from gpubeton.loader import Loader\n"
+        "only = dict.fromkeys(['image', 'weight', 'note', 'info', 'vector'])\n"
+        f"def own(): return Loader({str(photos)!r}, 4, pipelines=only)\n"
+        "def adapted(): return DataLoaderAdapter(own())\n"
+        "def wrong(): return 3\n"
+    )
+    assert made_loader("my_training:own").batch_size == 4
+    assert isinstance(made_loader("my_training:adapted"), Loader)
+    for name, message in [
+        ("my_training:wrong", "returned int"),
+        ("my_training:none", "none"),
+        ("no_such:x", "no_such"),
+    ]:
+        with pytest.raises(OptionError, match=message):
+            made_loader(name)
+
+
+def test_every_part_is_measured(photos):
+    rates = {rate.name: rate for rate in bench(photos, BenchOptions(16, 4, 1, 0.05, use_gpu=False))}
+    assert list(rates) == ["read, disk", "read, memory", "decode and resize", "augment", "hand over", "end to end, CPU"]
+    for name in ("read, memory", "decode and resize", "hand over", "end to end, CPU"):
+        assert rates[name].images_per_second > 0, name
+    assert rates["end to end, CPU"].images_per_cpu_second > 0
+    assert json.dumps([rate.to_dict() for rate in rates.values()], allow_nan=False)
+
+
+def test_a_file_without_images_is_measured_too(tmp_path):
+    path = save("ndarrays", tmp_path)
+    rates = {rate.name: rate for rate in bench(path, BenchOptions(16, 4, 1, 0.05))}
+    assert "decode and resize" not in rates
+    assert rates["end to end, CPU"].images_per_second > 0
+    with pytest.raises(OptionError, match="no field with images"):
+        next(bench(path, BenchOptions(field="image")))
+
+
+def test_a_disk_gives_bytes(photos):
+    speed = measure_disk(photos, seconds=0.02)
+    assert speed.warm_bytes_per_second > 0
+    assert speed.cold_bytes_per_second is None or 0 < speed.cold_bytes_per_second < math.inf
+
+
+def test_a_lap_goes_through_several_short_epochs_and_leaves_no_thread(photos):
+    loader, seen = labels(photos), []
+    lap = run_lap(loader, seconds=0.05, on_batch=seen.append)
+    assert lap.images == sum(seen) - seen[0]
+    assert loader.stats().epoch >= 1
+    assert lap.stats.images == sum(seen)
+    assert run_lap(labels(photos, indices=[]), seconds=1).images == 0
+
+
+def test_samples_of_a_small_file_are_repeated_equally_often():
+    assert len(long_indices(3, 4, batches=5)) == 21
+    assert len(long_indices(1000, 4, batches=5)) == 1000
+    assert Machine(4).usable_cores == 4
