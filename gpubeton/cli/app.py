@@ -109,9 +109,7 @@ app.command(
     )
 )(subset)
 app.command(epilog=_examples("gpubeton merge part-0.beton part-1.beton -o all.beton"))(merge)
-app.command(epilog=_examples("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --workers 8 --json"))(
-    bench
-)
+app.command(epilog=_examples("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"))(bench)
 app.command(
     epilog=_examples(
         "gpubeton doctor train.beton --step-ms 50",
