@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from gpubeton.fields import RGBImageField
+from gpubeton.fields import ImageField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, FollowImage, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import (
@@ -52,11 +52,11 @@ class Pairs:
         return len(self.pairs)
 
     def __getitem__(self, index: int) -> tuple[Path, NDArray[np.uint8]]:
-        """Give an image's file, and the classes of its pixels, three times."""
+        """Give an image's file, and the classes of its pixels."""
         image, mask = self.pairs[index]
         with Image.open(mask) as opened:  # a palette's numbers are the classes, its colours are not
             classes = np.asarray(opened if opened.mode in ("P", "L") else opened.convert("L"))
-        return image, classes[:, :, None].repeat(3, axis=2)
+        return image, classes
 
 
 class Shapes:
@@ -80,7 +80,7 @@ class Shapes:
             image[distance < size] += rng.uniform(30, 90, 3) * ([1, 1, 0.2] if kind == 1 else [0.2, 1, 1])
             classes[distance < size + 1] = NO_CLASS
             classes[distance < size - 1] = kind
-        return image.clip(0, 255).astype(np.uint8), classes[:, :, None].repeat(3, axis=2)
+        return image.clip(0, 255).astype(np.uint8), classes
 
 
 class UNet(nn.Module):
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         path = options.beton or Path(folder) / "pairs.beton"
         dataset = Pairs(options.images, options.masks) if options.images else Shapes(options.shapes)
         if not path.exists():
-            fields = {"image": RGBImageField(write_mode="jpg"), "mask": RGBImageField(write_mode="raw")}
+            fields = {"image": RGBImageField(write_mode="jpg"), "mask": ImageField("gray", write_mode="png")}
             writer = DatasetWriter(path, fields, num_workers=1 if options.images is None else -1, progress=False)
             writer.from_indexed_dataset(dataset)
         shuffled = np.random.default_rng(0).permutation(len(dataset))

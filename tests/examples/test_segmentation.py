@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gpubeton.fields import RGBImageField
+from gpubeton.fields import ImageField, RGBImageField
 from gpubeton.writer import DatasetWriter
 from tests.examples.example import module_of
 
@@ -37,18 +37,18 @@ def test_a_mask_has_the_crop_of_its_image(segmentation, tmp_path, training):
 
         def __getitem__(self, index):
             blocks = np.random.default_rng(index).integers(0, 4, (9, 12, 1), np.uint8)
-            mask = blocks.repeat(8, axis=0).repeat(8, axis=1).repeat(3, axis=2)
-            return mask * 60, mask
+            mask = blocks.repeat(8, axis=0).repeat(8, axis=1)
+            return mask.repeat(3, axis=2) * 60, mask
 
     path = tmp_path / "same.beton"
-    fields = {"image": RGBImageField(write_mode="raw"), "mask": RGBImageField(write_mode="raw")}
+    fields = {"image": RGBImageField(write_mode="raw"), "mask": ImageField("gray", write_mode="png")}
     DatasetWriter(path, fields, num_workers=1, progress=False).from_indexed_dataset(Same())
     options = segmentation.options_of(["--batch-size", "8", "--side", "48", "--workers", "1"])
     loader = segmentation.make_loader(path, options, torch.device("cpu"), np.arange(8), training=training)
     images, masks = next(iter(loader))
     loader.close()
     assert images.shape == (8, 3, 48, 48)
-    assert masks.shape == (8, 48, 48, 3)
+    assert masks.shape == (8, 48, 48, 1)
     assert set(masks.unique().tolist()) == ({0, 1, 2, 3, 255} if training else {0, 1, 2, 3})
     for image, mask in zip(images[:, 0].numpy(), masks[..., 0].numpy(), strict=True):
         known = mask != 255
@@ -69,7 +69,7 @@ def test_folders_are_paired_by_name_and_a_palettes_numbers_are_classes(segmentat
     assert len(pairs) == 1
     image, mask = pairs[0]
     assert image == tmp_path / "images" / "b.jpg"
-    assert np.array_equal(mask, np.stack([classes] * 3, axis=2))
+    assert np.array_equal(mask, classes)
     (tmp_path / "masks" / "b.png").unlink()
     with pytest.raises(FileNotFoundError, match="no file has the name of one in"):
         segmentation.Pairs(tmp_path / "images", tmp_path / "masks")
