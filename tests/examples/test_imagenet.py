@@ -84,6 +84,20 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(traine
     assert [line["side"] for line in json_lines(printed) if "side" in line] == [32, 64, 32, 64]
 
 
+def test_images_have_the_side_and_steps_the_rate_of_their_moment(trainer, settings, toy, tmp_path, monkeypatch):
+    steps = []
+
+    def note(run, images, labels, rate):
+        steps.append((tuple(images.shape), tuple(labels.shape), rate))
+        return torch.zeros(())
+
+    monkeypatch.setattr(trainer.Run, "step", note)
+    trainer.main(["--config", str(toy), "--folder", str(tmp_path), "--amp", "false"])
+    made = settings.settings_of(["--config", str(toy)], "")
+    rates = [settings.learning_rate(made, epoch) for epoch in (0, 0.5, 1, 1.5)]
+    assert steps == [((8, 3, side, side), (8,), rate) for side, rate in zip((32, 32, 64, 64), rates, strict=True)]
+
+
 def test_two_processes_find_what_one_finds_of_the_same_weights(trainer, toy, tmp_path):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--batch-size", "4"]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

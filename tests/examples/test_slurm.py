@@ -64,23 +64,36 @@ def test_of_many_tasks_one_copies_and_all_get_the_whole_file(file, node):
     assert sorted(path.name for path in node.iterdir()) == ["train.beton", "train.beton.lock"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "older"])
+@pytest.mark.parametrize("damage", ["cut", "begin", "end", "newer"])
 def test_a_copy_that_is_not_the_files_is_made_anew(file, node, damage):
+    with open(file, "r+b") as opened:  # nearly empty, but longer than what is compared of it
+        opened.seek(40 << 20)
+        opened.write(os.urandom(100))
     assert stage(file, node)[0] == 0
     assert stage(file, node)[0] == 0
     assert calls(node) == 1
     copy = node / "train.beton"
     status = copy.stat()
-    if damage == "older":
-        file.write_bytes(os.urandom(70_000))
+    if damage == "newer":
+        change(file, 20 << 20)  # in the middle
         os.utime(file, (status.st_atime, status.st_mtime + 5))
     else:
-        content = copy.read_bytes()
-        copy.write_bytes(content[:-1] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+        if damage == "cut":
+            os.truncate(copy, status.st_size - 1)
+        else:
+            change(copy, 0 if damage == "begin" else status.st_size - 1)
         os.utime(copy, (status.st_atime, status.st_mtime))
     assert stage(file, node)[0] == 0
     assert calls(node) == 2
     assert copy.read_bytes() == file.read_bytes()
+
+
+def change(path, offset):
+    with open(path, "r+b") as opened:
+        opened.seek(offset)
+        (level,) = opened.read(1)
+        opened.seek(offset)
+        opened.write(bytes([level ^ 1]))
 
 
 def test_a_task_that_was_killed_while_copying_leaves_nothing_in_the_way(file, node):
