@@ -5,6 +5,7 @@ python examples/detection.py
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Squares:
 
 def main() -> None:
     """Write the images, and load them."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     fields = {"image": RGBImageField(), "boxes": RaggedField("<f4", (-1, 5)), "label": IntField()}
     pipelines = {
         "image": [RandomResizedCropRGBImageDecoder((64, 64)), RandomHorizontalFlip(), ToTensor()],

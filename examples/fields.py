@@ -5,6 +5,7 @@ python examples/fields.py
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,6 +65,7 @@ class UnitLength(Operation):
 
 def main() -> None:
     """Write the scenes, and load them."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     fields = {
         "image": RGBImageField(write_mode="raw"),
         "boxes": JSONField(),

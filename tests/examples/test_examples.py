@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 
 import pytest
 
 from gpubeton.cli.photos import PhotoSet, write_photos
 from tests.examples.example import EXAMPLES, run
+
+SCRIPTS = sorted(
+    path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()
+)
 
 
 def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
@@ -81,7 +87,17 @@ def test_a_field_of_ones_own_has_two_outputs_and_is_filtered_by_one():
 
 def test_every_example_is_in_the_list():
     listed = (EXAMPLES / "README.md").read_text()
-    scripts = [path for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()]
+    assert [place for place in SCRIPTS if f"]({place})" not in listed] == []
 
-    places = [path.relative_to(EXAMPLES).as_posix() for path in scripts]
-    assert [place for place in places if f"]({place})" not in listed] == []
+
+@pytest.mark.parametrize("place", SCRIPTS)
+def test_an_example_says_how_it_is_used(place, monkeypatch, capsys):
+    path = EXAMPLES / place
+    monkeypatch.syspath_prepend(str(path.parent))
+    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: {path.name}")
+    assert f"python examples/{place}" in printed
