@@ -17,6 +17,7 @@ from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.plan.drawn import Choice, choices_of_pass, choices_of_tail, draw_choices, draw_crop
 from gpubeton.plan.program import ImageProgram
+from gpubeton.transforms.ops import ToDevice
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,8 @@ class DrawnOutput:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in drawn.items()}
         if self.left_on is None:
             return tensors
-        return {name: tensor.to(self.left_on, non_blocking=True) for name, tensor in tensors.items()}
+        move = ToDevice(self.left_on)
+        return {name: move.apply(tensor) for name, tensor in tensors.items()}
 
     def explain(self) -> str:
         """Describe, a line for each parameter, what there is."""

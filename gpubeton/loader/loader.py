@@ -141,6 +141,8 @@ class Loader(Resumable):
 
     ``explain()`` puts numbers into it. However large the file is, a pass over it takes no more.
 
+    Of several files 64 at most are kept open, however many there are.
+
     Examples
     --------
     >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
@@ -152,6 +154,19 @@ class Loader(Resumable):
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
     torch.Size([100, 3, 32, 32]) torch.Size([100, 1])
+
+    Two datasets one after the other, here the same one twice: the samples of the second file follow those of the first.
+    Parts of it are indices; `filter` finds those that meet a condition.
+
+    >>> files = ["train.beton", "train.beton"]
+    >>> both = Loader(files, 100, pipelines={"image": None})
+    >>> second = both.reader.index.files[1]
+    >>> both.reader.num_samples, second.first_sample
+    (600, 300)
+    >>> part = Loader(files, 100, indices=range(second.first_sample, both.reader.num_samples, 10))
+    >>> cats = both.filter("label", lambda label: label == 2)
+    >>> len(part.indices), len(cats.indices), both.reader.locate(int(cats.indices[-1]))
+    (30, 200, ('train.beton', 299))
     """
 
     def __init__(

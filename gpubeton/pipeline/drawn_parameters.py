@@ -68,10 +68,15 @@ class DrawnParameters:
     >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
     >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
     >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor()]
-    >>> pipelines = {"image": image, "drawn": DrawnParameters("image")}
-    >>> for images, labels, drawn in Loader("train.beton", 300, pipelines=pipelines):
+    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.loader import Loader
+    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+    >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor()]
+    >>> pipelines = {"image": image, "label": None, "drawn": DrawnParameters("image")}
+    >>> for images, drawn in Loader("train.beton", 150, pipelines=pipelines):
     ...     print(images.shape, drawn["crop"].shape, drawn["RandomHorizontalFlip"].dtype)
-    torch.Size([300, 32, 32, 3]) torch.Size([300, 4]) torch.bool
+    torch.Size([150, 32, 32, 3]) torch.Size([150, 4]) torch.bool
+    torch.Size([150, 32, 32, 3]) torch.Size([150, 4]) torch.bool
     """
 
     output: str

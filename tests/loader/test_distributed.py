@@ -46,6 +46,11 @@ rest = [batch[0][:, 0].tolist() for batch in batches]
 resumed = make(batch_size=4, order="random")
 resumed.load_state_dict(state)
 quasi = make(batch_size=2, order="quasi_random", drop_last=False)
+files = [{file!r}, {file!r}]
+several = [
+    Loader(files, 4, num_workers=1, distributed=True, seed=1, order=order, drop_last=False, pipelines=only_label)
+    for order in ("sequential", "random", "quasi_random")
+]
 print(json.dumps({{
     "orders": orders,
     "len": len(loader),
@@ -55,6 +60,7 @@ print(json.dumps({{
     "resumed": [batch[0][:, 0].tolist() for batch in resumed],
     "state": state,
     "quasi": [int(s) for batch in quasi.plan() for s in batch.samples],
+    "several": [[int(s) for batch in loader.plan() for s in batch.samples] for loader in several],
 }}))
 dist.destroy_process_group()
 """
@@ -113,3 +119,8 @@ def test_the_state_of_two_ranks_is_refused_by_one(ranks, photos):
         loader = Loader(photos, 4, num_workers=1, order="random", pipelines={"image": None})
     with pytest.raises(StateError, match="number of ranks is 1 here and 2 in the state"):
         loader.load_state_dict(ranks[0]["state"])
+
+
+def test_ranks_share_the_samples_of_several_files(ranks):
+    for orders in zip(*(rank["several"] for rank in ranks), strict=True):
+        assert sorted(sample for order in orders for sample in order) == list(range(100))
