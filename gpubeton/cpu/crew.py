@@ -14,8 +14,10 @@ from gpubeton.cpu.image import (
     ADDRESS,
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
+    IS_LED,
     JPEG,
     MODE,
+    NEXT_VIEW,
     PACKED,
     PLAIN,
     PROGRAM,
@@ -27,7 +29,7 @@ from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
 from gpubeton.cpu.plain.output import plain_outputs_of
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
 from gpubeton.cpu.types import Array
-from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of
+from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of, views_of
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
@@ -85,6 +87,25 @@ def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job:
     if job.colours is not None:
         ring.draws[slot, first : first + count, columns : columns + job.colours.shape[1]] = job.colours
     ring.codes[slot, first:stop] = OK
+
+
+def _share(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]) -> None:
+    """Have the views of each stored image made together: only the first of them is somebody's task.
+
+    Raw images of other kinds than RGB have nothing to share.
+    """
+    tasks = ring.tasks[slot]
+    for number, job in enumerate(jobs):
+        for earlier in reversed(range(number)):
+            if _has_the_same_images(job, jobs[earlier]):
+                rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != PLAIN)
+                tasks[earlier * batch_size + rows, NEXT_VIEW] = number * batch_size + rows
+                tasks[number * batch_size + rows, IS_LED] = 1
+                break
+
+
+def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
+    return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)
 
 
 def _extent(job: ImageJob) -> tuple[int, int]:
@@ -186,6 +207,7 @@ class Crew:
                 first = program_number * self._batch_size
                 stop = first + self._batch_size
                 _write_tasks(self._ring, number % slots, program_number, first, stop, job, program.kind)
+            _share(self._ring, number % slots, self._batch_size, jobs)
             self._largest = _largest([self._largest, *map(_extent, jobs)])
             self._batches[number] = _Batch(jobs)
             self._submitted += 1
@@ -275,7 +297,7 @@ class Crew:
         """Have libjpeg-turbo decode an image; return whether it was the last of its batch."""
         code, reason = worker.make_refused(ring, ticket)
         if code == UNDECODABLE:
-            reasons[ticket % ring.codes.shape[1]] = reason
+            reasons.update(dict.fromkeys(views_of(ring, ticket), reason))
         return bool(complete(ring, ticket, code))
 
     def _serve(self, clock: WorkClock) -> None:

@@ -1,4 +1,4 @@
-"""One image of a batch, whichever way it is stored."""
+"""One image of a batch, whichever way it is stored, and the other views of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gpubeton.cpu.paint import paint
 from gpubeton.cpu.rgb import resample_rgb
 from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.types import Array
-from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.cpu.views import IMAGE, box_of, finish_of
+from gpubeton.cpu.views import PROGRAM as VIEW_PROGRAM
+from gpubeton.cpu.views import TARGET as VIEW_TARGET
+from gpubeton.plan.draws import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0
@@ -24,7 +27,9 @@ IMAGE_WIDTH = 3
 MODE = 4
 PROGRAM = 5
 TARGET = 6  # address of the output image
-TASK_FIELDS = 7
+NEXT_VIEW = 7  # the next image of the batch that is made of the same stored one, together with this; 0: none
+IS_LED = 8  # 1: it is made together with one before it
+TASK_FIELDS = 9
 
 # Modes: how the bytes at ADDRESS are to be read. The first two are the file format's, of RGB images.
 JPEG = 0
@@ -34,27 +39,72 @@ PACKED = 3  # a file that Python unpacks into RAW or PLAIN
 
 
 @stage
+def _take_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: Outputs, scratch: Scratch) -> int:
+    """List an image and its other views in the worker's memory, as far as their crops can be; return their number."""
+    height, width = tasks[image, IMAGE_HEIGHT], tasks[image, IMAGE_WIDTH]
+    count = 0
+    while True:
+        draw, program = draws[image], tasks[image, PROGRAM]
+        codes[image] = OK
+        is_empty = draw[TOP] < 0 or draw[LEFT] < 0 or draw[HEIGHT] < 1 or draw[WIDTH] < 1
+        if is_empty or draw[TOP] + draw[HEIGHT] > height or draw[LEFT] + draw[WIDTH] > width:
+            codes[image] = WRONG_CROP
+        else:
+            view = scratch.views[count]
+            # Both begin with top, left, height, width, flip and shifts.
+            for column in range(SHIFT_X + 1):
+                view[column] = draw[column]
+            view[IMAGE], view[VIEW_PROGRAM] = image, program
+            view[VIEW_TARGET] = tasks[image, TARGET]
+            if outputs.settings[program, NUM_STEPS] > 0:
+                view[VIEW_TARGET] = scratch.levels[count].ctypes.data
+            count += 1
+        image = tasks[image, NEXT_VIEW]
+        if image == 0:
+            return count
+
+
+@stage
 def _finish_colours(
-    draw: Array, final: Array, own: Array, factors: Array, table: Array, target: int, scratch: Scratch
+    draw: Array, final: Array, own: Array, factors: Array, table: Array, target: int, levels: Array, line: Array
 ) -> None:
     """Change the colours of the levels that were made, and finish them into the batch."""
     rows, columns = final[OUTPUT_HEIGHT], final[OUTPUT_WIDTH]
-    image = scratch.levels[: 3 * rows * columns].reshape((rows, columns, 3))
+    image = levels[: 3 * rows * columns].reshape((rows, columns, 3))
     steps = draw[final[STEPS] : final[STEPS] + 2 * final[NUM_STEPS]]
-    change_colours(image, steps, own, scratch.line)
+    change_colours(image, steps, own, line)
     finish_row(image.ctypes.data, target, rows * columns, final[METHOD], factors, table)
 
 
+@stage
+def _finish_view(draw: Array, place: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
+    """Paint a view and change its colours."""
+    view = scratch.views[place]
+    output, factors, table = finish_of(view, outputs)
+    program = view[VIEW_PROGRAM]
+    final, own_table = outputs.settings[program], outputs.tables[program]
+    paint(draw, output, outputs.fills, table, view[VIEW_TARGET], 0, final[EARLY_PAINTS])
+    if final[NUM_STEPS] > 0:
+        own, levels = outputs.own[program], scratch.levels[place]
+        _finish_colours(draw, final, own, factors, own_table, target, levels, scratch.line)
+    paint(draw, final, outputs.fills, own_table, target, final[EARLY_PAINTS], draw[NUM_PAINTS])
+
+
 @merged
-def make_image(task: Array, draw: Array, outputs: Outputs, scratch: Scratch) -> int:
-    """Make one output image.
+def make_image(tasks: Array, draws: Array, codes: Array, image: int, outputs: Outputs, scratch: Scratch) -> int:
+    """Make one output image, and the other views of what it is made of.
 
     Parameters
     ----------
-    task : ndarray of int64, shape (TASK_FIELDS,)
-        See the names at the top of this file.
-    draw : ndarray of int32
-        The image's crop, flip, shift and paints, see `gpubeton.plan.draws`; behind them the steps on its colours.
+    tasks : ndarray of int64, shape (T, TASK_FIELDS)
+        The images of a batch, see the names at the top of this file.
+    draws : ndarray of int32, shape (T, D)
+        Their crops, flips, shifts and paints, see `gpubeton.plan.draws`; behind them the steps on their colours.
+    codes : ndarray of int64, shape (T,)
+        Written, for the image and its views: codes of `jpeg.codes`. An output image is complete if its own is OK, and
+        of no value otherwise.
+    image : int
+        Which one.
     outputs : Outputs
         What each program wants.
     scratch : Scratch
@@ -63,32 +113,24 @@ def make_image(task: Array, draw: Array, outputs: Outputs, scratch: Scratch) -> 
     Returns
     -------
     int
-        A code of `jpeg.codes`; the output image is complete if it is OK, and of no value otherwise.
+        What became of the stored image.
     """
-    program = task[PROGRAM]
-    final, factors = outputs.settings[program], outputs.factors[program]
-    num_steps = final[NUM_STEPS]
-    # Where colours are changed, levels are made first, in memory of the worker's own.
-    output, table, target = final, outputs.tables[program], task[TARGET]
-    if num_steps > 0:
-        output, table, target = outputs.levels[program], outputs.identity, scratch.levels.ctypes.data
+    count = _take_views(tasks, draws, codes, image, outputs, scratch)
+    task = tasks[image]
     height, width = task[IMAGE_HEIGHT], task[IMAGE_WIDTH]
-    top, left, crop_height, crop_width = draw[TOP], draw[LEFT], draw[HEIGHT], draw[WIDTH]
-    if top < 0 or left < 0 or crop_height < 1 or crop_width < 1:
-        return WRONG_CROP
-    if top + crop_height > height or left + crop_width > width:
-        return WRONG_CROP
-    box = (top, left, crop_height, crop_width, draw[FLIP] != 0, draw[SHIFT_Y], draw[SHIFT_X])
-    if task[MODE] == JPEG:
-        code = decode_picture(task[ADDRESS], task[SIZE], height, width, box, output, factors, table, target, scratch)
-    else:
+    code = OK
+    if task[MODE] != JPEG and task[SIZE] != height * width * 3:
         code = WRONG_SIZE
-        if task[SIZE] == height * width * 3:
-            resample_rgb(task[ADDRESS], 3 * width, box, output, factors, table, target, scratch)
-            code = OK
-    if code == OK:
-        paint(draw, output, outputs.fills, table, target, 0, final[EARLY_PAINTS])
-        if num_steps > 0:
-            _finish_colours(draw, final, outputs.own[program], factors, outputs.tables[program], task[TARGET], scratch)
-        paint(draw, final, outputs.fills, outputs.tables[program], task[TARGET], final[EARLY_PAINTS], draw[NUM_PAINTS])
+    elif task[MODE] == JPEG and count > 0:
+        code = decode_picture(task[ADDRESS], task[SIZE], height, width, count, outputs, scratch)
+    for place in range(count):
+        view = scratch.views[place]
+        own = view[IMAGE]
+        if code == OK and task[MODE] != JPEG:
+            output, factors, table = finish_of(view, outputs)
+            box = box_of(view)
+            resample_rgb(task[ADDRESS], 3 * width, box, output, factors, table, view[VIEW_TARGET], scratch)
+        if code == OK:
+            _finish_view(draws[own], place, tasks[own, TARGET], outputs, scratch)
+        codes[own] = code
     return code

@@ -14,6 +14,7 @@ from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.image import (
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
+    IS_LED,
     JPEG,
     MODE,
     PACKED,
@@ -23,7 +24,7 @@ from gpubeton.cpu.image import (
     TASK_FIELDS,
     make_image,
 )
-from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_SIZE
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
 from gpubeton.cpu.output import Outputs
 from gpubeton.cpu.scratch import Scratch
@@ -118,12 +119,11 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
             return OUTGROWN, ticket
         if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
             continue
-        if task[TARGET] != 0:
-            code = NOT_UNPACKED
+        if task[TARGET] != 0 and task[IS_LED] == 0:
+            code = ring.codes[batch, image] = NOT_UNPACKED
             if task[MODE] != PACKED:
-                code = make_image(task, ring.draws[batch, image], outputs, scratch)
-            ring.codes[batch, image] = code
-            if code not in (OK, WRONG_SIZE, WRONG_CROP):
+                code = make_image(ring.tasks[batch], ring.draws[batch], ring.codes[batch], image, outputs, scratch)
+            if code not in (OK, WRONG_SIZE):
                 return REFUSED, ticket
         if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
             return BATCH_DONE, ticket

@@ -13,6 +13,7 @@ from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
 from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
 from gpubeton.cpu.taps import most_taps
 from gpubeton.cpu.types import Array
+from gpubeton.cpu.views import VIEW_FIELDS
 
 # Vectors are written whole: rows are this much longer than their pixels need.
 _SLACK = 64
@@ -35,15 +36,16 @@ class Scratch(NamedTuple):
     blocks: Array  # int64 (6, BLOCK_FIELDS): see `jpeg.entropy`
     predictors: Array  # int64 (3,)
     strips: Array  # uint16 (2, n), aligned: luma, and Cb beside Cr
-    planes: Array  # uint16 (3, n): horizontally resampled Y, Cb, Cr
-    first: Array  # int32 (4, padded side): taps of luma and chroma, across and down
-    words: Array  # uint32 (4, padded side, taps)
+    views: Array  # int64 (V, VIEW_FIELDS): see `views`
+    planes: Array  # uint16 (V, 3, n): horizontally resampled Y, Cb, Cr of each view
+    first: Array  # int32 (V, 4, padded side): taps of luma and chroma, across and down
+    words: Array  # uint32 (V, 4, padded side, taps)
     row: Array  # float64 (taps,)
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
-    levels: Array  # uint8: an output image whose colours are still to be changed
-    line: Array  # int32 (3 * pixels,): channels of some pixels of it
+    levels: Array  # uint8 (V, n): output images whose colours are still to be changed
+    line: Array  # int32 (3 * pixels,): channels of some pixels of one
 
 
 def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
@@ -61,6 +63,7 @@ def allocate(
     output_width: int,
     narrowest: int,
     coloured: tuple[int, int] = (0, 0),
+    views: int = 1,
 ) -> Scratch:
     """Allocate one worker's memory.
 
@@ -76,6 +79,8 @@ def allocate(
         Shortest output side of any program: it decides how many taps there may be.
     coloured : tuple of int
         Largest height and width of an output whose colours are changed.
+    views : int
+        Most outputs that are made of one stored image. Memory that is not used is never touched.
 
     Returns
     -------
@@ -99,13 +104,14 @@ def allocate(
         blocks=np.zeros((6, BLOCK_FIELDS), np.int64),
         predictors=np.zeros(3, np.int64),
         strips=aligned(2 * (side + taps) * 16, np.uint16).reshape(2, -1),
-        planes=np.zeros((3, rows * width), np.uint16),
-        first=np.zeros((4, padded), np.int32),
-        words=np.zeros((4, padded, taps), np.uint32),
+        views=np.zeros((views, VIEW_FIELDS), np.int64),
+        planes=np.zeros((views, 3, rows * width), np.uint16),
+        first=np.zeros((views, 4, padded), np.int32),
+        words=np.zeros((views, 4, padded, taps), np.uint32),
         row=np.zeros(taps, np.float64),
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
-        levels=np.zeros(3 * coloured[0] * coloured[1] + _SLACK, np.uint8),
+        levels=np.zeros((views, 3 * coloured[0] * coloured[1] + _SLACK), np.uint8),
         line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
     )

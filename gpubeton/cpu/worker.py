@@ -8,8 +8,20 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.cpu.finish import BYTES, Finish
-from gpubeton.cpu.image import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, MODE, PACKED, PLAIN, PROGRAM, RAW, SIZE
-from gpubeton.cpu.jpeg.codes import REASONS, WRONG_SIZE
+from gpubeton.cpu.image import (
+    ADDRESS,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    IS_LED,
+    MODE,
+    NEXT_VIEW,
+    PACKED,
+    PLAIN,
+    PROGRAM,
+    RAW,
+    SIZE,
+)
+from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.output import (
     EARLY_PAINTS,
     FIELDS,
@@ -125,6 +137,7 @@ class Worker:
             min(min(program.height, program.width) for program in programs),
         )
         self._coloured = _largest_coloured(programs)
+        self._num_programs = len(programs)
         self._scratch: Scratch | None = None
         self._largest = (0, 0)
         # What libjpeg-turbo decoded goes through the same code as a raw-stored image, on a ring of one.
@@ -134,7 +147,7 @@ class Worker:
         """Return memory for images of up to `side` pixels and `size` bytes; it grows, and never shrinks."""
         if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
             self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
-            self._scratch = allocate(*self._largest, *self._sides, self._coloured)
+            self._scratch = allocate(*self._largest, *self._sides, self._coloured, self._num_programs)
         return self._scratch
 
     def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
@@ -156,7 +169,7 @@ class Worker:
         return self._plain_scratch
 
     def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
-        """Make an image that the crop decoder refused, or that is no JPEG.
+        """Make an image that the crop decoder refused or that is no JPEG, and its other views, whose codes are set.
 
         Parameters
         ----------
@@ -168,12 +181,12 @@ class Worker:
         Returns
         -------
         tuple of int and str
-            A code of `jpeg.codes`, or UNDECODABLE and why.
+            The image's own code, one of `jpeg.codes`, or UNDECODABLE, as it is for all views then, and why.
         """
         batches, images = ring.codes.shape
-        batch, image = (ticket // images) % batches, ticket % images
-        task = ring.tasks[batch, image].copy()
-        refusal = REASONS[int(ring.codes[batch, image])]
+        batch, views = (ticket // images) % batches, views_of(ring, ticket)
+        task, codes = ring.tasks[batch, views[0]], ring.codes[batch]
+        refusal = REASONS[next(code for code in codes[views].tolist() if code not in (OK, WRONG_CROP))]
         kind, size = self._kinds[task[PROGRAM]], (int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH]))
         try:
             data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
@@ -182,18 +195,46 @@ class Worker:
             else:
                 # Before anything of that size is allocated.
                 if jpeg_size(data) != size:
+                    codes[views] = WRONG_SIZE
                     return WRONG_SIZE, ""
                 pixels = decode_rgb(data)
         except UndecodableError as error:
+            codes[views] = UNDECODABLE
             return UNDECODABLE, f"{refusal}; {error}"
-        task[ADDRESS], task[SIZE], task[MODE] = pixels.ctypes.data, pixels.nbytes, RAW if kind == RGB else PLAIN
         own = self._own
-        own.control[:] = 0
-        own.tasks[0, 0] = task
-        own.draws[0, 0] = ring.draws[batch, image]
-        publish(own, 0)
-        self.run(own, max(pixels.shape[:2]), 0)
-        return int(own.codes[0, 0]), ""
+        for image in views:
+            own.control[:] = 0
+            own.tasks[0, 0] = ring.tasks[batch, image]
+            own.tasks[0, 0, [ADDRESS, SIZE, NEXT_VIEW, IS_LED]] = pixels.ctypes.data, pixels.nbytes, 0, 0
+            own.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
+            own.draws[0, 0] = ring.draws[batch, image]
+            publish(own, 0)
+            self.run(own, max(pixels.shape[:2]), 0)
+            codes[image] = own.codes[0, 0]
+        return int(codes[views[0]]), ""
+
+
+def views_of(ring: Ring, ticket: int) -> list[int]:
+    """List the images of a batch that are made together.
+
+    Parameters
+    ----------
+    ring : Ring
+        Where their tasks are.
+    ticket : int
+        The ticket of the first.
+
+    Returns
+    -------
+    list of int
+        Their places in the batch, the first one's first.
+    """
+    batches, images = ring.codes.shape
+    tasks = ring.tasks[(ticket // images) % batches]
+    views = [ticket % images]
+    while tasks[views[-1], NEXT_VIEW]:
+        views.append(int(tasks[views[-1], NEXT_VIEW]))
+    return views
 
 
 def _largest_coloured(programs: Sequence[ImageProgram]) -> tuple[int, int]:

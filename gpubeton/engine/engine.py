@@ -252,10 +252,13 @@ class Engine:
         """Raise, leave samples out, or replace them; return those that are not in the batch any more."""
         if not job.bad:
             return ()
-        reasons: dict[int, list[str]] = {}
+        # Of several views of one image, the first speaks for those that say the same.
+        reasons: dict[int, dict[tuple[str, str], str]] = {}
         for image in sorted(job.bad, key=lambda image: (image.row, image.program)):
-            reasons.setdefault(image.row, []).append(f"{self._images[image.program].name}: {image.reason}")
-        bad = tuple(self._bad_sample(int(job.samples[row]), texts) for row, texts in reasons.items())
+            output = self._images[image.program]
+            said = reasons.setdefault(image.row, {})
+            said.setdefault((output.source.name, image.reason), f"{output.name}: {image.reason}")
+        bad = tuple(self._bad_sample(int(job.samples[row]), list(said.values())) for row, said in reasons.items())
         match self._options.on_error:
             case "raise":
                 advice = 'Pass on_error="skip" or "replace" to go on without such images.'

@@ -117,7 +117,7 @@ def ring_of(job):
     for task, *columns, out in zip(
         ring.tasks[0], job.address, job.size, job.height, job.width, job.mode, job.out, strict=True
     ):
-        task[:] = [*map(int, columns), 0, out.ctypes.data]
+        task[:] = [*map(int, columns), 0, out.ctypes.data, 0, 0]
     ring.draws[0] = job.draws
     publish(ring, 0)
     return ring

@@ -153,6 +153,7 @@ def decode_mcus(
     stop: int,
     crop_start: int,
     crop_stop: int,
+    origin: int,
     blocks: int,
     count: int,
     tables: Tables,
@@ -170,7 +171,9 @@ def decode_mcus(
     start, stop : int
         First and last + 1 MCU to read.
     crop_start, crop_stop : int
-        MCUs of the crop; equal if this row is above it.
+        MCUs that are wanted; equal if none of this row is.
+    origin : int
+        The MCU whose samples stand first in the strips.
     blocks : int
         Address of the rows that describe the blocks of an MCU.
     count : int
@@ -205,7 +208,7 @@ def decode_mcus(
             window <<= length + size
             filled -= length + size
             slot = load_i64(block + 8 * AC_SLOT)
-            strip = load_i64(block + 8 * STRIP) + (column - crop_start) * load_i64(block + 8 * STRIP_STEP)
+            strip = load_i64(block + 8 * STRIP) + (column - origin) * load_i64(block + 8 * STRIP_STEP)
             multipliers = load_i64(block + 8 * MULTIPLIERS)
             # The refill for the DC value left enough bits for one look-up.
             entry = load_i64(load_i64(block + 8 * PAIR_LOOKUP) + shift_right_logical(window, 64 - PAIR_BITS) * 8)

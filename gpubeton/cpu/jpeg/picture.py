@@ -1,4 +1,4 @@
-"""One JPEG: its crop, resampled to the output size, as rows of 8-bit RGB finished into the batch."""
+"""One JPEG: its crops, each resampled to its output's size, as rows of 8-bit RGB finished into the batch."""
 
 from __future__ import annotations
 
@@ -40,11 +40,29 @@ from gpubeton.cpu.jpeg.scan import PADDING, unstuff
 from gpubeton.cpu.jpeg.strips import GROUP as STRIP_GROUP
 from gpubeton.cpu.jpeg.strips import resample_pair, resample_single
 from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
-from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD
+from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD, Outputs
 from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
 from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
-from gpubeton.cpu.types import Array, Box, TapCounts
+from gpubeton.cpu.types import Array, Reader, TapCounts
+from gpubeton.cpu.views import (
+    EMITTED,
+    FIRST_COLUMN,
+    FIRST_ROW,
+    LAST_COLUMN,
+    LAST_ROW,
+    LEFT,
+    PROGRAM,
+    TAPS,
+    TARGET,
+    TOP,
+    box_of,
+    finish_of,
+    last_column,
+    next_stretch,
+)
+from gpubeton.cpu.views import HEIGHT as CROP_HEIGHT
+from gpubeton.cpu.views import WIDTH as CROP_WIDTH
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
@@ -82,10 +100,10 @@ def _describe_blocks(frame: Array, scratch: Scratch) -> int:
 
 
 @stage
-def _fill_taps(frame: Array, box: Box, output: Array, scratch: Scratch) -> TapCounts:
-    """Compute the taps across and down; return the numbers of luma and chroma taps across, and down."""
-    top, left, height, width, flip, shift_y, shift_x = box
-    first, words, row = scratch.first, scratch.words, scratch.row
+def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> TapCounts:
+    """Compute a view's taps across and down; return the numbers of luma and chroma taps across, and down."""
+    top, left, height, width, flip, shift_y, shift_x = box_of(scratch.views[place])
+    first, words, row = scratch.first[place], scratch.words[place], scratch.row
     rows, columns = output[OUTPUT_HEIGHT], output[OUTPUT_WIDTH]
     rule = effective(output[INTERPOLATION], height, width, rows, columns)
     halves_across, halves_down = frame[LUMA_ACROSS] == 2, frame[LUMA_DOWN] == 2
@@ -111,68 +129,86 @@ def _fill_taps(frame: Array, box: Box, output: Array, scratch: Scratch) -> TapCo
 
 
 @stage
-def _paint_neutral(scratch: Scratch, width: int) -> None:
-    """Give a gray image two rows of neutral chroma, and each output row half of both."""
-    scratch.planes[1:3, : 2 * width] = _NEUTRAL
-    scratch.first[3, :] = 0
-    scratch.words[3, :, :] = 0
-    scratch.words[3, :, 0:2] = _HALF
+def _padded(output: Array) -> int:
+    """Return how many pixels the rows of an output's planes have."""
+    return -(-output[OUTPUT_WIDTH] // COLOUR_GROUP) * COLOUR_GROUP
 
 
 @stage
-def _resample_mcu_row(frame: Array, scratch: Scratch, row: int, origin: int, taps: TapCounts, width: int) -> None:
-    """Resample one row of MCUs, `row` counted from the crop's first, into the planes."""
+def _paint_neutral(scratch: Scratch, place: int, width: int) -> None:
+    """Give a view of a gray image two rows of neutral chroma, and each output row half of both."""
+    scratch.planes[place, 1:3, : 2 * width] = _NEUTRAL
+    scratch.first[place, 3, :] = 0
+    scratch.words[place, 3, :, :] = 0
+    scratch.words[place, 3, :, 0:2] = _HALF
+
+
+@stage
+def _begin_view(frame: Array, scratch: Scratch, place: int, output: Array) -> None:
+    """Find out which MCUs a view needs, and its weights."""
+    view = scratch.views[place]
+    mcu_width, mcu_height = 8 * frame[LUMA_ACROSS], 8 * frame[LUMA_DOWN]
+    # One pixel around the crop: interpolated chroma reaches that far.
+    view[FIRST_COLUMN] = max(0, view[LEFT] - 1) // mcu_width
+    view[FIRST_ROW] = max(0, view[TOP] - 1) // mcu_height
+    view[LAST_COLUMN] = min(frame[MCUS_ACROSS], (view[LEFT] + view[CROP_WIDTH] + mcu_width) // mcu_width)
+    view[LAST_ROW] = min(frame[MCUS_DOWN], (view[TOP] + view[CROP_HEIGHT] + mcu_height) // mcu_height)
+    view[TAPS], view[TAPS + 1], view[TAPS + 2], view[TAPS + 3] = _fill_taps(frame, scratch, place, output)
+    view[EMITTED] = 0
+    if frame[COMPONENTS] == 1:
+        _paint_neutral(scratch, place, _padded(output))
+
+
+@stage
+def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, origin: int, width: int) -> None:
+    """Resample one row of MCUs, `row` counted from the view's first, into the view's planes."""
+    view, planes = scratch.views[place], scratch.planes[place]
     stride = 2 * width
     groups = width // STRIP_GROUP
-    words, word_stride = scratch.words.ctypes.data, scratch.words.strides[1]
-    step = scratch.words.strides[0]
-    first, first_step = scratch.first.ctypes.data, scratch.first.strides[0]
+    words, word_stride = scratch.words[place].ctypes.data, scratch.words.strides[2]
+    step = scratch.words.strides[1]
+    first, first_step = scratch.first[place].ctypes.data, scratch.first.strides[1]
     luma = scratch.strips[0].ctypes.data - origin * frame[LUMA_ACROSS] * 8 * COLUMN_BYTES
-    rows = scratch.planes[0].ctypes.data + row * frame[LUMA_DOWN] * 8 * stride
+    rows = planes[0].ctypes.data + row * frame[LUMA_DOWN] * 8 * stride
     if frame[LUMA_DOWN] == 2:
-        resample_pair(luma, rows, rows + 8 * stride, stride, first, words, word_stride, taps[0], groups)
+        resample_pair(luma, rows, rows + 8 * stride, stride, first, words, word_stride, view[TAPS], groups)
     else:
-        resample_single(luma, rows, stride, first, words, word_stride, taps[0], groups)
+        resample_single(luma, rows, stride, first, words, word_stride, view[TAPS], groups)
     if frame[COMPONENTS] == 3:
         own = frame[LUMA_ACROSS] - 1
         chroma = scratch.strips[1].ctypes.data - origin * 8 * COLUMN_BYTES
-        blue = scratch.planes[1].ctypes.data + row * 8 * stride
-        red = scratch.planes[2].ctypes.data + row * 8 * stride
+        blue = planes[1].ctypes.data + row * 8 * stride
+        red = planes[2].ctypes.data + row * 8 * stride
         resample_pair(
-            chroma, blue, red, stride, first + own * first_step, words + own * step, word_stride, taps[1], groups
+            chroma, blue, red, stride, first + own * first_step, words + own * step, word_stride, view[TAPS + 1], groups
         )
 
 
 @stage
-def _emit_rows(
-    frame: Array,
-    scratch: Scratch,
-    row: int,
-    first_mcu_row: int,
-    mcu_rows: int,
-    last: bool,
-    taps: TapCounts,
-    output: Array,
-    factors: Array,
-    table: Array,
-    target: int,
-) -> int:
-    """Write the output rows from `row` on whose source rows are there, all if these are the last."""
+def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: Outputs) -> None:
+    """Write the output rows of a view whose source rows are there, those of the MCU rows before `stop`.
+
+    If that is where the view's own end, all are written.
+    """
+    view, first, words, planes = scratch.views[place], scratch.first[place], scratch.words[place], scratch.planes[place]
+    output, factors, table = finish_of(view, outputs)
+    first_mcu_row, last = view[FIRST_ROW], stop == view[LAST_ROW]
+    luma_taps, chroma_taps = view[TAPS + 2], view[TAPS + 3]
     height, columns = output[OUTPUT_HEIGHT], output[OUTPUT_WIDTH]
-    width = -(-columns // COLOUR_GROUP) * COLOUR_GROUP
+    width = _padded(output)
     stride = 2 * width
     gray = frame[COMPONENTS] == 1
     own = 3 if gray or frame[LUMA_DOWN] == 2 else 2
-    luma_rows = (first_mcu_row + mcu_rows) * 8 * frame[LUMA_DOWN]
-    chroma_rows = (first_mcu_row + mcu_rows) * 8
-    luma = scratch.planes[0].ctypes.data - first_mcu_row * 8 * frame[LUMA_DOWN] * stride
+    luma_rows, chroma_rows = stop * 8 * frame[LUMA_DOWN], stop * 8
+    luma = planes[0].ctypes.data - first_mcu_row * 8 * frame[LUMA_DOWN] * stride
     chroma_origin = 0 if gray else first_mcu_row * 8 * stride
-    blue = scratch.planes[1].ctypes.data - chroma_origin
-    red = scratch.planes[2].ctypes.data - chroma_origin
+    blue = planes[1].ctypes.data - chroma_origin
+    red = planes[2].ctypes.data - chroma_origin
     pixels = scratch.pixels.ctypes.data
+    row = view[EMITTED]
     while row < height:
-        luma_first, chroma_first = scratch.first[2, row], scratch.first[own, row]
-        ready = luma_first + taps[2] <= luma_rows and (gray or chroma_first + taps[3] <= chroma_rows)
+        luma_first, chroma_first = first[2, row], first[own, row]
+        ready = luma_first + luma_taps <= luma_rows and (gray or chroma_first + chroma_taps <= chroma_rows)
         if not (ready or last):
             break
         colour_row(
@@ -180,92 +216,95 @@ def _emit_rows(
             blue + chroma_first * stride,
             red + chroma_first * stride,
             stride,
-            scratch.words[2, row].ctypes.data,
-            taps[2],
-            scratch.words[own, row].ctypes.data,
-            taps[3],
+            words[2, row].ctypes.data,
+            luma_taps,
+            words[own, row].ctypes.data,
+            chroma_taps,
             pixels,
             width // COLOUR_GROUP,
         )
-        finish_row(pixels, target + row * columns * 3 * output[ITEM_SIZE], columns, output[METHOD], factors, table)
+        target = view[TARGET] + row * columns * 3 * output[ITEM_SIZE]
+        finish_row(pixels, target, columns, output[METHOD], factors, table)
         row += 1
-    return row
+    view[EMITTED] = row
+
+
+@stage
+def _decode_row(
+    frame: Array, scratch: Scratch, count: int, reader: Reader, blocks: int, origin: int, first: int, last: int
+) -> tuple[Reader, bool]:
+    """Read the MCUs `first` to `last`, which are of one row, and decode those that the first `count` views want.
+
+    Returns the reader, and whether the data were sound.
+    """
+    across = frame[MCUS_ACROSS]
+    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
+    row = first // across
+    mcu = first
+    while mcu < last:
+        current = mcu // interval
+        if mcu % interval == 0:
+            reader = (0, 0, scratch.starts[current])
+            scratch.predictors[:] = 0
+        column = mcu - row * across
+        begin, end, more = next_stretch(scratch.views, count, row, column)
+        run = min(last, (current + 1) * interval) - mcu
+        if more:
+            run = min(run, end - column)
+        reader, sound = decode_mcus(
+            reader,
+            scratch.ends[current] + PADDING,
+            column,
+            column + run,
+            begin,
+            end,
+            origin,
+            scratch.blocks.ctypes.data,
+            blocks,
+            scratch.tables,
+            scratch.coefficients.ctypes.data,
+            scratch.zigzag.ctypes.data,
+        )
+        if not sound or reader[2] * 8 - reader[1] > scratch.ends[current] * 8:
+            return reader, False
+        mcu += run
+    return reader, True
 
 
 @merged
-def _decode_rows(
-    frame: Array, scratch: Scratch, box: Box, output: Array, factors: Array, table: Array, target: int
-) -> int:
-    """Decode the rows of MCUs down to the crop's last; each is resampled and emitted while it is in the cache."""
-    top, left, height, width = box[0], box[1], box[2], box[3]
-    across, down = frame[MCUS_ACROSS], frame[MCUS_DOWN]
-    mcu_width, mcu_height = 8 * frame[LUMA_ACROSS], 8 * frame[LUMA_DOWN]
-    # One pixel around the crop: interpolated chroma reaches that far.
-    first_column, first_row = max(0, left - 1) // mcu_width, max(0, top - 1) // mcu_height
-    last_column = min(across, (left + width + mcu_width) // mcu_width)
-    last_row = min(down, (top + height + mcu_height) // mcu_height)
-    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * down
-    taps = _fill_taps(frame, box, output, scratch)
-    padded = -(-output[OUTPUT_WIDTH] // COLOUR_GROUP) * COLOUR_GROUP
-    if frame[COMPONENTS] == 1:
-        _paint_neutral(scratch, padded)
-    count = _describe_blocks(frame, scratch)
-    blocks = scratch.blocks.ctypes.data
-    coefficients, zigzag = scratch.coefficients.ctypes.data, scratch.zigzag.ctypes.data
+def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -> int:
+    """Decode the rows of MCUs down to the last that is wanted; views take what they need while it is in the cache."""
+    across = frame[MCUS_ACROSS]
+    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
+    views = scratch.views
+    origin, first_row, last_row = across, frame[MCUS_DOWN], 0
+    for place in range(count):
+        _begin_view(frame, scratch, place, outputs.settings[views[place, PROGRAM]])
+        origin = min(origin, views[place, FIRST_COLUMN])
+        first_row, last_row = min(first_row, views[place, FIRST_ROW]), max(last_row, views[place, LAST_ROW])
+    blocks = _describe_blocks(frame, scratch)
     reader = (0, 0, 0)
-    emitted = 0
-    # Whole restart intervals above the crop need not be read at all.
+    # Whole restart intervals above the crops need not be read at all.
     mcu = (first_row * across) // interval * interval
     for row in range(mcu // across, last_row):
-        wanted = row >= first_row
-        stop = last_column if row == last_row - 1 else across
-        column = mcu - row * across
-        while column < stop:
-            current = mcu // interval
-            if mcu % interval == 0:
-                reader = (0, 0, scratch.starts[current])
-                scratch.predictors[:] = 0
-            run = min(stop - column, (current + 1) * interval - mcu)
-            reader, sound = decode_mcus(
-                reader,
-                scratch.ends[current] + PADDING,
-                column,
-                column + run,
-                first_column if wanted else 0,
-                last_column if wanted else 0,
-                blocks,
-                count,
-                scratch.tables,
-                coefficients,
-                zigzag,
-            )
-            if not sound or reader[2] * 8 - reader[1] > scratch.ends[current] * 8:
-                return DAMAGED_SCAN
-            column += run
-            mcu += run
+        stop = last_column(views, count, row) if row == last_row - 1 else across
+        reader, sound = _decode_row(frame, scratch, count, reader, blocks, origin, mcu, row * across + stop)
+        if not sound:
+            return DAMAGED_SCAN
         mcu = (row + 1) * across
-        if wanted:
-            _resample_mcu_row(frame, scratch, row - first_row, first_column, taps, padded)
-            done = row - first_row + 1
-            last = row == last_row - 1
-            emitted = _emit_rows(frame, scratch, emitted, first_row, done, last, taps, output, factors, table, target)
+        for place in range(count):
+            if views[place, FIRST_ROW] <= row < views[place, LAST_ROW]:
+                padded = _padded(outputs.settings[views[place, PROGRAM]])
+                _resample_mcu_row(frame, scratch, place, row - views[place, FIRST_ROW], origin, padded)
+                _emit_rows(frame, scratch, place, row + 1, outputs)
     return OK
 
 
 @merged
 def decode_picture(
-    address: int,
-    size: int,
-    height: int,
-    width: int,
-    box: Box,
-    output: Array,
-    factors: Array,
-    table: Array,
-    target: int,
-    scratch: Scratch,
+    address: int, size: int, height: int, width: int, count: int, outputs: Outputs, scratch: Scratch
 ) -> int:
-    """Decode the crop of one JPEG into the batch.
+    """Decode the crops of one JPEG into the batch, all in one pass over it.
 
     Parameters
     ----------
@@ -273,19 +312,17 @@ def decode_picture(
         The JPEG in memory.
     height, width : int
         What the file's metadata say of it.
-    box : tuple of int
-        Top, left, height and width of the crop in pixels; flip; shift down and across in output pixels.
-    output, factors, table : ndarray
-        What the program wants, see `output` and `finish`.
-    target : int
-        Address of the output image.
+    count : int
+        Number of views: the first rows of ``scratch.views`` say where they are cut and written.
+    outputs : Outputs
+        What each program wants.
     scratch : Scratch
         The worker's memory.
 
     Returns
     -------
     int
-        A code of `codes`; the output image is complete if it is OK, and of no value otherwise.
+        A code of `codes`; the output images are complete if it is OK, and of no value otherwise.
     """
     frame = scratch.frame
     code = read_headers(address, size, frame, scratch.tables)
@@ -303,4 +340,4 @@ def decode_picture(
     )
     if code != OK:
         return code
-    return _decode_rows(frame, scratch, box, output, factors, table, target)
+    return _decode_rows(frame, scratch, count, outputs)

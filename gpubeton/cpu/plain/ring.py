@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubeton.cpu.compile import compiled
-from gpubeton.cpu.image import IMAGE_HEIGHT, IMAGE_WIDTH, MODE, PACKED, PLAIN, TARGET
+from gpubeton.cpu.image import IMAGE_HEIGHT, IMAGE_WIDTH, IS_LED, MODE, PACKED, PLAIN, TARGET
 from gpubeton.cpu.jpeg.codes import NOT_UNPACKED
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load
 from gpubeton.cpu.plain.image import make_plain
@@ -41,7 +41,7 @@ def work_plain(ring: Ring, outputs: PlainOutputs, scratch: PlainScratch) -> tupl
             return IDLE, ticket
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
-        is_wanted = task[TARGET] != 0
+        is_wanted = task[TARGET] != 0 and task[IS_LED] == 0
         if is_wanted and task[MODE] not in (PLAIN, PACKED):
             return OTHER_KIND, ticket
         if max(task[IMAGE_HEIGHT], task[IMAGE_WIDTH]) > scratch.capacity[0]:
