@@ -1,0 +1,210 @@
+"""Several outputs of one stored image: made in one pass, and each as if it were alone."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.cpu import worker
+from gpubeton.cpu.crew import Crew
+from gpubeton.cpu.image import ADDRESS, IS_LED, NEXT_VIEW
+from gpubeton.cpu.views import (
+    FIRST_COLUMN,
+    FIRST_ROW,
+    LAST_COLUMN,
+    LAST_ROW,
+    VIEW_FIELDS,
+    last_column,
+    next_stretch,
+)
+from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomTranslate
+from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
+from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
+
+PROGRAMS = [
+    program_of(24, 40, "area"),
+    program_of(17, 9, "antialias", Cutout(3), NormalizeImage([120, 110, 100], [60, 50, 40], "float16")),
+    program_of(33, 30, "bilinear", RandomTranslate(2), RandomBrightness(0.5, 1)),
+    program_of(8, 8, "nearest"),
+]
+
+IMAGES = {
+    "4:2:0": stored_jpeg(pillow_jpeg(photo(131, 170), subsampling="4:2:0")),
+    "4:4:4": stored_jpeg(pillow_jpeg(photo(131, 170), subsampling="4:4:4")),
+    "4:2:2": stored_jpeg(pillow_jpeg(photo(131, 170), subsampling="4:2:2")),
+    "restarts": stored_jpeg(pillow_jpeg(photo(131, 170), restart_marker_blocks=3)),
+    "restarts by row": stored_jpeg(pillow_jpeg(photo(131, 170), restart_marker_rows=1)),
+    "gray": stored_jpeg(pillow_jpeg(photo(131, 170)[..., 0])),
+    "progressive": stored_jpeg(pillow_jpeg(photo(131, 170), progressive=True)),
+    "raw": stored_raw(photo(131, 170)),
+}
+
+
+def together(programs, images, draws, source="photos", batch_size=None):
+    """Make several outputs of the same images; the batches and the bad images."""
+    jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
+    for program, job in zip(programs, jobs, strict=True):
+        job.source, job.colours = source, colours_of(program, len(images))
+    crew = Crew(programs, batch_size or len(images), num_workers=2, ring=1)
+    try:
+        crew.submit(jobs)
+        return [job.out for job in jobs], crew.collect()
+    finally:
+        crew.close()
+
+
+def colours_of(program, count):
+    samples = np.arange(count, dtype=np.uint64)
+    return program.draw_colours(3, 0, samples) if program.colours else None
+
+
+def boxes(height=131, width=170):
+    def of(corner):
+        top, left = corner
+        return st.tuples(st.just(top), st.just(left), st.integers(1, height - top), st.integers(1, width - left))
+
+    return st.tuples(st.integers(0, height - 1), st.integers(0, width - 1)).flatmap(of)
+
+
+def row_of(program, box, flip):
+    paints = [(1, 1, 4, 4, 0)] if program.max_paints == 1 else [(0, 0, 2, 30, 0), (0, 0, 33, 0, 0)]
+    return draw_of(program, box, flip=flip, shift=(flip, -flip), paints=paints[: program.max_paints])
+
+
+@given(st.data(), st.sampled_from(sorted(IMAGES)), st.integers(2, 6))
+@settings(max_examples=120, deadline=None)
+def test_each_view_has_the_bits_that_it_has_alone(data, kind, count):
+    programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
+    draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]
+    found, bad = together(programs, [IMAGES[kind]], draws)
+    apart, none = together(programs, [IMAGES[kind]], draws, source="")
+    assert bad == none == []
+    for shared, alone in zip(found, apart, strict=True):
+        assert np.array_equal(shared, alone)
+    plain = programs.index(PROGRAMS[3]) if PROGRAMS[3] in programs else None
+    if plain is not None:
+        assert np.array_equal(found[plain], make(PROGRAMS[3], [IMAGES[kind]], draws[plain])[0])
+
+
+def test_small_crops_at_the_corners_leave_a_gap_between_them():
+    corners = [(0, 0, 20, 20), (0, 150, 20, 20), (111, 0, 20, 20), (111, 150, 20, 20), (60, 70, 5, 5)]
+    for kind, image in IMAGES.items():
+        programs = [PROGRAMS[0]] * len(corners)
+        draws = [[draw_of(PROGRAMS[0], corner)] for corner in corners]
+        found, _ = together(programs, [image], draws)
+        for batch, rows in zip(found, draws, strict=True):
+            assert np.array_equal(batch, make(PROGRAMS[0], [image], rows)[0]), kind
+
+
+def ring_of_views(images, programs, wrong=()):
+    """A crew's own ring with the views of images in it, and the batches that they go to."""
+    crew = Crew(programs, len(images), num_workers=0, ring=1)
+    draws = [
+        [draw_of(program, (0, 0, 999, 9) if number in wrong else whole(image)) for image in images]
+        for number, program in enumerate(programs)
+    ]
+    jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
+    for job in jobs:
+        job.source = "photos"
+    crew.submit(jobs)
+    return crew, [job.out for job in jobs]
+
+
+def test_only_the_first_view_looks_at_the_stored_image():
+    """The others are made even if nobody knows where it is."""
+    images = [IMAGES["4:2:0"], IMAGES["raw"]]
+    crew, outs = ring_of_views(images, [PROGRAMS[0], PROGRAMS[3]])
+    ring = crew._ring
+    assert ring.tasks[0, :, NEXT_VIEW].tolist() == [2, 3, 0, 0]
+    assert ring.tasks[0, :, IS_LED].tolist() == [0, 0, 1, 1]
+    ring.tasks[0, 2:, ADDRESS] = 0
+    own = worker.Worker([PROGRAMS[0], PROGRAMS[3]], crew._outputs)
+    own.run(ring, 200, 100_000)
+    assert ring.remaining.tolist() == [0]
+    for out, program in zip(outs, [PROGRAMS[0], PROGRAMS[3]], strict=True):
+        assert np.array_equal(out, make(program, images, [draw_of(program, whole(image)) for image in images])[0])
+
+
+def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
+    calls = []
+    decode = worker.decode_rgb
+    monkeypatch.setattr(worker, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
+    programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
+    draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
+    found, bad = together(programs, [IMAGES["progressive"]], draws)
+    assert bad == []
+    assert len(calls) == 1
+    assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
+def test_a_bad_image_is_bad_in_all_views_for_the_same_reason_and_others_are_not(kind):
+    good, data = IMAGES[kind], IMAGES[kind].data.copy()
+    cut = type(good)(data[: len(data) // 3], good.height, good.width, good.mode)
+    programs = [PROGRAMS[0], PROGRAMS[3]]
+    draws = [[draw_of(program, whole(good))] * 3 for program in programs]
+    found, bad = together(programs, [good, cut, good], draws)
+    assert sorted((one.program, one.row) for one in bad) == [(0, 1), (1, 1)]
+    assert len({one.reason for one in bad}) == 1
+    for batch in found:
+        assert np.array_equal(batch[0], batch[2])
+
+
+@pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind, wrong):
+    programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
+    draws = [
+        [draw_of(program, (0, 0, 132, 9) if number == wrong else (5, 6, 77, 88))]
+        for number, program in enumerate(programs)
+    ]
+    found, bad = together(programs, [IMAGES[kind]], draws)
+    assert [(one.program, one.reason) for one in bad] == [(wrong, "its crop box is empty or passes its border")]
+    for number, program in enumerate(programs):
+        if number != wrong:
+            assert np.array_equal(found[number], make(program, [IMAGES[kind]], draws[number])[0])
+
+
+def test_images_of_other_fields_and_other_places_are_made_apart():
+    image, other = stored_jpeg(jpeg(noise(30, 40))), stored_jpeg(jpeg(noise(40, 30)))
+    crew = Crew([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
+    for images, sources in (([image, other], ("photos", "photos")), ([image, image], ("photos", "masks"))):
+        jobs = [job_of(PROGRAMS[0], [one], [draw_of(PROGRAMS[0], whole(one))]) for one in images]
+        for job, source in zip(jobs, sources, strict=True):
+            job.source = source
+        crew.submit(jobs)
+    assert not crew._ring.tasks[:, :, IS_LED].any()
+    assert not crew._ring.tasks[:, :, NEXT_VIEW].any()
+
+
+@numba.njit
+def stretch(views, count, row, column):
+    return next_stretch(views, count, row, column), last_column(views, count, row)
+
+
+spans = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.integers(1, 3))
+
+
+@given(st.lists(spans, max_size=6), st.integers(0, 5), st.integers(0, 20))
+@settings(max_examples=300, deadline=None)
+def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(wanted, row, column):
+    views = np.zeros((7, VIEW_FIELDS), np.int64)
+    for view, (first, width, top, height) in zip(views, wanted, strict=False):
+        view[[FIRST_COLUMN, LAST_COLUMN, FIRST_ROW, LAST_ROW]] = first, first + width, top, top + height
+    views[len(wanted) :, [LAST_COLUMN, LAST_ROW]] = 99  # what does not count
+    spans_of_row = [
+        set(range(first, first + width)) for first, width, top, height in wanted if top <= row < top + height
+    ]
+    left = set().union(*(span for span in spans_of_row if max(span) >= column))
+    (begin, end, more), last = stretch(views, len(wanted), row, column)
+    assert last == max(set().union(*spans_of_row), default=-1) + 1
+    if not left:
+        assert (begin, end, more) == (0, 0, False)
+        return
+    assert begin == min(left)
+    assert set(range(begin, end)) <= left
+    assert end not in left
+    assert more == any(place > end for place in left)
