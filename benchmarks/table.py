@@ -163,6 +163,17 @@ def _fusing(result: dict[str, Any]) -> str:
     return "\n\n".join([*parts, _provenance(result)])
 
 
+def _views(result: dict[str, Any]) -> str:
+    heading = ["µs of processor time for an image", "together", "apart", "together / apart"]
+    lines = [_row(heading), _row(["---", "---:", "---:", "---:"])]
+    for run in result["runs"]:
+        spread = f"{run['ratio']:.2f} <sub>{run['least_ratio']:.2f}–{run['largest_ratio']:.2f}</sub>"
+        name = f"{run['storage']}-stored, {run['name']}"
+        lines.append(_row([name, f"{run['together_us']:,.0f}", f"{run['apart_us']:,.0f}", spread]))
+    facts = f"{result['images']} photos, {result['rounds']} rounds by turns"
+    return "\n".join([*lines, "", f"{facts}. {_provenance(result)}"])
+
+
 def _provenance(result: dict[str, Any]) -> str:
     machine, made = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
@@ -198,6 +209,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "open_index": ("open_index", _open_index),
     "memory": ("memory", _memory),
     "fusing": ("fusing", _fusing),
+    "views": ("views", _views),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "user_terms_size": ("user_terms", draw_size),

@@ -62,6 +62,7 @@ def explanation(loader: Loader) -> str:
         f"{loader.reader.index.title}: {where}",
         f"up to {loader.batches_ahead} batches ahead of the loop, {loader.num_workers} threads on the CPU",
         *_who_decodes(loader, plan),
+        *_decoded_once(plan),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
@@ -95,6 +96,19 @@ def _who_decodes(loader: Loader, plan: Plan) -> list[str]:
             [f"  {'CPU':<9} {kinds}: GPUs make images of RGBImageField, others are moved when they are made"]
             * bool(kinds)
         ),
+    ]
+
+
+def _decoded_once(plan: Plan) -> list[str]:
+    """Say which outputs are made together."""
+    views: dict[tuple[str, str], list[str]] = {}
+    for output in plan.outputs:
+        if isinstance(output, ImageOutput):
+            views.setdefault((output.source.name, output.program.device), []).append(repr(output.name))
+    return [
+        f"  decoded once for {', '.join(names)}: each image of {source!r}"
+        for (source, _), names in views.items()
+        if len(names) > 1
     ]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import memory, open_index
+from benchmarks import memory, open_index, views
 from benchmarks.machine import describe_machine
 from benchmarks.results import latest, save
 
@@ -48,3 +48,14 @@ def test_memory_is_measured_beside_the_documented_bound(tmp_path):
         # A loader that reads at all holds some batches; that it keeps to the bound is for the large file to show.
         assert run["peak_bytes"] > 1 << 20
         assert run["bound_bytes"] > 256 * 224 * 224 * 3 * 2
+
+
+def test_views_are_measured_together_and_apart(tmp_path):
+    views.main(images=8, rounds=1, data=tmp_path / "data", results=tmp_path / "results")
+    runs = (latest("views", tmp_path / "results") or {})["runs"]
+    assert [(run["storage"], run["name"][:6]) for run in runs] == [
+        (storage, name) for storage in ("JPEG", "raw") for name in ("one vi", "2 view", "2 view")
+    ]
+    for run in runs:
+        assert run["least_ratio"] <= run["ratio"] <= run["largest_ratio"]
+        assert run["together_us"] > 0
