@@ -42,8 +42,10 @@ def test_memory_grows_in_both_directions_and_never_shrinks():
     assert worker.scratch(1, 2000).capacity.tolist() == [50, 2000]
 
 
-def test_memory_is_enough_for_the_largest_output_and_the_most_taps():
+def test_memory_is_enough_for_the_largest_output_and_the_most_taps_in_each_view():
     scratch = Worker([SMALL, LARGE, HALF], outputs_of([SMALL, LARGE, HALF])).scratch(100, 1)
-    assert scratch.first.shape == (4, 32)
-    assert scratch.words.shape[2] >= 2 * 100 / 4
+    assert scratch.first.shape == (3, 4, 32)
+    assert scratch.words.shape[:3] == scratch.first.shape
+    assert scratch.words.shape[3] >= 2 * 100 / 4
+    assert len(scratch.views) == len(scratch.planes) == len(scratch.levels) == 3
     assert scratch.pixels.size >= 3 * 16
