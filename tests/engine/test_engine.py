@@ -261,13 +261,13 @@ def test_if_nothing_can_replace_a_sample_it_is_named(file):
     assert line.crews[0].num_decoded <= 3 * 8 + 16
 
 
-def test_a_sample_with_two_bad_images_is_named_once_with_both_reasons(file):
+def test_a_sample_whose_image_is_bad_in_two_views_is_named_once_with_one_reason(file):
     line = Line(file, {"image": CROP, "again": PipelineSpec("image", transforms=CROP)}, samples=[19], bad=range(256))
     with pytest.raises(BadImageError) as caught:
         list(line)
     assert caught.value.samples == (19,)
-    assert "image: level" in caught.value.reasons[0]
-    assert "again: level" in caught.value.reasons[0]
+    (reason,) = caught.value.reasons
+    assert reason.count("level") == reason.count("image: level") == 1
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

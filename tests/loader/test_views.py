@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from gpubeton.errors import BadImageError
+from gpubeton.fields import RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, RandomBrightness, RandomHorizontalFlip, RandomTranslate, ToTensor
-from tests.small_files import damage, write_photos
+from tests.small_files import damage, picture, write, write_photos
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -72,6 +73,19 @@ def test_a_bad_image_is_reported_once_for_all_its_views(damaged):
     assert "sample 4" in text
     assert text.count("image: ") == 1
     assert not any(f"{name}: " in text for name in ("second", "small", "plain"))
+
+
+def test_bad_images_of_two_fields_are_both_named(tmp_path):
+    pairs = [(picture(number, 30, 40), picture(number, 40, 30)) for number in range(4)]
+    path = write(tmp_path / "pairs.beton", {"left": RGBImageField("jpg"), "right": RGBImageField("jpg")}, pairs)
+    for field in ("left", "right"):
+        damage(path, 2, field=field)
+    specs = {name: [CenterCropRGBImageDecoder((8, 8), 1)] for name in ("left", "right")}
+    with pytest.raises(BadImageError) as caught:
+        list(Loader(path, 4, num_workers=1, pipelines=specs))
+    (reason,) = caught.value.reasons
+    assert reason.startswith("left: ")
+    assert "; right: " in reason
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
