@@ -131,7 +131,8 @@ def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> Tap
 @stage
 def _padded(output: Array) -> int:
     """Return how many pixels the rows of an output's planes have."""
-    return -(-output[OUTPUT_WIDTH] // COLOUR_GROUP) * COLOUR_GROUP
+    width: int = -(-output[OUTPUT_WIDTH] // COLOUR_GROUP) * COLOUR_GROUP
+    return width
 
 
 @stage
