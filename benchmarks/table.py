@@ -174,6 +174,21 @@ def _views(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {_provenance(result)}"])
 
 
+def _custom_operation(result: dict[str, Any]) -> str:
+    loaders = list(next(iter(result["added_cpu_ms"].values())))
+    rows = [_row(["CPU ms for an image more, where the operation stands", *loaders]), _row(["---", "---:", "---:"])]
+    rows += [
+        _row([place, *(_spread(own[loader], "{:.3f}") for loader in loaders)])
+        for place, own in result["added_cpu_ms"].items()
+    ]
+    listed = "; ".join(
+        f"{name.partition(',')[0]}: {', '.join(f'{what} {version}' for what, version in own.items())}"
+        for name, own in result["versions"].items()
+        if name.endswith(", normalising")
+    )
+    return "\n".join([*rows, "", f"{_provenance(result)}\nVersions: {listed}."])
+
+
 def _provenance(result: dict[str, Any]) -> str:
     machine, made = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
@@ -210,6 +225,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "memory": ("memory", _memory),
     "fusing": ("fusing", _fusing),
     "views": ("views", _views),
+    "custom_operation": ("custom_operation", _custom_operation),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "user_terms_size": ("user_terms", draw_size),

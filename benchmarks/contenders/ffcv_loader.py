@@ -8,8 +8,12 @@ import numpy as np
 from ffcv.fields.basics import IntDecoder
 from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
+from ffcv.pipeline.allocation_query import AllocationQuery
+from ffcv.pipeline.compiler import Compiler
+from ffcv.pipeline.operation import Operation
 from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
+from benchmarks.contenders.own_operation import make_operation
 from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.work import MEAN, STD, Work
 
@@ -19,7 +23,7 @@ def prepare(work: Work) -> Ready:
     image = [
         RandomResizedCropRGBImageDecoder((work.side, work.side)),
         RandomHorizontalFlip(),
-        NormalizeImage(np.array(MEAN), np.array(STD), np.float16),
+        *_operations(work.own_operation),
         ToTensor(),
         ToTorchImage(),
     ]
@@ -36,6 +40,14 @@ def prepare(work: Work) -> Ready:
     return Ready(
         lambda: sum(len(images) for images, _ in loader),
         {name: version(name) for name in ("ffcv", "numba", "numpy", "opencv-python-headless", "torch")},
+    )
+
+
+def _operations(own: str) -> list[Operation]:
+    """What stands between flip and tensor."""
+    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
+    return operation + (
+        [] if own in ("bare", "instead") else [NormalizeImage(np.array(MEAN), np.array(STD), np.float16)]
     )
 
 

@@ -6,11 +6,15 @@ from importlib.metadata import version
 
 import numpy as np
 
+from benchmarks.contenders.own_operation import make_operation
 from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.work import MEAN, STD, Work
 from gpubeton.fields.basics import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
+from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 
@@ -19,7 +23,7 @@ def make_loader(work: Work) -> Loader:
     image = [
         RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
         RandomHorizontalFlip(),
-        NormalizeImage(MEAN, STD, np.float16),
+        *_operations(work.own_operation),
         ToTensor(),
         ToTorchImage(),
     ]
@@ -41,6 +45,12 @@ def prepare(work: Work) -> Ready:
     return Ready(
         lambda: sum(len(images) for images, _ in loader), {name: version(name) for name in ("numba", "numpy", "torch")}
     )
+
+
+def _operations(own: str) -> list[Operation]:
+    """What stands between flip and tensor."""
+    operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
+    return operation + ([] if own in ("bare", "instead") else [NormalizeImage(MEAN, STD, np.float16)])
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ class Work:
         Height and width of the result.
     interpolation : str
         For contenders that have the choice.
+    own_operation : str
+        What stands between flip and tensor: normalising if it is empty, a user's operation and normalising ("with"),
+        that operation alone ("instead"), or nothing ("bare").
     """
 
     beton: str
@@ -46,6 +49,7 @@ class Work:
     batch_size: int = 128
     side: int = 224
     interpolation: str = "area"
+    own_operation: str = ""
 
     def to_json(self) -> str:
         """Write as one line."""

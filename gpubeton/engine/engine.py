@@ -233,7 +233,7 @@ class Engine:
     def _make_outputs(self, job: _Job) -> tuple[Any, ...]:
         seed, epoch = self._plan.seed, self._plan.epoch
         outputs: dict[str, Any] = {}
-        shared = Shared()
+        shared = Shared(self._pool.take)
         for output in self._parents_first:
             with noting(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpubeton.pipeline.operation import Memory
 from gpubeton.plan.user_code import allocate, call_code
 
@@ -33,9 +35,21 @@ class Shared:
     """What the pipelines of one batch have in common: memory, and results from which several go on.
 
     Used by one thread, for one batch.
+
+    Parameters
+    ----------
+    take : callable
+        ``take(shape, dtype)`` gives memory for arrays, as ``numpy.empty`` does; a loader's is used again once nobody
+        refers to the array any more.
+
+    Attributes
+    ----------
+    take : callable
+        The same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[..., Any] = np.empty) -> None:
+        self.take = take
         # By identity: objects of users may be equal, or have no hash.
         self._memory: dict[int, Any] = {}
         self._results: dict[int, Any] = {}
@@ -68,7 +82,7 @@ class Shared:
         """
         key = id(wish.owner)
         if key not in self._memory:
-            memory = allocate(wish.query, count)
+            memory = allocate(wish.query, count, self.take)
             call_code(wish.fill, memory)
             self._memory[key] = memory
         return self._memory[key]

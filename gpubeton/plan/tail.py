@@ -22,6 +22,7 @@ from gpubeton.plan.shared import Shared, SharedMemory
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.user_code import allocate, call_code, plain_code
 from gpubeton.transforms.boxes import TransformBoxes
+from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.transform import Transform
 
 _NO_FIELD = 0xFFFF
@@ -82,6 +83,8 @@ class TailStep:
                 return self.operation.apply(batch, samples)
             if isinstance(self.operation, TransformBoxes):
                 return self.operation.apply(batch, self.operation.placements(seed, epoch, samples))
+            if isinstance(self.operation, NormalizeImage):
+                return self.operation.apply(batch, take=shared.take)
             draw = None
             if self.stream is not None:
                 numbers = partial(uniform_of_rows, seed, epoch, samples, self.stream)
@@ -89,7 +92,7 @@ class TailStep:
             return self.operation.apply(batch, draw)
         if self.code is None:
             raise PipelineError(f"{self.operation!r} has no code")
-        arguments = [batch, allocate(self.memory, len(samples))]
+        arguments = [batch, allocate(self.memory, len(samples), shared.take)]
         if getattr(self.code, "with_indices", False) or getattr(plain_code(self.code), "with_indices", False):
             arguments.append(samples)
         if self.shared_memory is not None:

@@ -76,7 +76,7 @@ def plain_code(code: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
-def allocate(memory: Memory, count: int) -> Any:
+def allocate(memory: Memory, count: int, take: Callable[..., Any] = np.empty) -> Any:
     """Allocate what an operation asked for.
 
     Parameters
@@ -85,6 +85,8 @@ def allocate(memory: Memory, count: int) -> Any:
         Its wish.
     count : int
         Number of samples N.
+    take : callable
+        ``take(shape, dtype)`` gives memory for arrays.
 
     Returns
     -------
@@ -99,11 +101,11 @@ def allocate(memory: Memory, count: int) -> Any:
     if memory is None:
         return None
     if not isinstance(memory, AllocationQuery):
-        return tuple(allocate(query, count) for query in memory)
+        return tuple(allocate(query, count, take) for query in memory)
     shape = (count, *map(int, memory.shape))
     on_cpu = memory.device is None or str(memory.device).startswith("cpu")
     if on_cpu and not is_torch_dtype(memory.dtype) and dtype_name(memory.dtype) != "bfloat16":
-        return np.empty(shape, memory.dtype)
+        return take(shape, memory.dtype)
     import torch
 
     return torch.empty(shape, dtype=torch_dtype(memory.dtype), device=memory.device)

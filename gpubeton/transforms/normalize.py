@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
@@ -124,12 +125,30 @@ class NormalizeImage(Transform):
         carried = "int16" if self.type == "float16" else self.type
         return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
 
-    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
+        """Normalise a batch.
+
+        Parameters
+        ----------
+        batch : ndarray or torch.Tensor of uint8 or uint16, shape (N, H, W, C) or (N, C, H, W)
+            Levels.
+        draw : None
+            Nothing is drawn.
+        take : callable
+            ``take(shape, dtype)`` gives memory for the result, if that is an array.
+
+        Returns
+        -------
+        ndarray or torch.Tensor
+            Of the same shape and another type.
+        """
         levels = as_nhwc(batch)
         channels = levels.shape[3]
         table = self.table(channels, _NUM_LEVELS[dtype_name(batch.dtype)])
         if isinstance(batch, np.ndarray):
-            values = table[levels, np.arange(channels)]
+            values = take(levels.shape, table.dtype)
+            bits = f"u{table.itemsize}"
+            Compiler.compile(look_up)(levels, np.ascontiguousarray(table.T).view(bits), values.view(bits))
             if self.type == "bfloat16":
                 values = _as_bfloat16(values)
             elif self.type == "float16":
@@ -143,6 +162,27 @@ class NormalizeImage(Transform):
 
         values = _as_bfloat16(table) if self.type == "bfloat16" else torch.from_numpy(table)
         return values.to(device)
+
+
+def look_up(levels: Any, table: Any, values: Any) -> None:
+    """Put what stands in a table in the place of each level: numpy would take twenty times as long.
+
+    Parameters
+    ----------
+    levels : ndarray of uint8 or uint16, shape (N, H, W, C)
+        Levels.
+    table : ndarray, shape (C, num_levels)
+        For each channel and level a value.
+    values : ndarray, shape (N, H, W, C)
+        Written.
+    """
+    for number in range(len(levels)):
+        for y in range(levels.shape[1]):
+            line, target = levels[number, y], values[number, y]
+            for channel in range(len(table)):
+                own = table[channel]
+                for x in range(len(line)):
+                    target[x, channel] = own[line[x, channel]]
 
 
 def _numbers(name: str, values: float | Sequence[float]) -> tuple[float, ...]:

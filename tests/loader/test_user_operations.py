@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from gpubeton.engine.arrays import ArrayPool
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation
@@ -77,3 +78,33 @@ def test_two_loaders_with_one_list_of_operations_may_run_at_once(photos):
     found = [(one.flatten().tolist(), other.flatten().tolist()) for (one,), (other,) in zip(first, second, strict=True)]
     ours, others = (list(chain(*batches)) for batches in zip(*found, strict=True))
     assert ours == others[::-1] == (np.arange(50) * 10 + 7).tolist()
+
+
+class Spread(Operation):
+    """Spreads each label over memory of its own, of which a batch has more than a page."""
+
+    def generate_code(self):
+        def spread(labels, memory):
+            for row in range(labels.shape[0]):
+                memory[row] = labels[row, 0]
+            return memory
+
+        return spread
+
+    def declare_state_and_memory(self, previous_state):
+        shape = (10_000,)
+        return replace(previous_state, jit_mode=True, shape=shape), AllocationQuery(shape, previous_state.dtype)
+
+
+def test_memory_of_an_operation_is_the_loaders_and_not_used_again_while_somebody_has_it(photos, monkeypatch):
+    taken, take = [], ArrayPool.take
+
+    def noting(pool, shape, dtype):
+        taken.append(tuple(shape))
+        return take(pool, shape, dtype)
+
+    monkeypatch.setattr(ArrayPool, "take", noting)
+    held = [batch for (batch,) in loader(photos, Spread())]
+    assert taken.count((10, 10_000)) == len(held) == 5
+    assert len({batch.data_ptr() for batch in held}) == 5
+    assert [label for batch in held for label in batch[:, -1].tolist()] == labels(loader(photos))

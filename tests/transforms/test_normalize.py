@@ -93,3 +93,16 @@ def test_normalising_twice_is_refused():
 def test_mean_and_std_are_finite_numbers_for_each_channel_and_std_positive(mean, std):
     with pytest.raises(OptionError, match="expected"):
         NormalizeImage(mean, std)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_arrays_of_any_strides_are_normalised_into_the_memory_that_is_given(dtype):
+    normalize, given = NormalizeImage(MEAN, STD, dtype), []
+
+    def take(shape, dtype):
+        given.append(np.full(shape, 7, dtype))
+        return given[-1]
+
+    found = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
+    assert np.shares_memory(found, given[0])
+    assert np.array_equal(found.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))

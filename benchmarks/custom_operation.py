@@ -1,0 +1,98 @@
+"""Time what a user's compiled operation adds to FFCV's loader and to gpubeton's: the same operation in both.
+
+FFCV and gpubeton take turns, each with the operation and without it, on the same images. What is compared is the
+difference. FFCV lives in an environment of its own (see benchmarks/ffcv_environment.sh):
+
+    GPUBETON_FFCV_PYTHON=.venv-ffcv/bin/python python -m benchmarks.custom_operation
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.contenders.process import ContenderProcess
+from benchmarks.contenders.work import Work
+from benchmarks.corpus import make_corpus
+from benchmarks.results import RESULTS, save
+from benchmarks.table import draw_tables
+from gpubeton.cli.race import Lap, race
+
+_DATA = Path(__file__).resolve().parent / "data"
+
+#: Each loader's module, and what names its interpreter.
+LOADERS = {"FFCV": ("ffcv_loader", "GPUBETON_FFCV_PYTHON"), "gpubeton": ("gpubeton_loader", "")}
+
+#: The pipelines behind crop and flip: Work.own_operation of the one without the operation and of the one with it.
+PLACES = {"in front of NormalizeImage": ("", "with"), "and nothing else does": ("bare", "instead")}
+
+
+def main(
+    images: Annotated[int, typer.Option(min=128, help="Number of images.")] = 1024,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 9,
+    cores: Annotated[int, typer.Option(min=1, help="Workers of each.")] = 1,
+    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
+    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+) -> None:
+    """Time what a user's compiled operation adds to FFCV's loader and to gpubeton's."""
+    console = Console()
+    corpus = make_corpus(data, images, console)
+    with ExitStack() as stack:
+        running = {}
+        for loader, (module, variable) in LOADERS.items():
+            python = os.environ.get(variable) or sys.executable
+            for own in dict.fromkeys(own for pair in PLACES.values() for own in pair):
+                name = _name(loader, own)
+                work = Work(corpus.raw, "", images, passes, cores, own_operation=own)
+                with console.status(f"{name}: starting and warming up (compiling takes its time)"):
+                    running[name] = stack.enter_context(ContenderProcess(name, python, module, work))
+                    running[name].lap()
+        laps = race({name: contender.lap for name, contender in running.items()}, rounds)
+        versions = {name: contender.versions for name, contender in running.items()}
+    added = {place: {loader: _added(laps, loader, pair) for loader in LOADERS} for place, pair in PLACES.items()}
+    console.print(_table(added))
+    measured = {
+        "cores": cores,
+        "images": images,
+        "rounds": rounds,
+        "corpus": corpus.facts["raw"],
+        "versions": versions,
+        "laps": {name: [asdict(lap) for lap in own] for name, own in laps.items()},
+        "added_cpu_ms": added,
+    }
+    path = save("custom_operation", measured, results)
+    console.print(f"Written: {path}", soft_wrap=True)
+    if results == RESULTS:
+        draw_tables()
+
+
+def _name(loader: str, own: str) -> str:
+    return f"{loader}, {own or 'normalising'}"
+
+
+def _added(laps: dict[str, list[Lap]], loader: str, pair: tuple[str, str]) -> list[float]:
+    """Processor time that the operation adds, ms for an image, in each round."""
+    without, with_it = (laps[_name(loader, own)] for own in pair)
+    return [more.cpu_seconds_per_1000 - less.cpu_seconds_per_1000 for more, less in zip(with_it, without, strict=True)]
+
+
+def _table(added: dict[str, dict[str, list[float]]]) -> Table:
+    table = Table("the operation stands", *(f"{loader}: CPU ms an image more" for loader in LOADERS), "ratio")
+    for place, own in added.items():
+        values = [median(times) for times in own.values()]
+        table.add_row(place, *(f"{value:.4f}" for value in values), f"{values[1] / values[0]:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
