@@ -13,15 +13,20 @@ from tests.integrations.conftest import Numbers
 from tests.small_files import write
 
 
+def torchrun(module, *arguments):
+    """Run a module as two processes."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
+    command = [*start, f"tests.integrations.{module}", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=250, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What both processes saw of a file of 21 samples."""
     folder = tmp_path_factory.mktemp("torchrun")
     path = write(folder / "numbers.beton", {"label": IntField()}, Numbers(21))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = [*torchrun, "-m", "tests.integrations.torchrun_run", path, folder]
-    done = subprocess.run(command, check=False, capture_output=True, timeout=250, text=True)
-    assert done.returncode == 0, done.stderr
+    torchrun("torchrun_run", path, folder)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -50,3 +55,15 @@ def test_accelerate_does_not_share_out_again(ranks):
 def test_metrics_are_of_each_sample_once_on_every_rank(ranks):
     for rank in ranks:
         assert sorted(rank["gathered"]) == list(range(21))
+
+
+def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers, tmp_path):
+    torchrun("lightning_ranks", numbers, tmp_path)
+    for epoch in range(2):
+        seen = []
+        for rank in "01":
+            lines = [line.split(" ", 2) for line in (tmp_path / rank).read_text().splitlines()]
+            seen.append([sample for _, own, samples in lines if int(own) == epoch for sample in json.loads(samples)])
+        assert [len(own) for own in seen] == [8, 8]  # of 11 each, a last batch of 3 is left out in training
+        assert len(set(seen[0] + seen[1])) == 16
+    assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.samplers"
