@@ -41,15 +41,24 @@ class Group(TyperGroup):
         except KeyboardInterrupt:
             _say("interrupted. Run the same command again; what `convert` has done so far is kept.")
             raise typer.Exit(INTERRUPTED) from None
-        except (GpubetonError, OSError, ImportError, MemoryError) as error:
-            if ctx.obj["debug"]:
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            # Those of the parser say themselves what is wrong.
+            if ctx.obj["debug"] or hasattr(error, "format_message"):
                 raise
             if ctx.obj["json"]:
                 from gpubeton.cli.screen import show_json
 
                 show_json({"error": {"type": type(error).__name__, "message": str(error)}})
-            _say(f"{error}" or type(error).__name__)
+            _say(_told(error))
             raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else FINDINGS) from error
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, GpubetonError | OSError):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}. --debug shows where it comes from."
 
 
 def _say(message: str) -> None:

@@ -67,7 +67,9 @@ def view(
     if train_size is None and pipeline is None:
         pictures = _stored(contents, name, chosen.tolist(), side)
     else:
-        operations = _train_pipeline(train_size) if pipeline is None else _users_pipeline(pipeline, name)
+        operations = (
+            _train_pipeline(train_size, contents.is_rgb(name)) if pipeline is None else _users_pipeline(pipeline, name)
+        )
         pictures = _augmented(file, name, operations, chosen, seed, classes)
     labels = contents.labels(label)
     captions = [
@@ -124,12 +126,13 @@ def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels[..., :3])
 
 
-def _train_pipeline(size: int | None) -> list[Any]:
-    from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+def _train_pipeline(size: int | None, is_rgb: bool) -> list[Any]:
+    from gpubeton.fields.decoders import RandomResizedCropImageDecoder, RandomResizedCropRGBImageDecoder
     from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 
     side = size or 224
-    return [RandomResizedCropRGBImageDecoder((side, side)), RandomHorizontalFlip(), ToTensor()]
+    decoder = RandomResizedCropRGBImageDecoder if is_rgb else RandomResizedCropImageDecoder
+    return [decoder((side, side)), RandomHorizontalFlip(), ToTensor()]
 
 
 def _users_pipeline(where: str, name: str) -> list[Any]:

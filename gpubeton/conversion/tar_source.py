@@ -10,7 +10,9 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from gpubeton.conversion.source import LABEL, Labels, Source, stat_identity
 from gpubeton.errors import OptionError
@@ -26,7 +28,6 @@ _IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
 class _Sample:
     """Files of a tar file with one name before the first dot: where the content of each is."""
 
-    shard: int
     key: str
     members: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -66,94 +67,104 @@ class TarSource(Source):
     ) -> None:
         given = [shards] if isinstance(shards, str | os.PathLike) else shards
         self._shards = [path for shard in given for path in _files(os.fspath(shard))]
-        self._samples = [sample for number in range(len(self._shards)) for sample in self._index(number)]
         self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
-        self._samples = [sample for sample in self._samples if self._image_of(sample) is not None]
-        if not self._samples:
+        self._label = label
+        # A few numbers for each sample, not its members: there may be millions.
+        self._names: list[str] = []
+        places: list[tuple[int, int, int]] = []
+        values: list[Any] = []
+        for number, path in enumerate(self._shards):
+            with path.open("rb") as file:
+                for sample in _samples(path):
+                    found = next((name for name in self._image_names if name in sample.members), None)
+                    if found is not None:
+                        places.append((number, *sample.members[found]))
+                        self._names.append(f"{sample.key}.{found}")
+                        values += self._labels_of(sample, file, path, is_first=len(places) == 1)
+        if not places:
             raise OptionError(
                 f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
                 f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
-        self._label = label or next((name for name in _LABEL_MEMBERS if name in self._samples[0].members), None)
+        self._places = np.array(places, np.int64)
         self.fields = {}
         self._labels: list[int] | list[float] = []
         if self._label is not None:
-            values = [self._label_of(sample) for sample in self._samples]
             labels = Labels(values, class_names, where=os.fspath(self._shards[0]))
             self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._names)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        sample = self._samples[index]
-        name = self._image_of(sample)
-        content = self._read(sample, name or "")
+        shard, offset, size = self._places[index].tolist()
+        with self._shards[shard].open("rb") as file:
+            content = _read(file, (offset, size), self.name(index))
         return (content, self._labels[index]) if self._labels else (content,)
 
     def name(self, index: int) -> str:
-        sample = self._samples[index]
-        return f"{self._shards[sample.shard]}: {sample.key}.{self._image_of(sample)}"
+        return f"{self._shards[self._places[index, 0]]}: {self._names[index]}"
 
     def identity(self, index: int) -> str:
-        return f"{self.name(index)} {stat_identity(self._shards[self._samples[index].shard])}"
+        label = self._labels[index] if self._labels else ""
+        return f"{self.name(index)} {label} {stat_identity(self._shards[self._places[index, 0]])}"
 
-    def _index(self, number: int) -> Iterator[_Sample]:
-        """List the samples of a tar file: consecutive files with one name before the first dot."""
-        path = self._shards[number]
-        try:
-            with tarfile.open(path, "r:") as tar:
-                sample = _Sample(number, "")
-                for member in tar:
-                    # webdataset's rule: the key reaches to the first dot of the file's own name.
-                    folder, _, own = member.name.rpartition("/")
-                    stem, dot, ending = own.partition(".")
-                    if not member.isfile() or not dot:
-                        continue
-                    key = f"{folder}/{stem}" if folder else stem
-                    if key != sample.key:
-                        if sample.members:
-                            yield sample
-                        sample = _Sample(number, key)
-                    sample.members[ending.lower()] = (member.offset_data, member.size)
-                if sample.members:
-                    yield sample
-        except tarfile.ReadError as error:
-            raise OptionError(
-                f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
-                "before, or use DatasetWriter.from_webdataset."
-            ) from error
-
-    def _image_of(self, sample: _Sample) -> str | None:
-        return next((name for name in self._image_names if name in sample.members), None)
-
-    def _label_of(self, sample: _Sample) -> Any:
-        member, _, key = (self._label or "").partition(":")
+    def _labels_of(self, sample: _Sample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
+        """Read the label of a sample; the first sample decides whether there are any."""
+        if is_first and self._label is None:
+            self._label = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
+        if self._label is None:
+            return []
+        member, _, key = self._label.partition(":")
         if member not in sample.members:
             raise OptionError(
-                f"{self._shards[sample.shard]}: {sample.key} has no {member!r} for its label, it has "
+                f"{path}: {sample.key} has no {member!r} for its label, it has "
                 f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
             )
-        content = self._read(sample, member)
-        if member == "json" or key:
-            value = json.loads(content)
-            try:
-                return value[key or LABEL]
-            except (KeyError, TypeError) as error:
-                raise OptionError(
-                    f"{self._shards[sample.shard]}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY"
-                ) from error
-        return content.decode("utf-8", "replace").strip()
+        content = _read(file, sample.members[member], f"{path}: {sample.key}.{member}")
+        if member != "json" and not key:
+            return [content.decode("utf-8", "replace").strip()]
+        try:
+            return [json.loads(content)[key or LABEL]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise OptionError(f"{path}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY") from error
 
-    def _read(self, sample: _Sample, member: str) -> bytes:
-        offset, size = sample.members[member]
-        path = self._shards[sample.shard]
-        with path.open("rb") as file:
-            file.seek(offset)
-            content = file.read(size)
-        if len(content) < size:
-            raise EOFError(f"{path}: {sample.key}.{member}: {len(content)} bytes, expected {size}")
-        return content
+
+def _samples(path: Path) -> Iterator[_Sample]:
+    """List the samples of a tar file: consecutive files with one name before the first dot."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            sample = _Sample("")
+            for member in tar:
+                # Otherwise it remembers all of them.
+                tar.members = []  # type: ignore[attr-defined]  # the stubs leave it out
+                # webdataset's rule: the key reaches to the first dot of the file's own name.
+                folder, _, own = member.name.rpartition("/")
+                stem, dot, ending = own.partition(".")
+                if not member.isfile() or not dot:
+                    continue
+                key = f"{folder}/{stem}" if folder else stem
+                if key != sample.key:
+                    if sample.members:
+                        yield sample
+                    sample = _Sample(key)
+                sample.members[ending.lower()] = (member.offset_data, member.size)
+            if sample.members:
+                yield sample
+    except tarfile.ReadError as error:
+        raise OptionError(
+            f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
+            "before, or use DatasetWriter.from_webdataset."
+        ) from error
+
+
+def _read(file: BinaryIO, place: tuple[int, int], name: str) -> bytes:
+    offset, size = place
+    file.seek(offset)
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError(f"{name}: {len(content)} bytes, expected {size}")
+    return content
 
 
 def expand_braces(pattern: str) -> list[str]:

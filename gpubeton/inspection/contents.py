@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, NotesError, OptionError
+from gpubeton.fields.kind_pixels import pixels_of_kind
+from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, read_notes
 from gpubeton.writing.atomic_file import read_at
 
-__all__ = ["Contents", "StoredImage"]
+__all__ = ["Contents", "StoredImage", "decode_png_file"]
 
-#: How images of the library's own custom field are stored besides FFCV's two ways: as PNG files.
-_PNG = 2
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
 
@@ -66,8 +66,8 @@ class StoredImage:
             channels, element = _PIXELS[size]
             return np.frombuffer(self.content, element).reshape(self.height, self.width, channels)
         try:
-            return decode_rgb(self.content) if self.kind == "jpg" else _decode_with_pillow(self.content)
-        except (UndecodableError, OSError, SyntaxError, ValueError) as error:
+            return decode_rgb(self.content) if self.kind == "jpg" else decode_png_file(self.content)
+        except (UndecodableError, OSError, ValueError) as error:
             raise BadImageError(f"a {self.kind} file that cannot be decoded: {error}") from error
 
     def to_file(self) -> tuple[str, bytes]:
@@ -80,14 +80,7 @@ class StoredImage:
         """
         if self.kind != "raw":
             return f".{self.kind}", self.content
-        from PIL import Image
-
-        pixels = self.pixels()
-        if pixels.dtype.itemsize > 1 and pixels.shape[2] > 1:  # which Pillow does not know
-            return ".npy", _npy(pixels)
-        file = io.BytesIO()
-        Image.fromarray(pixels if pixels.shape[2] > 1 else pixels[..., 0]).save(file, "PNG")
-        return ".png", file.getvalue()
+        return ".png", encode_png(self.pixels())
 
 
 class Contents:
@@ -133,6 +126,21 @@ class Contents:
     def image_fields(self) -> list[str]:
         """Names of the fields of images."""
         return [name for name in self.index.names if self._is_image(name)]
+
+    def is_rgb(self, name: str) -> bool:
+        """Tell whether a field is FFCV's own of images, whose pixels have three colours of 8 bits.
+
+        Parameters
+        ----------
+        name : str
+            The field.
+
+        Returns
+        -------
+        bool
+            Not so for images of other kinds.
+        """
+        return self._is_image(name) and self._type_id(name) == FieldType.RGB_IMAGE
 
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.
@@ -229,7 +237,7 @@ class Contents:
         content = self.stored(sample, name)
         row = self.index.column(name)[sample]
         if self._is_image(name):
-            kind = {int(ImageMode.JPG): "jpg", _PNG: "png"}.get(int(row["mode"]), "raw")
+            kind = {int(ImageMode.JPG): "jpg", int(ImageMode.PNG): "png"}.get(int(row["mode"]), "raw")
             if kind == "png" and self._type_id(name) != FieldType.CUSTOM:
                 kind = "raw"  # FFCV takes every other number for raw pixels
             return StoredImage(kind, int(row["height"]), int(row["width"]), content)
@@ -291,9 +299,27 @@ def _npy(array: NDArray[Any]) -> bytes:
     return file.getvalue()
 
 
-def _decode_with_pillow(content: bytes) -> NDArray[Any]:
-    from PIL import Image
+def decode_png_file(content: bytes) -> NDArray[Any]:
+    """Decode a PNG file as fields of images store them, checksums and all.
 
-    with Image.open(io.BytesIO(content)) as image:
-        pixels = np.asarray(image)
-    return pixels if pixels.ndim == 3 else pixels[..., None]
+    Parameters
+    ----------
+    content : bytes
+        The file.
+
+    Returns
+    -------
+    ndarray of uint8 or uint16, shape (H, W, C)
+        Its pixels.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or of a kind that no field stores.
+    OSError
+        If it is damaged.
+    """
+    header = read_png_header(content)
+    if header is None or header.kind is None:
+        raise ValueError("no PNG file of a kind that is stored: gray, RGB or RGBA, of 8 or 16 bits, not interlaced")
+    return pixels_of_kind(content, header.kind)

@@ -20,7 +20,6 @@ from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, 
 __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 
 _BINS = 12
-_PNG = 2
 _MOST_VALUES = 10_000
 """Distinct whole numbers that are counted one by one."""
 
@@ -313,7 +312,7 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
     # FFCV's own field of images takes every other number for raw pixels.
     is_custom = index.descriptors[index.names.index(name)].type_id == FieldType.CUSTOM
-    png = int((mode == _PNG).sum()) if is_custom else 0
+    png = int((mode == ImageMode.PNG).sum()) if is_custom else 0
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
         jpg=int((mode == ImageMode.JPG).sum()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import zlib
@@ -18,14 +17,13 @@ from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
+from gpubeton.inspection.contents import decode_png_file
 from gpubeton.writing.processes import count_cores
 
 __all__ = ["Finding", "Verification", "verify"]
 
 #: Regions that a thread takes at a time.
 _REGIONS_AT_ONCE = 64
-#: How the library's own custom field of images stores PNG files.
-_PNG = 2
 
 
 @dataclass(frozen=True)
@@ -206,8 +204,8 @@ class _Look:
             )
         if number < 0:
             return
-        if self._mode(number, sample) == _PNG and self._index.descriptors[number].type_id == FieldType.CUSTOM:
-            yield from _png_faults(content)
+        if self._mode(number, sample) == ImageMode.PNG and self._index.descriptors[number].type_id == FieldType.CUSTOM:
+            yield from _png_faults(content, self._index.metadata[f"f{number}"][sample])
         elif self._is_jpeg(number, sample):
             yield from _jpeg_faults(content, self._index.metadata[f"f{number}"][sample])
         elif self._index.descriptors[number].type_id == FieldType.JSON:
@@ -237,13 +235,15 @@ def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
         yield f"a JPEG file of {len(content)} bytes that cannot be decoded: {error}"
 
 
-def _png_faults(content: bytes) -> Iterator[str]:
-    from PIL import Image
-
+def _png_faults(content: bytes, metadata: Any) -> Iterator[str]:
     try:
-        with Image.open(io.BytesIO(content)) as image:
-            image.load()
-    except (OSError, SyntaxError, ValueError) as error:
+        height, width, _ = decode_png_file(content).shape
+        if (height, width) != (metadata["height"], metadata["width"]):
+            yield (
+                f"a PNG file of {height} x {width} pixels (height x width), but the metadata says "
+                f"{metadata['height']} x {metadata['width']}"
+            )
+    except (OSError, ValueError) as error:
         yield f"a PNG file of {len(content)} bytes that cannot be decoded: {error}"
 
 

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError
-from gpubeton.fields import FloatField, IntField, RaggedField, RGBImageField
-from gpubeton.inspection import Contents, StoredImage
+from gpubeton.fields import FloatField, ImageField, IntField, RaggedField, RGBImageField
+from gpubeton.inspection import Contents, StoredImage, summarize, verify
+from gpubeton.inspection.contents import decode_png_file
 from tests.golden_files import CUSTOM_TYPES, save, sidecar
-from tests.small_files import Photos, picture, write, write_photos
+from tests.small_files import Photos, damage, picture, write, write_photos
 
 
 @pytest.mark.parametrize("write_mode", ["jpg", "raw"])
@@ -77,9 +78,30 @@ def test_raw_pixels_of_any_kind_become_png_files(size, mode):
     assert np.asarray(image).tobytes() == content
 
 
-def test_raw_pixels_of_16_bits_in_colour_become_arrays():
-    ending, content = StoredImage("raw", 3, 4, bytes(range(72))).to_file()
-    assert (ending, np.load(io.BytesIO(content)).tobytes()) == (".npy", bytes(range(72)))
+@pytest.mark.parametrize("write_mode", ["raw", "png"])
+@pytest.mark.parametrize("mode", ["gray", "gray16", "rgb16", "rgba16", "rgba"])
+def test_images_of_other_kinds_come_back_and_are_files_without_loss(mode, write_mode, tmp_path):
+    field = ImageField(mode, write_mode)
+    shape = (5, 7, field.kind.channels)
+    pixels = np.random.default_rng(0).integers(0, field.kind.max_level + 1, shape).astype(field.kind.dtype)
+    path = write(tmp_path / "a.beton", {"image": field}, [(pixels,)])
+    contents = Contents(path)
+    assert np.array_equal(contents.value(0, "image").pixels(), pixels)
+    ending, file = contents.to_file(0, "image")
+    assert ending == ".png"
+    assert np.array_equal(decode_png_file(file), pixels)
+    image = summarize(path).fields[0].image
+    assert (image.png, image.raw) == ((1, 0) if write_mode == "png" else (0, 1))
+
+
+def test_a_damaged_png_file_is_found(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 1)).astype(np.uint8)
+    path = write(tmp_path / "a.beton", {"image": ImageField("gray", "png")}, [(pixels,), (pixels,)])
+    assert verify(path).is_sound
+    damage(path, 1, at=300, content=b"\0" * 9)
+    found = verify(path)
+    assert found.bad_samples == [1]
+    assert "a PNG file of" in found.findings[0].what
 
 
 @pytest.mark.parametrize(
