@@ -115,13 +115,15 @@ def test_a_bad_image_stops_the_conversion_by_name(tmp_path):
     assert not (tmp_path / "a.beton").exists()
 
 
-def test_without_a_check_a_cut_jpeg_is_taken_over(tmp_path):
+def test_a_jpeg_that_ends_in_its_middle_is_bad_if_it_is_looked_at(tmp_path):
     folder = write_folder(tmp_path / "photos")
     whole = (folder / "dog" / "0001.jpg").read_bytes()
-    (folder / "dog" / "0001.jpg").write_bytes(whole[:200] + bytes(100) + whole[300:])
-    settings = Settings(check=False, **SMALL)
-    done = convert(open_source(folder), tmp_path / "a.beton", settings, on_error="skip", num_workers=1)
-    assert done.skipped == []
+    # Its markers are in order.
+    (folder / "dog" / "0001.jpg").write_bytes(whole[:-60] + b"\xff\xd9" + whole[-60:])
+    for check in (True, False):
+        settings = Settings(check=check, **SMALL)
+        done = convert(open_source(folder), tmp_path / "a.beton", settings, on_error="skip", num_workers=1)
+        assert len(done.skipped) == check
 
 
 def test_nothing_but_bad_images_is_an_error(tmp_path):

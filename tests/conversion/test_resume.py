@@ -90,6 +90,33 @@ def test_a_changed_source_is_made_again_from_there_on(folder, tmp_path):
     assert path.read_bytes() == uninterrupted(folder, tmp_path)
 
 
+def stopped_at_the_end(path, folder, **options):
+    """Do everything but complete the file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversion.Assembly, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            convert(open_source(folder), path, SETTINGS, num_workers=1, **options)
+
+
+def test_nothing_is_left_of_samples_that_are_smaller_now(folder, tmp_path):
+    path = tmp_path / "a.beton"
+    stopped_at_the_end(path, folder)
+    write_picture(max((folder / "eel").iterdir()), 99, 5, 6)
+    done, taken = go_on(folder, path)
+    assert (done.resumed, taken) == (28, [28, 29])
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+
+
+def test_nothing_is_left_of_samples_that_are_bad_now(folder, tmp_path):
+    path = tmp_path / "a.beton"
+    stopped_at_the_end(path, folder, on_error="skip")
+    max((folder / "eel").iterdir()).write_bytes(b"no image")
+    done, _ = go_on(folder, path, on_error="skip")
+    assert (done.samples, done.resumed) == (29, 28)
+    whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
+    assert path.read_bytes() == whole.path.read_bytes()
+
+
 @pytest.mark.parametrize("where", ["metadata", "region"])
 def test_what_did_not_reach_the_disk_is_made_again(where, folder, tmp_path):
     path = tmp_path / "a.beton"
@@ -119,11 +146,7 @@ def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
     (folder / "cat" / "0000a.jpg").write_bytes(b"bad")
     whole = convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, on_error="skip", num_workers=1)
     path = tmp_path / "a.beton"
-    source = Counting(open_source(folder))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion.Assembly, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            convert(source, path, SETTINGS, on_error="skip", num_workers=1)
+    stopped_at_the_end(path, folder, on_error="skip")
     done, taken = go_on(folder, path, on_error="skip")
     assert (done.resumed, taken) == (31, [])
     assert done.skipped == whole.skipped

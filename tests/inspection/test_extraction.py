@@ -65,6 +65,13 @@ def test_class_folders_sort_as_the_labels_also_where_their_names_do_not(tmp_path
     assert samples(convert(open_source(done.table), tmp_path / "b.beton", Settings("raw")).path) == samples(path)
 
 
+def test_class_folders_have_plain_names_where_these_sort_as_the_labels(tmp_path):
+    path = write_labelled(tmp_path / "a.beton", ["cat", "owl"], [1, 0])
+    assert sorted(each.name for each in extract(path, tmp_path / "out").images.iterdir()) == ["cat", "owl"]
+    path = write_labelled(tmp_path / "b.beton", ["owl", "cat"], [1, 0])
+    assert sorted(each.name for each in extract(path, tmp_path / "other").images.iterdir()) == ["0_owl", "1_cat"]
+
+
 def test_names_of_classes_without_samples_are_kept_in_a_list(tmp_path):
     path = write_labelled(tmp_path / "a.beton", ["ant", "bee", "cow"], [2, 0])
     done = extract(path, tmp_path / "out", num_workers=1)

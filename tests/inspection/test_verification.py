@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import FieldTypeError
+from gpubeton.fields import BytesField, JSONField
 from gpubeton.fields.registry import open_index
 from gpubeton.inspection import verify
 from gpubeton.writer import DatasetWriter
 from tests.golden_files import NAMES, save
-from tests.small_files import Photos, damage, photo_fields, write_photos
+from tests.small_files import Photos, damage, photo_fields, write, write_photos
 
 
 def with_checksums(path, write_mode="jpg"):
@@ -102,3 +103,18 @@ def test_progress_reaches_the_end(tmp_path):
     seen = []
     verify(write_photos(tmp_path / "a.beton", 40), on_progress=lambda *state: seen.append(state))
     assert seen[-1][0] == seen[-1][1] == 160
+
+
+def test_a_region_behind_an_empty_one_at_the_same_place_is_told_from_it(tmp_path):
+    """FFCV gives an empty value the place of the next one."""
+    path = tmp_path / "a.beton"
+    write(path, {"note": BytesField(), "info": JSONField()}, [(b"", {"a": 1})])
+    index, _ = open_index(path)
+    place = int(index.regions("info").offset[0])
+    assert int(index.allocations["ptr"][0]) == place - 1
+    damage(path, 0, field="info", content=b"[")
+    with path.open("r+b") as file:
+        for at in (index.header.metadata_offset, index.header.alloc_table_ptr + 8):
+            file.seek(at)
+            file.write(np.uint64(place).tobytes())
+    assert [(finding.sample, finding.field) for finding in verify(path).findings] == [(0, "info")]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,24 @@ def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
     with pytest.raises(SampleError):
         encode_chunk([(b"a", 1)], FIELDS, [0, 1], 7, PAGE, rows.append)
     assert rows == [7, 8]
+
+
+def test_a_sample_that_is_left_out_leaves_nothing_behind():
+    samples = [(b"abc", 7), (b"lost", "no number"), 5, (b"de", 9)]
+    chunk = encode_chunk(samples, FIELDS, range(4), 10, PAGE, skip=True)
+    assert [refusal.index for refusal in chunk.extent.refused] == [1, 2]
+    assert "sample 1 (row 11 of the file), field 'label': " in chunk.extent.refused[0].reason
+    assert (chunk.extent.counts.tolist(), chunk.extent.sizes.tolist()) == ([1, 1], [3, 2])
+    assert settle(chunk, [100, 103], list(FIELDS.values())) == [(100, b"abc"), (103, b"de")]
+    assert chunk.metadata["f0"].tolist() == [(100, 3), (103, 2)]
+    assert chunk.metadata["f1"].tolist() == [7, 9]
+
+
+def test_a_sample_larger_than_a_page_is_not_left_out():
+    with pytest.raises(RegionTooLargeError):
+        encode_chunk([(bytes(PAGE + 1), 1)], FIELDS, range(1), 0, PAGE, skip=True)
+
+
+def test_checksums_are_those_of_the_regions():
+    chunk = encode([(b"abc", 7), (b"", 8)])
+    assert chunk.checksums().tolist() == [zlib.crc32(b"abc"), 0]
