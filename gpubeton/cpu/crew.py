@@ -67,7 +67,7 @@ def _modes(modes: NDArray[np.uint8], kind: ImageKind) -> NDArray[np.int64]:
     """How images are to be read, from how they are stored; FFCV reads whatever it does not know as raw."""
     if kind == RGB:
         return np.select([modes == ImageMode.JPG, modes == ImageMode.PNG], [JPEG, PACKED], RAW)
-    return np.where(modes == ImageMode.RAW, PLAIN, PACKED)
+    return np.select([modes == ImageMode.RAW, (modes == ImageMode.JPG) & kind.has_jpeg], [PLAIN, JPEG], PACKED)
 
 
 def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob, kind: ImageKind) -> None:

@@ -7,14 +7,15 @@ from gpubeton.cpu.compile import merged, stage
 from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
-from gpubeton.cpu.output import EARLY_PAINTS, METHOD, NUM_STEPS, STEPS, Outputs
+from gpubeton.cpu.memory import load_u8, store_i16, store_u8
+from gpubeton.cpu.output import EARLY_PAINTS, IS_GRAY, ITEM_SIZE, METHOD, NUM_STEPS, STEPS, Outputs
 from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
 from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
 from gpubeton.cpu.paint import paint
 from gpubeton.cpu.rgb import resample_rgb
 from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.types import Array
-from gpubeton.cpu.views import IMAGE, box_of, finish_of
+from gpubeton.cpu.views import IMAGE, box_of, finish_of, makes_levels
 from gpubeton.cpu.views import PROGRAM as VIEW_PROGRAM
 from gpubeton.cpu.views import TARGET as VIEW_TARGET
 from gpubeton.plan.draws import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
@@ -56,7 +57,7 @@ def _take_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: O
                 view[column] = draw[column]
             view[IMAGE], view[VIEW_PROGRAM] = image, program
             view[VIEW_TARGET] = tasks[image, TARGET]
-            if outputs.settings[program, NUM_STEPS] > 0:
+            if makes_levels(outputs.settings[program]):
                 view[VIEW_TARGET] = scratch.levels[count].ctypes.data
             count += 1
         image = tasks[image, NEXT_VIEW]
@@ -77,6 +78,23 @@ def _finish_colours(
 
 
 @stage
+def _finish_gray(final: Array, levels: int, table: Array, target: int) -> None:
+    """Finish the levels of a gray JPEG, of three equal channels each, into the batch; of others their brightness."""
+    size = final[ITEM_SIZE]
+    for i in range(final[OUTPUT_HEIGHT] * final[OUTPUT_WIDTH]):
+        pixel = levels + 3 * i
+        # Pillow's weights, which add up to one.
+        level = (19595 * load_u8(pixel) + 38470 * load_u8(pixel + 1) + 7471 * load_u8(pixel + 2) + 32768) >> 16
+        bits = table[level, 0]
+        if size == 1:
+            store_u8(target + i, bits)
+        else:
+            store_i16(target + i * size, bits)
+            if size == 4:
+                store_i16(target + i * size + 2, bits >> 16)
+
+
+@stage
 def _finish_view(draw: Array, place: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
     """Paint a view and change its colours."""
     view = scratch.views[place]
@@ -84,6 +102,9 @@ def _finish_view(draw: Array, place: int, target: int, outputs: Outputs, scratch
     program = view[VIEW_PROGRAM]
     final, own_table = outputs.settings[program], outputs.tables[program]
     paint(draw, output, outputs.fills, table, view[VIEW_TARGET], 0, final[EARLY_PAINTS])
+    if final[IS_GRAY] != 0:
+        _finish_gray(final, view[VIEW_TARGET], own_table, target)
+        return
     if final[NUM_STEPS] > 0:
         own, levels = outputs.own[program], scratch.levels[place]
         _finish_colours(draw, final, own, factors, own_table, target, levels, scratch.line)

@@ -7,7 +7,7 @@ each view has the same bits as if it were alone.
 from __future__ import annotations
 
 from gpubeton.cpu.compile import stage
-from gpubeton.cpu.output import NUM_STEPS, Outputs
+from gpubeton.cpu.output import IS_GRAY, NUM_STEPS, Outputs
 from gpubeton.cpu.types import Array, Box
 
 # Columns of `Scratch.views`, int64: a row for each view.
@@ -37,11 +37,16 @@ def box_of(view: Array) -> Box:
 
 
 @stage
+def makes_levels(settings: Array) -> bool:
+    """Return whether levels are made first: where colours are changed, or gray is made of three channels."""
+    return bool(settings[NUM_STEPS] > 0 or settings[IS_GRAY] != 0)
+
+
+@stage
 def finish_of(view: Array, outputs: Outputs) -> tuple[Array, Array, Array]:
     """Return how a view's pixels are finished: settings, factors and table, see `output`."""
     program = view[PROGRAM]
-    # Where colours are changed, levels are made first.
-    if outputs.settings[program, NUM_STEPS] > 0:
+    if makes_levels(outputs.settings[program]):
         return outputs.levels[program], outputs.factors[program], outputs.identity
     return outputs.settings[program], outputs.factors[program], outputs.tables[program]
 

@@ -28,6 +28,7 @@ from gpubeton.cpu.output import (
     FILLS,
     HEIGHT,
     INTERPOLATION,
+    IS_GRAY,
     ITEM_SIZE,
     METHOD,
     NUM_STEPS,
@@ -76,13 +77,11 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     """
     settings = np.zeros((len(programs), FIELDS), np.int64)
     finishes = []
-    # Programs for other images than RGB ones have rows of no meaning here, see `plain`.
+    # Here RGB images are made, and gray JPEGs. Programs for others have rows of no meaning, see `plain`.
     fills = np.concatenate([_fills_of(program) for program in programs])
     first_fill = 0
     for row, program in zip(settings, programs, strict=True):
-        mean, std = program.mean_std or (None, None)
-        # What is mixed is finished when the batch is complete.
-        finish = Finish(None) if program.mixing or program.kind != RGB else Finish(program.table, mean, std)
+        finish = _finish_of(program)
         finishes.append(finish)
         row[HEIGHT], row[WIDTH] = program.height, program.width
         row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
@@ -90,6 +89,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         row[FILLS] = first_fill
         row[STEPS], row[NUM_STEPS] = _steps_at(program), program.num_colour_steps
         row[EARLY_PAINTS] = program.early_paints
+        row[IS_GRAY] = _is_gray(program)
         first_fill += len(_fills_of(program))
     levels = settings.copy()
     levels[:, METHOD], levels[:, ITEM_SIZE] = BYTES, 1
@@ -104,7 +104,23 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
     )
 
 
+def _is_gray(program: ImageProgram) -> bool:
+    """Whether images may be gray JPEGs, of which one channel is written."""
+    return program.kind.has_jpeg and program.kind != RGB
+
+
+def _finish_of(program: ImageProgram) -> Finish:
+    if _is_gray(program):
+        return Finish(None if program.table is None else program.table.repeat(3, axis=1))
+    # What is mixed is finished when the batch is complete.
+    if program.mixing or program.kind != RGB:
+        return Finish(None)
+    return Finish(program.table, *(program.mean_std or (None, None)))
+
+
 def _fills_of(program: ImageProgram) -> Array:
+    if _is_gray(program):
+        return program.fills.repeat(3, axis=1)
     return program.fills if program.kind == RGB else np.zeros((1, 3), np.uint8)
 
 
@@ -190,7 +206,7 @@ class Worker:
         kind, size = self._kinds[task[PROGRAM]], (int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH]))
         try:
             data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
-            if task[MODE] == PACKED:
+            if task[MODE] == PACKED or kind != RGB:
                 pixels = unpack(data, kind, size)
             else:
                 # Before anything of that size is allocated.
@@ -238,7 +254,7 @@ def views_of(ring: Ring, ticket: int) -> list[int]:
 
 
 def _largest_coloured(programs: Sequence[ImageProgram]) -> tuple[int, int]:
-    """Largest height and width of an output whose colours are changed."""
-    coloured = [program for program in programs if program.num_colour_steps]
+    """Largest height and width of an output whose colours are changed, or become gray."""
+    coloured = [program for program in programs if program.num_colour_steps or _is_gray(program)]
     height = max((program.height for program in coloured), default=0)
     return height, max((program.width for program in coloured), default=0)

@@ -343,3 +343,53 @@ def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
         Reader(path)
     loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})
     assert np.array_equal(all_of(loader)[0][1], pixels_of(IMAGE_KINDS["gray"], 1) // 2)
+
+
+def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
+    """The same files in both: all that differs is how many channels are written."""
+    import io
+
+    from PIL import Image
+
+    class Files:
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, number):
+            file, image = io.BytesIO(), Image.fromarray(picture(number, 60, 70)[..., 0])
+            image.save(file, "JPEG", quality=60 + 3 * number)
+            return file.getvalue(), number
+
+    one = write(tmp_path / "gray.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Files())
+    other = write(tmp_path / "rgb.beton", {"image": RGBImageField("jpg"), "label": IntField()}, Files())
+    for behind in (
+        [],
+        [RandomHorizontalFlip(), Cutout(4, 77), RandomTranslate(3)],
+        [RandomErasing(1, value=5), NormalizeImage(100, 50)],
+        [NormalizeImage(100, 50, np.float32)],
+    ):
+        (gray,) = all_of(make(one, {"image": [RandomResizedCropImageDecoder((20, 24)), *behind]}))
+        (rgb,) = all_of(make(other, {"image": [RandomResizedCropRGBImageDecoder((20, 24)), *behind]}))
+        assert gray.shape == (12, 20, 24, 1)
+        assert np.array_equal(gray[..., 0], rgb[..., 0])
+
+
+def test_the_brightness_of_a_colour_jpeg_is_taken(tmp_path):
+    class Photos:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, number):
+            return picture(number, 16, 16), picture(number, 16, 16)[..., 0]
+
+    path = write(tmp_path / "two.beton", {"rgb": RGBImageField("jpg"), "gray": ImageField("gray", "jpg")}, Photos())
+    index = open_index(path)[0]
+    row, dtype = index.metadata[:1].copy(), index.metadata.dtype
+    row["f1"]["data_ptr"] = row["f0"]["data_ptr"]  # a foreign writer's: nothing forbids it
+    with path.open("r+b") as file:
+        file.seek(index.header.metadata_offset)
+        file.write(row.tobytes())
+    assert dtype.names == ("f0", "f1")
+    rgb, gray = all_of(make(path, {"rgb": [SimpleRGBImageDecoder()], "gray": [ImageDecoder()]}))
+    weighed = rgb[0] @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(gray[0, ..., 0] - weighed).max() <= 0.51

@@ -15,7 +15,7 @@ DAMAGED_HEADER = 6
 DAMAGED_TABLE = 7
 DAMAGED_SCAN = 8
 CUT_SHORT = 9
-NOT_UNPACKED = 13  # a file of another kind than JPEG, or of an image that is not RGB
+NOT_UNPACKED = 13  # a file of another kind than JPEG
 # What nobody can mend.
 WRONG_SIZE = 10
 WRONG_CROP = 12
@@ -27,7 +27,7 @@ REASONS = {
     ODD_SAMPLING: "its chroma sampling is unusual",
     ODD_PRECISION: "its samples or quantisation tables have more than 8 bits",
     SEPARATE_SCANS: "its components come in separate scans",
-    NOT_UNPACKED: "it is a PNG file or a gray JPEG",
+    NOT_UNPACKED: "it is a PNG file",
     MANY_INTERVALS: "it has thousands of restart intervals",
     DAMAGED_HEADER: "its headers are damaged",
     DAMAGED_TABLE: "its Huffman or quantisation tables are damaged",

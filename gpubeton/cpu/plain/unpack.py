@@ -1,4 +1,4 @@
-"""Files that are decoded whole before they are cropped: PNG, and gray JPEGs."""
+"""Files that are decoded whole before they are cropped: PNG, and gray JPEGs that the crop decoder refuses."""
 
 from __future__ import annotations
 

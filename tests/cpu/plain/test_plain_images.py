@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,8 @@ from gpubeton.cpu.image import RAW
 from gpubeton.format.image_kind import IMAGE_KINDS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing
 from tests.cpu.guarded import guarded
-from tests.cpu.making import INTERPOLATIONS, Stored, draw_of, make, make_one, program_of, stored_raw
+from tests.cpu.making import INTERPOLATIONS, Stored, draw_of, make, make_one, program_of, stored_jpeg, stored_raw
+from tests.cpu.pictures import photo, pillow_jpeg
 from tests.cpu.test_rgb import SHAPES
 from tests.reference.image import reference_image
 
@@ -141,3 +144,18 @@ def test_a_crop_beyond_the_image_is_told(box):
     program = program_of(4, 4, kind="gray16")
     _, bad = make(program, [stored_raw(noise(IMAGE_KINDS["gray16"], 8, 9))], [draw_of(program, box)])
     assert "crop box" in bad[0].reason
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpegs_that_the_crop_decoder_refuses_become_gray_by_libjpeg_turbo(mode):
+    picture = photo(40, 31)
+    data = pillow_jpeg(picture, mode, progressive=True, quality=80)
+    image = Image.open(io.BytesIO(data))
+    image.draft("L", image.size)  # the brightness that a file of YCbCr has
+    expected = np.asarray(image.convert("L")).astype(int)
+    program = program_of(40, 31, kind="gray")
+    assert np.abs(make_one(program, stored_jpeg(data))[..., 0] - expected).max() <= 2
+    _, bad = make(program, [stored_jpeg(data, 41, 31)], [draw_of(program, (0, 0, 40, 31))])
+    assert "40 x 31 pixels, but the file's metadata say 41 x 31" in bad[0].reason
+    _, bad = make(program, [stored_jpeg(data[:300], 40, 31)], [draw_of(program, (0, 0, 40, 31))])
+    assert "libjpeg-turbo" in bad[0].reason
