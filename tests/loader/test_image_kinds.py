@@ -20,6 +20,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format.image_kind import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
 from gpubeton.loader import Loader
+from gpubeton.pipeline import PipelineSpec
 from gpubeton.reader import Reader
 from gpubeton.transforms import (
     ColorJitter,
@@ -393,3 +394,19 @@ def test_the_brightness_of_a_colour_jpeg_is_taken(tmp_path):
     rgb, gray = all_of(make(path, {"rgb": [SimpleRGBImageDecoder()], "gray": [ImageDecoder()]}))
     weighed = rgb[0] @ np.array([0.299, 0.587, 0.114])
     assert np.abs(gray[0, ..., 0] - weighed).max() <= 0.51
+
+
+def test_two_views_of_a_gray_jpeg_are_what_each_is_alone(tmp_path):
+    class Gray:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, number):
+            return picture(number, 50, 60)[..., 0], number
+
+    path = write(tmp_path / "views.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Gray())
+    one = [RandomResizedCropImageDecoder((20, 24)), RandomHorizontalFlip(), NormalizeImage(100, 50)]
+    other = PipelineSpec("image", RandomResizedCropImageDecoder((14, 10)), [Cutout(3, 9)])
+    both = all_of(make(path, {"image": one, "small": other}))
+    assert np.array_equal(both[0], all_of(make(path, {"image": one}))[0])
+    assert np.array_equal(both[1], all_of(make(path, {"image": None, "small": other}))[0])
