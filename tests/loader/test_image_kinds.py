@@ -20,7 +20,6 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format.image_kind import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
 from gpubeton.loader import Loader
-from gpubeton.pipeline import PipelineSpec
 from gpubeton.reader import Reader
 from gpubeton.transforms import (
     ColorJitter,
@@ -214,31 +213,6 @@ def test_explain_names_the_kind(images, capsys):
     assert "gray16: gray16, 8 x 9, area, written as uint16" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["gray", "rgb"])
-def test_jpegs_come_as_pillow_decodes_them(tmp_path, name):
-    import io
-
-    from PIL import Image
-
-    class Gray:
-        def __len__(self):
-            return 5
-
-        def __getitem__(self, number):
-            photo = picture(number, *SIZE)
-            return photo if name == "rgb" else photo[..., 0], number
-
-    path = write(tmp_path / "jpg.beton", {"image": ImageField(name, "jpg"), "label": IntField()}, Gray())
-    (found,) = all_of(make(path, {"image": [ImageDecoder()]}))
-    regions = open_index(path)[0].regions("image")
-    content = path.read_bytes()
-    for number in range(5):
-        start = int(regions.offset[number])
-        image = Image.open(io.BytesIO(content[start : start + int(regions.size[number])]))
-        assert image.mode == ("L" if name == "gray" else "RGB")
-        assert np.abs(found[number].squeeze().astype(int) - np.asarray(image)).max() <= (1 if name == "gray" else 3)
-
-
 @pytest.fixture
 def spoilt(tmp_path):
     """A file of PNGs of which sample 3 is damaged."""
@@ -344,69 +318,3 @@ def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
         Reader(path)
     loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})
     assert np.array_equal(all_of(loader)[0][1], pixels_of(IMAGE_KINDS["gray"], 1) // 2)
-
-
-def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
-    """The same files in both: all that differs is how many channels are written."""
-    import io
-
-    from PIL import Image
-
-    class Files:
-        def __len__(self):
-            return 12
-
-        def __getitem__(self, number):
-            file, image = io.BytesIO(), Image.fromarray(picture(number, 60, 70)[..., 0])
-            image.save(file, "JPEG", quality=60 + 3 * number)
-            return file.getvalue(), number
-
-    one = write(tmp_path / "gray.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Files())
-    other = write(tmp_path / "rgb.beton", {"image": RGBImageField("jpg"), "label": IntField()}, Files())
-    for behind in (
-        [],
-        [RandomHorizontalFlip(), Cutout(4, 77), RandomTranslate(3)],
-        [RandomErasing(1, value=5), NormalizeImage(100, 50)],
-        [NormalizeImage(100, 50, np.float32)],
-    ):
-        (gray,) = all_of(make(one, {"image": [RandomResizedCropImageDecoder((20, 24)), *behind]}))
-        (rgb,) = all_of(make(other, {"image": [RandomResizedCropRGBImageDecoder((20, 24)), *behind]}))
-        assert gray.shape == (12, 20, 24, 1)
-        assert np.array_equal(gray[..., 0], rgb[..., 0])
-
-
-def test_the_brightness_of_a_colour_jpeg_is_taken(tmp_path):
-    class Photos:
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, number):
-            return picture(number, 16, 16), picture(number, 16, 16)[..., 0]
-
-    path = write(tmp_path / "two.beton", {"rgb": RGBImageField("jpg"), "gray": ImageField("gray", "jpg")}, Photos())
-    index = open_index(path)[0]
-    row, dtype = index.metadata[:1].copy(), index.metadata.dtype
-    row["f1"]["data_ptr"] = row["f0"]["data_ptr"]  # a foreign writer's: nothing forbids it
-    with path.open("r+b") as file:
-        file.seek(index.header.metadata_offset)
-        file.write(row.tobytes())
-    assert dtype.names == ("f0", "f1")
-    rgb, gray = all_of(make(path, {"rgb": [SimpleRGBImageDecoder()], "gray": [ImageDecoder()]}))
-    weighed = rgb[0] @ np.array([0.299, 0.587, 0.114])
-    assert np.abs(gray[0, ..., 0] - weighed).max() <= 0.51
-
-
-def test_two_views_of_a_gray_jpeg_are_what_each_is_alone(tmp_path):
-    class Gray:
-        def __len__(self):
-            return 6
-
-        def __getitem__(self, number):
-            return picture(number, 50, 60)[..., 0], number
-
-    path = write(tmp_path / "views.beton", {"image": ImageField("gray", "jpg"), "label": IntField()}, Gray())
-    one = [RandomResizedCropImageDecoder((20, 24)), RandomHorizontalFlip(), NormalizeImage(100, 50)]
-    other = PipelineSpec("image", RandomResizedCropImageDecoder((14, 10)), [Cutout(3, 9)])
-    both = all_of(make(path, {"image": one, "small": other}))
-    assert np.array_equal(both[0], all_of(make(path, {"image": one}))[0])
-    assert np.array_equal(both[1], all_of(make(path, {"image": None, "small": other}))[0])
