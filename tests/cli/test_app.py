@@ -32,6 +32,42 @@ def test_too_few_images_are_refused():
     assert CliRunner().invoke(app, ["demo", "--images", "3"]).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("gpubeton ver", {"verify"}),
+        ("gpubeton convert a b --on-error ", {"raise", "skip"}),
+        ("gpubeton info --js", {"--json"}),
+    ],
+)
+def test_shells_complete_commands_options_and_their_values(words, expected):
+    environment = {"_GPUBETON_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = CliRunner().invoke(app, [], prog_name="gpubeton", env=environment)
+    assert set(done.stdout.split()) == expected
+
+
+def test_an_unexpected_error_is_one_paragraph_too(monkeypatch, tmp_path):
+    def fail(*arguments, **options):
+        raise KeyError("odd")
+
+    monkeypatch.setattr("gpubeton.inspection.summarize", fail)
+    done = CliRunner().invoke(app, ["info", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (1, "gpubeton: KeyError: 'odd'. --debug shows where it comes from.\n")
+    assert isinstance(CliRunner().invoke(app, ["--debug", "info", str(tmp_path)]).exception, KeyError)
+
+
+def test_arguments_that_the_parser_refuses_end_with_2():
+    for arguments in (["info"], ["info", "a", "--nonsense"], ["nonsense"]):
+        assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("command", [each.name or each.callback.__name__ for each in app.registered_commands])
+def test_every_command_has_help_with_examples(command):
+    done = CliRunner().invoke(app, [command, "--help"])
+    assert done.exit_code == 0
+    assert command == "demo" or f"gpubeton {command}" in done.stdout
+
+
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     real = builtins.__import__
 

@@ -59,6 +59,20 @@ def test_notes_of_a_file_without_pages_are_found(tmp_path):
     assert (Reader(path).notes, Reader(path).num_samples, Reader(path).checksums) == ({"k": 2}, 1, None)
 
 
+def test_several_files_name_classes_if_they_agree_and_have_all_checksums(tmp_path):
+    first, second = (
+        write(tmp_path / "a.beton", {"class_names": ["x"]}),
+        write(tmp_path / "b.beton", {"class_names": ["x"]}),
+    )
+    other, without = write(tmp_path / "c.beton", {"class_names": ["y"]}), write(tmp_path / "d.beton", None)
+    assert Reader([first, second]).class_names == ("x",)
+    assert Reader([first, other]).class_names is None
+    assert Reader([first, without]).class_names is None
+    assert Reader([first, second]).checksums.tolist() == 2 * Reader(first).checksums.tolist()
+    assert Reader([first, without]).checksums is None
+    assert Reader([other, first]).notes == {"class_names": ["y"]}
+
+
 @pytest.mark.parametrize("name", ["all_fields", "one_int", "names"])
 def test_files_of_ffcvs_have_none(name, tmp_path):
     assert read_notes(save(name, tmp_path)) is None

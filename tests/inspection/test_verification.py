@@ -112,9 +112,10 @@ def test_a_region_behind_an_empty_one_at_the_same_place_is_told_from_it(tmp_path
     index, _ = open_index(path)
     place = int(index.regions("info").offset[0])
     assert int(index.allocations["ptr"][0]) == place - 1
-    damage(path, 0, field="info", content=b"[")
     with path.open("r+b") as file:
         for at in (index.header.metadata_offset, index.header.alloc_table_ptr + 8):
             file.seek(at)
             file.write(np.uint64(place).tobytes())
+    assert verify(path).is_sound
+    damage(path, 0, field="info", content=b"[")
     assert [(finding.sample, finding.field) for finding in verify(path).findings] == [(0, "info")]
