@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
@@ -22,10 +26,21 @@ def module_of(monkeypatch, place):
     return importlib.import_module(path.stem)
 
 
-def run(name, *options, launcher=()):
-    """Run an example in a process of its own, and give what it printed."""
-    command = [sys.executable, "-W", "error", *launcher, str(EXAMPLES / name), *options]
+def run(name, *options):
+    """Run an example as a script, and give what it printed."""
+    path, printed = EXAMPLES / name, io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.syspath_prepend(str(path.parent))
+        patch.setattr(sys, "argv", [str(path), *options])
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
+
+
+def run_in_two_processes(name, *options):
+    """Run an example under torchrun, and give what both processes printed."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(EXAMPLES / name), *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples.example import EXAMPLES, json_lines, module_of, run, write_images
+from tests.examples.example import EXAMPLES, json_lines, module_of, run_in_two_processes, write_images
 
 CONFIGS = sorted((EXAMPLES / "imagenet" / "configs").glob("*.yaml"))
 TOY = """
@@ -100,8 +100,7 @@ def test_images_have_the_side_and_steps_the_rate_of_their_moment(trainer, settin
 
 def test_two_processes_find_what_one_finds_of_the_same_weights(trainer, toy, tmp_path):
     options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1", "--batch-size", "4"]
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    printed = json_lines(run("imagenet/train_imagenet.py", *options, launcher=launcher))
+    printed = json_lines(run_in_two_processes("imagenet/train_imagenet.py", *options))
     assert printed[0]["world"] == 2
     both = printed[-1]
     alone = trainer.main([*options, "--only-evaluate", "true"])

@@ -6,7 +6,7 @@ import pytest
 
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
-from tests.examples.example import module_of, run, write_images
+from tests.examples.example import module_of, run_in_two_processes, write_images
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
@@ -59,9 +59,8 @@ def test_the_newest_complete_checkpoint_is_taken(example, tmp_path):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_share_the_work(options, tmp_path, strategy):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     more = ["--strategy", strategy, "--epochs", "1", "--checkpoint-every", "2"]
-    printed = run("train_lightning.py", *options, *more, launcher=launcher)
+    printed = run_in_two_processes("train_lightning.py", *options, *more)
     assert printed.count("epoch 0: validation loss ") == 1
     # 16 images, two ranks, batches of four.
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["step=2.ckpt"]
