@@ -41,9 +41,11 @@ def show_json(value: Any) -> None:
     Parameters
     ----------
     value : object
-        What JSON can hold; numpy's numbers and paths, too.
+        What JSON can hold; numpy's numbers and paths, too. What is no finite number, which JSON does not know, becomes
+        null.
     """
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+    plain = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
+    print(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
