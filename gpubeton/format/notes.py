@@ -63,7 +63,7 @@ class Notes:
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, whose position is the label; None if the notes name none."""
         names = self.content.get("class_names")
-        return None if names is None else tuple(map(str, names))
+        return tuple(map(str, names)) if isinstance(names, list | tuple) else None
 
     def to_bytes(self) -> bytes:
         """Give the bytes that stand in the file.
@@ -150,7 +150,10 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
             f"{name}: the notes before the allocation table have the checksum {zlib.crc32(body):08x}, expected "
             f"{int(trailer['checksum']):08x}. They are damaged; compare the file with the original."
         )
-    content = json.loads(body[4 * num_checksums :])
+    try:
+        content = json.loads(body[4 * num_checksums :])
+    except (ValueError, RecursionError) as error:
+        raise NotesError(f"{name}: the notes before the allocation table are no JSON: {error}") from error
     if not isinstance(content, dict):
         raise NotesError(
             f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping"

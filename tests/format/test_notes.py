@@ -98,6 +98,17 @@ def test_notes_that_are_no_mapping_are_refused(tmp_path):
         read_notes(path)
 
 
+def test_notes_that_are_no_json_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.format.notes.json.dumps", lambda *_, **__: "[" * 100_000)
+    path = write(tmp_path / "a.beton", {})
+    with pytest.raises(NotesError, match="are no JSON"):
+        read_notes(path)
+
+
+def test_names_of_classes_that_are_no_list_are_none(tmp_path):
+    assert Reader(write(tmp_path / "a.beton", {"class_names": 3})).class_names is None
+
+
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.integers(0, 5))
 def test_the_bytes_are_a_multiple_of_four(content, count):
     assert len(Notes(content, np.zeros(count, np.uint32)).to_bytes()) % 4 == 0
