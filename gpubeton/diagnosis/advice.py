@@ -103,7 +103,7 @@ def _stalled(reading: Reading, waited: str) -> tuple[Finding, list[Finding]]:
     stats, resident = reading.stats, reading.resident_share
     share = stats.stalled_seconds / stats.worker_seconds
     says = f"{waited}: the workers are busy, but {share:.0%} of that is standing still"
-    if reading.facts.os_cache and resident is not None and resident < 0.95:
+    if reading.facts.os_cache and resident is not None and reading.disk_share > _LITTLE:
         says += f", until pages of the file have come from the disk ({resident:.0%} of it is in memory)."
         return Finding("pages", "bottleneck", says, gain=_most_shown(reading)), _against_reading(reading)
     says += f" without a core: {workers_text(stats.num_workers)}, {reading.machine.usable_cores} cores to use"
@@ -125,7 +125,9 @@ def _against_reading(reading: Reading) -> list[Finding]:
     memory, size = reading.machine.usable_memory_bytes, reading.file_bytes
     resident = reading.resident_share
     if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + size * (resident or 0.0)):
-        says = f"The file ({_gib(size)}) fits into memory ({_gib(memory)} free); from the second epoch on it is there."
+        says = (
+            f"The file ({_size(size)}) fits into memory ({_size(memory)} free); from the second epoch on it is there."
+        )
         change = f"os_cache=True{'' if reading.facts.os_cache else ' (it is False)'}, and keep other data out of memory"
         found.append(Finding("memory", "advice", says, f"{change}.", _most(reading)))
     elif reading.facts.os_cache:
@@ -210,7 +212,7 @@ def _raw(reading: Reading) -> list[Finding]:
             continue
         nbytes = _raw_bytes(image) * reading.facts.samples
         if nbytes < _RAW_SHARE_OF_MEMORY * memory:
-            says = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they are {_gib(nbytes)}."
+            says = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they are {_size(nbytes)}."
             change = "Write the file with write_mode='raw': it fits into memory, and nothing is left to decode."
             gain = _gain_of(reading, limits_of(reading.stats).scaled(workers=_RAW_FACTOR))
             found.append(Finding("raw", "advice", says, change, gain))
@@ -243,5 +245,5 @@ def _gain(seconds: float, saved: float) -> float:
     return seconds / max(seconds - saved, 0.01 * seconds)
 
 
-def _gib(nbytes: float) -> str:
-    return f"{nbytes / (1 << 30):.1f} GiB"
+def _size(nbytes: float) -> str:
+    return f"{nbytes / (1 << 30):.1f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.1f} MiB"

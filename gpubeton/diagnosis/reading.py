@@ -52,6 +52,18 @@ class Reading:
         return sum(place.size for place in self.places)
 
     @property
+    def disk_share(self) -> float:
+        """Share of the bytes that were used which came from the disk, as far as can be told: 0 to 1.
+
+        What was not in memory is read once, if the files fit, however often the loop goes over them.
+        """
+        missing = 0.0 if self.resident_share is None else 1.0 - self.resident_share
+        memory = self.machine.usable_memory_bytes
+        if memory is not None and missing * self.file_bytes > memory:
+            return missing
+        return missing * min(1.0, self.file_bytes / max(1, self.stats.stored_bytes))
+
+    @property
     def slow_places(self) -> tuple[FilePlace, ...]:
         """The files on a network or on a disk that turns. Virtual disks often say so wrongly; measuring tells."""
         is_fast = (self.disk_bytes_per_second or 0.0) > _FASTER_THAN_ANY_THAT_TURNS

@@ -113,6 +113,9 @@ def test_workers_that_stand_still_wait_for_pages_or_for_cores():
     pages = named(changed(stalled, place={"resident_share": 0.2}, machine={"memory_bytes": GIB}))
     assert pages["pages"].weight == "bottleneck"
     assert "os_cache=False" in pages["read_ahead"].change
+    again = {**stalled, "stored_bytes": 100 * GIB}  # twenty times over the file, which fits into memory
+    assert "cores" in named(changed(again, place={"resident_share": 0.2}))
+    assert "pages" in named(changed(again, place={"resident_share": 0.2}, machine={"memory_bytes": GIB}))
     cores = named(changed(stalled, {"num_workers": 16}, place={"resident_share": 1.0}))
     assert cores["cores"].weight == "bottleneck"
     assert cores["fewer_workers"].change == "num_workers=4."
