@@ -21,9 +21,9 @@ class Entry:
         Heading of the gallery.
     photo : str
         The photograph that all samples hold; "all" for one of each.
-    kind : {"pixels", "labels", "boxes", "batch", "sizes"}
-        What is drawn: images before and after; labels before and after; boxes over images; type and shape of the
-        batch; images of several sizes.
+    kind : {"pixels", "labels", "boxes", "mask", "batch", "sizes"}
+        What is drawn: images before and after; labels before and after; boxes over images; masks below images; type
+        and shape of the batch; images of several sizes.
     note : str
         A sentence about the picture.
     """
@@ -141,15 +141,23 @@ ENTRIES = (
     Entry(
         "TransformBoxes",
         'RaggedDecoder(), TransformBoxes(image="image"), ToTensor()',
-        "Labels and boxes",
+        "Labels, boxes and masks",
         "cat",
         "boxes",
         "The image's own: `RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
     ),
     Entry(
+        "FollowImage",
+        'FollowImage("image")',
+        "Labels, boxes and masks",
+        "cat",
+        "mask",
+        "A decoder for masks. The image's own: the same as above.",
+    ),
+    Entry(
         "ReplaceLabel",
         f"{_DECODE_LABEL}, ReplaceLabel(indices=[6, 12], new_label=7)",
-        "Labels and boxes",
+        "Labels, boxes and masks",
         "all",
         "labels",
     ),

@@ -69,10 +69,12 @@ class Gallery:
         self.photos = {name: photograph(name) for name in PHOTOS}
         self.squares, self.wholes = folder / "squares.beton", folder / "wholes.beton"
         fields = {"image": RGBImageField("raw"), "label": IntField(), "boxes": RaggedField("<f4", (-1, 4))}
+        fields["mask"] = RGBImageField("raw")
+        mask = face_mask()
         copies = [(name, number) for name in PHOTOS for number in range(_COPIES)]
-        squares = [(square(self.photos[name]), PHOTOS.index(name), _BOXES) for name, _ in copies]
+        squares = [(square(self.photos[name]), PHOTOS.index(name), _BOXES, mask) for name, _ in copies]
         DatasetWriter(self.squares, fields, num_workers=1, progress=False).from_indexed_dataset(squares)
-        wholes = [(self.photos[name], PHOTOS.index(name), _BOXES) for name, _ in copies]
+        wholes = [(self.photos[name], PHOTOS.index(name), _BOXES, mask) for name, _ in copies]
         DatasetWriter(self.wholes, fields, num_workers=1, progress=False).from_indexed_dataset(wholes)
 
     def draw(self, entry: Entry) -> Image.Image:
@@ -92,8 +94,8 @@ class Gallery:
             return _card(f"{_described(self.batch(entry, before=True))}", f"{_described(self.batch(entry))}")
         if entry.kind == "batch":
             return _card(_kind(self.batch(entry, before=True)), _kind(self.batch(entry)))
-        if entry.kind == "boxes":
-            return self._with_boxes(entry)
+        if entry.kind in {"boxes", "mask"}:
+            return self._with_follower(entry)
         if entry.kind == "sizes":
             before: Sequence[NDArray[Any]] = [self.photos[entry.photo]]
         else:
@@ -125,24 +127,28 @@ class Gallery:
             operations = [IntDecoder()]
         elif field == "image" and entry.kind != "sizes":
             operations = [SimpleRGBImageDecoder(), *operations]
-        pipelines = {**dict.fromkeys(("image", "label", "boxes")), field: operations}
+        pipelines = {**dict.fromkeys(("image", "label", "boxes", "mask")), field: operations}
         path = self.wholes if entry.kind == "sizes" else self.squares
         loader = Loader(path, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
         ((batch,),) = loader
         loader.close()
         return batch
 
-    def _with_boxes(self, entry: Entry) -> Image.Image:
+    def _with_follower(self, entry: Entry) -> Image.Image:
         from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
         from gpubeton.loader import Loader
         from gpubeton.transforms import RandomHorizontalFlip
 
         image = [RandomResizedCropRGBImageDecoder((_SIDE, _SIDE), scale=(0.3, 1)), RandomHorizontalFlip()]
-        pipelines = {"image": image, "boxes": operations_of(entry), "label": None}
+        follower = "mask" if entry.kind == "mask" else "boxes"
+        pipelines = {**dict.fromkeys(("label", "boxes", "mask")), "image": image, follower: operations_of(entry)}
         loader = Loader(self.squares, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
-        ((images, boxes),) = loader
+        ((images, followers),) = loader
         loader.close()
-        drawn = [_boxed(np.asarray(images[number]), np.asarray(boxes[number])) for number in range(_COPIES)]
+        if entry.kind == "mask":
+            rows = [square(self.photos[entry.photo]), *np.asarray(images)], [face_mask(), *np.asarray(followers)]
+            return _below(_row(rows[0]), _row(rows[1]))
+        drawn = [_boxed(np.asarray(images[number]), np.asarray(followers[number])) for number in range(_COPIES)]
         return _row([_boxed(square(self.photos[entry.photo]), _BOXES), *drawn])
 
 
@@ -171,7 +177,9 @@ def operations_of(entry: Entry) -> list[Any]:
 
 
 def _module(entry: Entry) -> str:
-    return "gpubeton.fields.decoders" if entry.name.endswith("Decoder") else "gpubeton.transforms"
+    import gpubeton.transforms
+
+    return "gpubeton.transforms" if entry.name in gpubeton.transforms.__all__ else "gpubeton.fields.decoders"
 
 
 def photograph(name: str) -> NDArray[np.uint8]:
@@ -213,6 +221,21 @@ def square(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     top, left = (height - side) // 2, (width - side) // 2
     image = Image.fromarray(pixels[top : top + side, left : left + side])
     return np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS))
+
+
+def face_mask() -> NDArray[np.uint8]:
+    """Paint where the cat's face and eyes are.
+
+    Returns
+    -------
+    ndarray of uint8, shape (144, 144, 3)
+        A mask in colours.
+    """
+    mask = Image.new("RGB", (_SIDE, _SIDE), "#222")
+    draw = ImageDraw.Draw(mask)
+    for box, colour in zip(_BOXES.tolist(), _BOX_COLOURS, strict=True):
+        draw.ellipse(box, fill=colour)
+    return np.asarray(mask)
 
 
 def _samples(photo: str) -> list[int]:
@@ -274,7 +297,10 @@ def _row(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
 
 def _rows(before: Sequence[NDArray[np.uint8]], after: Sequence[NDArray[np.uint8]]) -> Image.Image:
     names = [f"sample {number}" for number in range(len(before))]
-    upper, lower = _strip(before, names), _strip(after, ["becomes"] * len(after))
+    return _below(_strip(before, names), _strip(after, ["becomes"] * len(after)))
+
+
+def _below(upper: Image.Image, lower: Image.Image) -> Image.Image:
     both = Image.new("RGB", (_WIDTH, upper.height + lower.height), "white")
     both.paste(upper, (0, 0))
     both.paste(lower, (0, upper.height))
