@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ class RandomBrightness(ColourTransform):
     >>> RandomBrightness(0.5).apply(image, np.array([[0, 40960]], "int32")).ravel().tolist()  # 1.25 * 2**15
     [125, 125, 125]
     """
+
+    takes_any_channels: ClassVar[bool] = True
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         checked_limits("RandomBrightness", "magnitude", magnitude)

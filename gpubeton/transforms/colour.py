@@ -32,9 +32,9 @@ from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms import colour_lines, colour_tensors
+from gpubeton.transforms import colour_lines, colour_tensors, gray_steps
 from gpubeton.transforms.colour_kinds import MAX_FACTOR, ONE
-from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.layout import CHANNELS, as_nhwc, image_size
 from gpubeton.transforms.transform import Transform
 
 
@@ -46,6 +46,9 @@ class ColourTransform(Transform):
     """
 
     is_random: ClassVar[bool] = True
+
+    takes_any_channels: ClassVar[bool] = False
+    """Whether images may be gray, or have a fourth channel, which stays as it is."""
 
     @property
     def num_steps(self) -> int:
@@ -65,7 +68,7 @@ class ColourTransform(Transform):
         return {"kind": draw[:, ::2], "factor": factors(draw)}
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
+        image_size(self, previous_state, any_channels=self.takes_any_channels)
         if dtype_name(previous_state.dtype) != "uint8":
             raise PipelineError(
                 f"{type(self).__name__} works on levels, uint8 from 0 to 255, but here the images are "
@@ -77,6 +80,10 @@ class ColourTransform(Transform):
         if draw is None:
             raise TypeError(f"{type(self).__name__}.apply needs the images' steps: pass what draw() returned")
         images = as_nhwc(batch)
+        if images.shape[3] == 1:
+            gray_steps.apply_steps(images, draw)
+            return batch
+        images = images[..., :CHANNELS]
         if isinstance(images, np.ndarray):
             if Compiler.is_enabled:
                 colour_lines.apply_steps(images, draw)

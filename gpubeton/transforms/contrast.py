@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class RandomContrast(ColourTransform):
     >>> RandomContrast(0.5).apply(image, np.array([[1, 16384]], "int32"))[0, 0, :, 0].tolist()  # 0.5 * 2**15
     [25, 75]
     """
+
+    takes_any_channels: ClassVar[bool] = True
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         checked_limits("RandomContrast", "magnitude", magnitude)

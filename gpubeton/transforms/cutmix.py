@@ -64,13 +64,13 @@ class ImageCutMix(ImageMixing):
         numbers = mixing_numbers(uniform, count, 4, self.same_lambda)
         rows = mix_rows(count)
         rows[:, WEIGHT] = 0
-        rows[:, TOP : RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state))
+        rows[:, TOP : RIGHT + 1] = _boxes(self.alpha, numbers, image_size(self, state, any_channels=True))
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         rows = self.draw(uniform, count, state)
         corner, end = rows[:, TOP : LEFT + 1], rows[:, BOTTOM : RIGHT + 1]
-        height, width = image_size(self, state)
+        height, width = image_size(self, state, any_channels=True)
         share = 1 - (end - corner).prod(axis=1) / (height * width)
         return {"partner": rows[:, PARTNER].astype(np.int64), "share": share, "box": np.hstack([corner, end - corner])}
 

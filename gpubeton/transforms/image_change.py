@@ -16,7 +16,7 @@ from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.layout import CHANNELS, as_nhwc, change_colours, image_size
 from gpubeton.transforms.transform import Transform
 
 
@@ -76,6 +76,9 @@ class ChangeTransform(Transform):
     takes_any_kind: bool = False
     """Whether images may have one channel or four, and uint16."""
 
+    takes_any_channels: ClassVar[bool] = False
+    """Whether they may have one channel or four, as each channel is changed by itself."""
+
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
 
@@ -90,7 +93,7 @@ class ChangeTransform(Transform):
         """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=self.takes_any_kind)
+        image_size(self, previous_state, any_channels=self.takes_any_kind or self.takes_any_channels)
         known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
         if dtype_name(previous_state.dtype) not in known:
             raise PipelineError(
@@ -102,5 +105,9 @@ class ChangeTransform(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError(f"{type(self).__name__}.apply needs what is done to each image: pass what draw() returned")
-        self.image_change()(as_nhwc(batch), draw)
+        images, change = as_nhwc(batch), self.image_change()
+        if self.takes_any_channels and images.shape[3] != CHANNELS:
+            change_colours(images, lambda part: change(part, draw))
+        else:
+            change(images, draw)
         return batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,3 +208,28 @@ def writable(batch: Any) -> Any:
     import torch
 
     return batch.view(torch.int16)
+
+
+def change_colours(images: Any, change: Callable[[Any], None]) -> None:
+    """Change the colours of images of any number of channels by what changes RGB images, each channel by itself.
+
+    Parameters
+    ----------
+    images : ndarray or torch.Tensor, shape (N, H, W, C)
+        Changed; of four channels the first three, as the last is how opaque a pixel is.
+    change : callable
+        Changes images of three channels in place.
+
+    Examples
+    --------
+    >>> gray = np.zeros((1, 1, 2, 1), "uint8")
+    >>> change_colours(gray, lambda images: images.fill(images.shape[3]))
+    >>> gray.ravel().tolist()
+    [3, 3]
+    """
+    if images.shape[3] == 1:
+        wide = images.repeat(3, axis=3) if isinstance(images, np.ndarray) else images.repeat(1, 1, 1, 3)
+        change(wide)
+        images[:] = wide[..., :1]
+    else:
+        change(images[..., :CHANNELS])

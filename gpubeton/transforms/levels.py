@@ -17,7 +17,7 @@ looks the levels up in it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class LevelTransform(ChangeTransform):
     """An operation on levels that happens with a probability: `draw` gives a kind and a parameter for each image."""
 
     p: float
+    takes_any_channels: ClassVar[bool] = True
 
     def chosen(self, uniform: Uniform, count: int, kind: int, parameter: int = 0) -> NDArray[np.int32]:
         """Draw which images are changed.

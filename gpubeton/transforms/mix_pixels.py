@@ -26,7 +26,7 @@ def mix_levels(images: NDArray[np.uint8], mixes: NDArray[np.int32]) -> None:
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
+    images : ndarray of uint8, shape (N, H, W, C)
         Levels, C-contiguous.
     mixes : ndarray of int32, shape (N, MIX_COLUMNS)
         Partner, weight and box of each image, see `gpubeton.transforms.mixing`.
@@ -40,8 +40,9 @@ def mix_levels(images: NDArray[np.uint8], mixes: NDArray[np.int32]) -> None:
     """
     # From the last image on, so that those before it are still as they were; what is needed of the others is copied.
     late = np.flatnonzero(mixes[:, PARTNER] > np.arange(len(mixes)))
-    rows = images.reshape(*images.shape[:2], 3 * images.shape[2])
-    _compiled()(rows, mixes, rows[mixes[late, PARTNER]])
+    channels = images.shape[3]
+    rows = images.reshape(*images.shape[:2], channels * images.shape[2])
+    _compiled(channels)(rows, mixes, rows[mixes[late, PARTNER]])
 
 
 def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
@@ -49,7 +50,7 @@ def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
 
     Parameters
     ----------
-    images : torch.Tensor, shape (N, H, W, 3)
+    images : torch.Tensor, shape (N, H, W, C)
         Levels as uint8, whose mix is rounded down, or floating-point values of any size.
     mixes : ndarray of int32, shape (N, MIX_COLUMNS)
         Partner, weight and box of each image.
@@ -75,8 +76,8 @@ def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
     images.copy_(torch.where(inside, mixed.to(images.dtype), images))
 
 
-def _compiled() -> Callable[..., Any]:
-    # On rows of 3 * W levels: a loop over them alone, without one over the channels inside, fills vector registers.
+def _compiled(channels: int) -> Callable[..., Any]:
+    # On rows of C * W levels: a loop over them alone, without one over the channels inside, fills vector registers.
     def mix(images: Any, mixes: Any, saved: Any) -> None:
         left_over = len(saved)
         for number in range(len(images) - 1, -1, -1):
@@ -87,8 +88,8 @@ def _compiled() -> Callable[..., Any]:
                 left_over -= 1
                 partner = saved[left_over]
             for y in range(mixes[number, TOP], mixes[number, BOTTOM]):
-                own = images[number, y, 3 * mixes[number, LEFT] : 3 * mixes[number, RIGHT]]
-                other = partner[y, 3 * mixes[number, LEFT] : 3 * mixes[number, RIGHT]]
+                own = images[number, y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
+                other = partner[y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
                 for x in range(len(own)):
                     mixed = np.int32(np.int32(weight * own[x]) + np.int32(rest * other[x])) >> _SHIFT
                     own[x] = mixed

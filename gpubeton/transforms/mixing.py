@@ -48,7 +48,7 @@ class ImageMixing(Transform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state)
+        image_size(self, previous_state, any_channels=True)
         dtype = dtype_name(previous_state.dtype)
         if dtype != "uint8" and "float" not in dtype:
             raise PipelineError(

@@ -64,7 +64,7 @@ class ImageMixup(ImageMixing):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         rows = mix_rows(count)
         rows[:, WEIGHT] = _weights(self, uniform, count)
-        rows[:, [BOTTOM, RIGHT]] = image_size(self, state)
+        rows[:, [BOTTOM, RIGHT]] = image_size(self, state, any_channels=True)
         return rows
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
