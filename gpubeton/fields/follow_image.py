@@ -45,7 +45,7 @@ class FollowImage(SimpleRGBImageDecoder):
     ``RandomResizedCrop``) and the geometric part of ``RandAugment`` and ``TrivialAugmentWide``, which run after the one
     pass over an image, run right behind this decoder with the same draws: "nearest" reads single pixels there, and
     every other interpolation means "bilinear". The user's own operations and torch modules are taken to leave pixels
-    where they are. Images that are mixed are followed by putting the same operation, such as ``CutMix``, into this
+    where they are. Images that are mixed are followed by putting the same operation, such as ``ImageCutMix``, into this
     pipeline: it draws the same for both.
 
     Examples

@@ -19,6 +19,7 @@ from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import (
     CornerCrop,
     Cutout,
+    ImageCutMix,
     NormalizeImage,
     Pad,
     RandAugment,
@@ -185,6 +186,14 @@ def test_a_mask_may_have_operations_of_its_own(pairs):
         is_cut = (mirrored == 7).all(dim=-1)
         assert is_cut.sum() == 36 * len(masks)
         assert torch.equal(images[~is_cut], mirrored[~is_cut])
+
+
+def test_a_mask_is_mixed_as_its_image_by_the_same_operation_in_both_pipelines(pairs):
+    mix = ImageCutMix(1.0, same_lambda=False)
+    mixed = loader(pairs, [crop(), FLIP, mix], [FollowImage(), mix])
+    assert_same(mixed)
+    plain = loader(pairs, [crop(), FLIP])
+    assert not all(torch.equal(batch[1], own[1]) for batch, own in zip(mixed, plain, strict=True))
 
 
 def test_each_view_of_an_image_has_a_mask_of_its_own(pairs):
