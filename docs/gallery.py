@@ -24,7 +24,7 @@ _SIDE = 144
 _GAP = 6
 _TEXT = 18
 _WIDTH = (_COPIES + 1) * (_SIDE + _GAP)
-_BOXES = np.array([[14, 34, 96, 118], [31, 58, 54, 78], [72, 52, 93, 72]], np.float32)  # the cat's face and its eyes
+_BOXES = np.array([[8, 6, 138, 141], [28, 40, 62, 70], [103, 52, 131, 80]], np.float32)  # the cat's face and its eyes
 _BOX_COLOURS = ("#ff3b30", "#34c759", "#0a84ff")
 
 
