@@ -14,6 +14,7 @@ from gpubeton.cli.convert import convert
 from gpubeton.cli.doctor import doctor
 from gpubeton.cli.group import Group
 from gpubeton.cli.info import info
+from gpubeton.cli.options import Json
 from gpubeton.cli.split import merge, split, subset
 from gpubeton.cli.verify import verify
 from gpubeton.cli.view import view
@@ -59,11 +60,12 @@ def demo(
     ),
     images: Annotated[int, typer.Option(min=64, help="Number of photos.")] = 400,
     rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each loader.")] = 3,
+    json: Json = False,
 ) -> None:
     """Turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
     from gpubeton.cli.demo import run_demo
 
-    run_demo(folder, images, rounds)
+    run_demo(folder, images, rounds, json=json)
 
 
 app.command(

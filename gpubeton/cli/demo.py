@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -20,6 +20,7 @@ from gpubeton.cli.cpu_time import count_cores
 from gpubeton.cli.gpu import find_gpu
 from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
+from gpubeton.cli.screen import show_json
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ _PASSES = 10
 _USUAL = "torch DataLoader, Pillow"
 
 
-def run_demo(folder: Path, images: int, rounds: int) -> None:
+def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> None:
     """Run the demo and print what it found.
 
     Parameters
@@ -47,8 +48,10 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
         Number of photos.
     rounds : int
         Timed laps of each loader.
+    json : bool
+        Whether the figures are written as JSON to stdout, and everything else to stderr.
     """
-    console = Console()
+    console = Console(stderr=json)
     photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
     with _progress(console) as progress:
         task = progress.add_task("Cutting photos", total=images)
@@ -68,7 +71,10 @@ def run_demo(folder: Path, images: int, rounds: int) -> None:
     first = _two_epochs(console, loader, images)
     write_contact_sheet_of(sheet, *first, classes)
     laps = _race(console, photos, beton, classes, rounds, devices)
-    console.print(_table(laps, images))
+    if json:
+        show_json(_figures(laps) | {"file": beton, "sheet": sheet, "images": images, "cores": count_cores()})
+    else:
+        console.print(_table(laps, images))
     console.print(f"[bold]{sheet}[/bold] shows an augmented batch, [bold]{beton}[/bold] is the file.")
 
 
@@ -170,6 +176,20 @@ def _race(
         laps = race(contenders, rounds, lambda _: progress.advance(task))
         progress.update(task, completed=len(contenders) * (rounds + 1))
     return laps
+
+
+def _figures(laps: dict[str, list[Lap]]) -> dict[str, Any]:
+    """What the table says, for programs."""
+    return {
+        "loaders": {
+            name: {
+                "images_per_second": median_rate(own),
+                "cpu_seconds_per_1000": median_cpu(own),
+                "speed": statistics.median(ratios(own, laps[_USUAL])),
+            }
+            for name, own in laps.items()
+        }
+    }
 
 
 def _table(laps: dict[str, list[Lap]], images: int) -> Table:

@@ -103,7 +103,10 @@ def _draw_spread(console: Console, name: str, spread: Spread, text: Callable[[fl
 
 
 def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
-    return histogram([f"from {text(edge)}" for edge in spread.edges[:-1]], spread.counts)
+    counts: dict[str, int] = {}
+    for edge, count in zip(spread.edges, spread.counts, strict=False):  # edges that read the same are one bar
+        counts[text(edge)] = counts.get(text(edge), 0) + count
+    return histogram([f"from {label}" for label in counts], list(counts.values()))
 
 
 def _class_name(number: int, class_names: list[str] | None) -> str:

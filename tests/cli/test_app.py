@@ -22,10 +22,10 @@ def test_without_a_command_there_is_help():
 
 def test_options_are_handed_down(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("gpubeton.cli.demo.run_demo", lambda *options: asked.append(options))
-    done = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--images", "64", "--rounds", "2"])
+    monkeypatch.setattr("gpubeton.cli.demo.run_demo", lambda *options, json: asked.append((*options, json)))
+    done = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--images", "64", "--rounds", "2", "--json"])
     assert done.exit_code == 0
-    assert asked == [(tmp_path, 64, 2)]
+    assert asked == [(tmp_path, 64, 2, True)]
 
 
 def test_too_few_images_are_refused():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from PIL import Image
 from rich.console import Console
 
@@ -9,7 +11,7 @@ from gpubeton.cli.photos import PhotoSet, write_photos
 
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
-    monkeypatch.setattr(demo, "Console", lambda: Console(width=100))
+    monkeypatch.setattr(demo, "Console", lambda **options: Console(width=100, **options))
     demo.run_demo(tmp_path, 64, 1)
     printed = capsys.readouterr().out
     for word in (
@@ -26,6 +28,18 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
     assert (tmp_path / "photos.beton").stat().st_size > 1 << 20
     with Image.open(tmp_path / "batch.png") as sheet:
         assert sheet.width > sheet.height > 500
+
+
+def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "_PASSES", 1)
+    demo.run_demo(tmp_path, 64, 1, json=True)
+    written = capsys.readouterr()
+    found = json.loads(written.out)
+    assert set(found["loaders"]) == {"gpubeton", demo._USUAL}
+    assert found["loaders"][demo._USUAL]["speed"] == 1
+    assert found["loaders"]["gpubeton"]["images_per_second"] > 0
+    assert (found["images"], found["file"]) == (64, str(tmp_path / "photos.beton"))
+    assert "Epoch 1" in written.err
 
 
 def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):

@@ -1,6 +1,6 @@
 """Run the cases with FFCV or gpubeton, and write what they give.
 
-    PYTHON tests/ffcv/produce.py PACKAGE FILE.beton RESULTS.npz
+    PYTHON tests/ffcv/produce.py PACKAGE FILE.beton RESULTS.npz [CASE ...]
 
 The file is written first if it is not there. `golden/` was made with FFCV 1.0.2 (benchmarks/ffcv_environment.sh):
 
@@ -34,12 +34,13 @@ def results_of(package, path, cases=CASES):
 
 
 def main():
-    name, path, results = sys.argv[1:]
+    name, path, results, *only = sys.argv[1:]
     package = Package.named(name)
     if not Path(path).exists():
         writer = package.DatasetWriter(path, fields_of(package), page_size=1 << 21, num_workers=1)
         writer.from_indexed_dataset(Samples())
-    np.savez_compressed(results, **results_of(package, path))
+    cases = {case: CASES[case] for case in only or CASES}
+    np.savez_compressed(results, **results_of(package, path, cases))
 
 
 if __name__ == "__main__":

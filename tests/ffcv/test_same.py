@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gpubeton.reader import Reader
 from tests.ffcv.cases import CASES
+from tests.ffcv.package import Package, Samples, fields_of, track_field
 from tests.ffcv.produce import __file__ as producer
 from tests.ffcv.results import golden, ours
 
@@ -66,20 +67,34 @@ def test_what_is_drawn_has_ffcvs_shapes_types_and_memory_orders(surface_file, na
     assert form(ours(surface_file, name)) == form(expected_of(name, golden()))
 
 
-@pytest.fixture(scope="session")
-def live(surface_file, tmp_path_factory):
-    """What an installed FFCV gives."""
+def results_of_ffcv(file, results, *names):
+    """What an installed FFCV gives for some cases, by default all."""
     python = os.environ.get("GPUBETON_FFCV_PYTHON")
     if python is None:
         pytest.skip("GPUBETON_FFCV_PYTHON names no Python with FFCV (benchmarks/ffcv_environment.sh makes one)")
-    path = tmp_path_factory.mktemp("live") / "results.npz"
     environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "NUMBA_CACHE_DIR"}}
-    subprocess.run([python, producer, "ffcv", surface_file, path], env=environment, check=True, timeout=280)
-    with np.load(Path(path)) as results:
-        return dict(results)
+    subprocess.run([python, producer, "ffcv", file, results, *names], env=environment, check=True, timeout=280)
+    with np.load(results) as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="session")
+def live(surface_file, tmp_path_factory):
+    return results_of_ffcv(surface_file, tmp_path_factory.mktemp("live") / "results.npz")
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - DRAWN))
 def test_an_installed_ffcv_still_gives_the_golden_results(live, name):
     # Resizing is OpenCV's, of which FFCV takes the machine's.
     assert_same(expected_of(name, live), expected_of(name, golden()), TOLERANCES.get(name, 0))
+
+
+def test_ffcv_reads_files_of_ours_with_notes_in_them(tmp_path):
+    package = Package.named("gpubeton")
+    writer = package.DatasetWriter(tmp_path / "ours.beton", fields_of(package), page_size=1 << 21, notes={"a": ["b"]})
+    writer.from_indexed_dataset(Samples())
+    assert Reader(tmp_path / "ours.beton", {"track": track_field(package)}).notes["a"] == ["b"]
+    names = ("decoders", "default", "orders")
+    found = results_of_ffcv(tmp_path / "ours.beton", tmp_path / "results.npz", *names)
+    for name in names:
+        assert_same(expected_of(name, found), expected_of(name, golden()))
