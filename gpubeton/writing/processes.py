@@ -9,8 +9,8 @@ import signal
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -266,13 +266,27 @@ class _RemoteTraceback(Exception):  # noqa: N818  (it is shown as the cause of a
         return f"\n{self.args[0]}"
 
 
+@contextmanager
+def _terminations_held_back() -> Iterator[None]:
+    """Block SIGTERM, as a process forked meanwhile does too, until it has taken off a handler of the user's program.
+
+    That handler, inherited, could otherwise swallow the request to end that comes in the first moments.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(process: BaseProcess, method: str) -> None:
     with warnings.catch_warnings():
         # Python 3.12 and later warn of forking a process with threads, because a lock that a thread holds stays
         # locked in the child. Ours takes no lock of the parent's threads; start_method is there for datasets that do.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            process.start()
+            with _terminations_held_back() if method == "fork" else nullcontext():
+                process.start()
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             raise OptionError(
                 f"the dataset or a field cannot be sent to a process that is started by {method!r}: {error}. "

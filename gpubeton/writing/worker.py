@@ -108,6 +108,9 @@ def work(
     # the user's program may have a handler that is not meant for here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        # A forked process starts with it blocked: one that came before that handler was gone is heard now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     for other in inherited:
         other.close()
 

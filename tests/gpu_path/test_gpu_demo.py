@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
-    monkeypatch.setattr(demo, "Console", lambda: Console(width=120))
+    monkeypatch.setattr(demo, "Console", lambda **options: Console(width=120, **options))
     monkeypatch.setattr(demo, "find_gpu", lambda: ("cuda:0", "on a simulated GPU"))
     demo.run_demo(tmp_path, 40, 1)
     printed = capsys.readouterr().out

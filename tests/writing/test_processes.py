@@ -13,6 +13,8 @@ import pytest
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
+from gpubeton.writing import processes as processes_module
+from gpubeton.writing import worker
 from gpubeton.writing.encoder import Job, Placed, Task
 from gpubeton.writing.lines import Lines
 from gpubeton.writing.processes import Processes
@@ -192,6 +194,24 @@ def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, 
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert no_children_left()
+
+
+def test_nor_does_it_in_the_first_moments_of_a_process(tmp_path, monkeypatch):
+    def slow_to_start(job, number, *arguments):
+        time.sleep(number)
+        worker.work(job, number, *arguments)
+
+    monkeypatch.setattr(processes_module, "work", slow_to_start)
+    test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, monkeypatch)
+
+
+def test_what_a_writing_process_starts_can_be_asked_to_end(tmp_path):
+    def tell(_):
+        raise ValueError(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    with pytest.raises(SampleError, match=r"ValueError: set\(\)"):
+        run(tmp_path, Numbers({0: tell}), workers=2)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_what_cannot_be_sent_to_a_spawned_process_is_said(tmp_path):
