@@ -27,8 +27,8 @@ from benchmarks.corpus import Corpus, make_corpus
 from benchmarks.machine import describe_machine
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
-from gpubeton.cli.cpu_time import count_cores
 from gpubeton.cli.race import Lap, median_rate, race
+from gpubeton.machine import count_cores
 
 _DATA = Path(__file__).resolve().parent / "data"
 

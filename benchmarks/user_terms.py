@@ -30,12 +30,12 @@ from benchmarks.contenders.work import Work
 from benchmarks.machine import describe_machine
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
-from gpubeton.cli.cpu_time import count_cores
 from gpubeton.cli.photos import PhotoSet, write_photos
 from gpubeton.cli.race import Lap, race, time_lap
 from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode
+from gpubeton.machine import count_cores
 from gpubeton.writer import DatasetWriter
 
 _DATA = Path(__file__).resolve().parent / "data"

@@ -14,13 +14,14 @@ from tqdm import tqdm
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
+from gpubeton.machine import count_cores
 from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.encoder import Encoder, Job, Task
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 from gpubeton.writing.lines import Lines
 from gpubeton.writing.placement import checked_page_size
-from gpubeton.writing.processes import Processes, count_cores, default_start_method
+from gpubeton.writing.processes import Processes, default_start_method
 from gpubeton.writing.webdataset import Shards
 
 __all__ = ["DatasetWriter"]
@@ -49,7 +50,8 @@ class DatasetWriter:
         larger than a page.
     num_workers : int
         Number of processes. 1 works in the calling process; less than 1 means
-        one per core that this process may use.
+        one per core that this process may use, a container's CPU quota
+        counted.
     progress : bool
         Whether a progress bar is shown.
     start_method : {"fork", "forkserver", "spawn"}, optional

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gpubeton.cli.cpu_time import count_cores
 from gpubeton.cli.options import File, Json, Workers
 from gpubeton.cli.screen import result_console, show_json
+from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
     from gpubeton.diagnosis.bench import Rate

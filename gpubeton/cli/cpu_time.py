@@ -7,20 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["count_cores", "cpu_seconds"]
+__all__ = ["cpu_seconds"]
 
 _PROC = Path("/proc")
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_seconds() -> float:

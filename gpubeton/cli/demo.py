@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gpubeton.cli.cpu_time import count_cores
 from gpubeton.cli.gpu import find_gpu
 from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
 from gpubeton.cli.screen import show_json
+from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
     import torch

@@ -17,11 +17,12 @@ from gpubeton.conversion.settings import Settings
 from gpubeton.conversion.source import Source
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
+from gpubeton.machine import count_cores
 from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.encoder import Encoder, Job, Placed, Task
 from gpubeton.writing.extent import Extent, Refusal
 from gpubeton.writing.lines import Lines
-from gpubeton.writing.processes import Processes, count_cores, default_start_method
+from gpubeton.writing.processes import Processes, default_start_method
 from gpubeton.writing.resumable_file import Finished, ResumableFile
 
 __all__ = ["BadSource", "Conversion", "convert"]

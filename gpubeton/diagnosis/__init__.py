@@ -1,7 +1,6 @@
 """What keeps a training loop waiting, and what would help: what ``gpubeton doctor`` and ``gpubeton bench`` do.
 
-`machine`, `file_place`, `gpu_state` read what there is; `laps` and `disk` measure; `advice` decides, from
-numbers alone.
+`file_place` and `gpu_state` read what there is; `laps` and `disk` measure; `advice` decides, from numbers alone.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from gpubeton.diagnosis.advice import advise
 from gpubeton.diagnosis.file_place import FilePlace, read_file_place
 from gpubeton.diagnosis.finding import Finding
 from gpubeton.diagnosis.gpu_state import GpuState, read_gpu
-from gpubeton.diagnosis.machine import Machine, read_machine
 from gpubeton.diagnosis.reading import Reading
 from gpubeton.diagnosis.stats_lines import read_stats
+from gpubeton.machine import Machine, read_machine
 
 __all__ = [
     "FilePlace",

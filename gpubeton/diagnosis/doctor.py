@@ -16,7 +16,6 @@ from gpubeton.diagnosis.disk import measure_disk
 from gpubeton.diagnosis.file_place import FilePlace, read_file_place
 from gpubeton.diagnosis.gpu_state import read_gpu
 from gpubeton.diagnosis.laps import long_indices, run_lap
-from gpubeton.diagnosis.machine import read_machine
 from gpubeton.diagnosis.pipelines import image_field, pipelines_for
 from gpubeton.diagnosis.reading import Reading
 from gpubeton.diagnosis.stats_lines import read_stats
@@ -24,6 +23,7 @@ from gpubeton.errors import OptionError
 from gpubeton.loader import Loader, LoaderStats, OrderOption
 from gpubeton.loader.facts import LoaderFacts, facts_of
 from gpubeton.loader.stats_log import STATS_VARIABLE
+from gpubeton.machine import read_machine
 from gpubeton.reader import Reader
 
 __all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "made_loader"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from gpubeton.diagnosis.file_place import FilePlace
 from gpubeton.diagnosis.gpu_state import GpuState
-from gpubeton.diagnosis.machine import Machine
 from gpubeton.loader import LoaderStats
 from gpubeton.loader.facts import LoaderFacts
+from gpubeton.machine import Machine
 
 __all__ = ["Reading"]
 

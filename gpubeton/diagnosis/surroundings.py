@@ -59,11 +59,10 @@ def _of_work(reading: Reading) -> Iterator[Finding]:
 def _of_machine(reading: Reading) -> Iterator[Finding]:
     machine, facts = reading.machine, reading.facts
     if machine.core_limit is not None and machine.core_limit < machine.cores:
-        says = (
-            f"The container may use the time of {machine.core_limit:g} cores, though it sees {machine.cores}; "
-            f"{workers_text(facts.num_workers)} take turns on them."
-        )
-        change = f"num_workers={machine.usable_cores}." if facts.num_workers > machine.usable_cores else ""
+        says = f"The container may use the time of {machine.core_limit:g} cores, though it sees {machine.cores}"
+        too_many = facts.num_workers > machine.usable_cores
+        says += f"; {workers_text(facts.num_workers)} take turns on them." if too_many else "."
+        change = f"num_workers={machine.usable_cores}." if too_many else ""
         yield Finding("core_limit", "notice", says, change)
     elif facts.num_workers > machine.usable_cores:
         says = f"{workers_text(facts.num_workers)}, but only {machine.usable_cores} cores to use."

@@ -19,7 +19,7 @@ from gpubeton.errors import GpubetonError, OptionError
 from gpubeton.fields.registry import CustomFields
 from gpubeton.inspection.contents import Contents
 from gpubeton.inspection.verification import Finding
-from gpubeton.writing.processes import count_cores
+from gpubeton.machine import count_cores
 
 __all__ = ["Extraction", "extract"]
 

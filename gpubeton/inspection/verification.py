@@ -18,7 +18,7 @@ from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
 from gpubeton.inspection.contents import decode_png_file
-from gpubeton.writing.processes import count_cores
+from gpubeton.machine import count_cores
 
 __all__ = ["Finding", "Verification", "verify"]
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError
+from gpubeton.machine import count_cores
 
 
 def default_os_cache() -> bool:
@@ -59,7 +60,8 @@ def checked_workers(num_workers: int) -> int:
     Parameters
     ----------
     num_workers : int
-        The number wanted; less than 1 means one for each core that this process may use.
+        The number wanted; less than 1 means one for each core that this process may use, by its affinity and by its
+        container's quota of processor time.
 
     Returns
     -------
@@ -75,12 +77,11 @@ def checked_workers(num_workers: int) -> int:
 
     limit: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set when numba is imported
     if num_workers < 1:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(cores, limit)
+        return min(count_cores(), limit)
     if checked_count("num_workers", num_workers) > limit:
         raise OptionError(
             f"num_workers is {num_workers}, but this process may use {limit} threads; expected 1 to {limit}. "
-            "num_workers=-1 uses all of them; set the environment variable NUMBA_NUM_THREADS to allow for more."
+            "num_workers=-1 takes one for each core; set the environment variable NUMBA_NUM_THREADS to allow for more."
         )
     return operator.index(num_workers)
 

@@ -56,7 +56,8 @@ class Loader(Resumable):
     batch_size : int
         Samples in a batch.
     num_workers : int
-        Threads that decode; -1 for one per core that this process may use.
+        Threads that decode; -1 for one per core that this process may use: those that it may run on, or as many as its
+        container's CPU quota is worth, if that is fewer.
     os_cache : bool
         True maps the file into memory and leaves it to the operating system what stays there; best for files that fit
         into memory or that several processes read. False reads the bytes of each batch ahead of time into memory of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gpubeton.errors import PipelineError
+from gpubeton.machine import count_cores
 
 _MAX_REMEMBERED = 256
 """Compiled functions kept for reuse; a process that makes more starts afresh."""
@@ -55,7 +55,7 @@ class Compiler:
         from numba import config, set_num_threads
 
         if num_threads < 1:
-            num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            num_threads = count_cores()
         cls.num_threads = min(num_threads, vars(config)["NUMBA_NUM_THREADS"])
         set_num_threads(cls.num_threads)
 

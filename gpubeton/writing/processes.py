@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
@@ -25,7 +24,7 @@ from gpubeton.writing.worker import IDLE, Count, Counted, Encode, Encoded, Faile
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Processes", "count_cores", "default_start_method"]
+__all__ = ["Processes", "default_start_method"]
 
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2
@@ -46,17 +45,6 @@ def default_start_method() -> str | None:
         choice, elsewhere.
     """
     return "fork" if sys.platform == "linux" else None
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Processes:

@@ -6,7 +6,7 @@ import pytest
 
 from gpubeton.diagnosis import file_place
 from gpubeton.diagnosis.file_place import read_file_place, resident_share
-from tests.diagnosis.test_machine import tree
+from tests.test_machine import tree
 
 
 @pytest.fixture

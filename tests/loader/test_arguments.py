@@ -9,9 +9,11 @@ from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
 )
 from gpubeton.loader import Loader
+from gpubeton.machine import count_cores
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToDevice, ToTensor
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
+from tests.test_machine import container
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
     [
         ({"batch_size": 0}, "batch_size is 0; expected at least 1"),
         ({"batch_size": 2.5}, "batch_size is 2.5; expected a whole number"),
-        ({"num_workers": 10_000}, "num_workers is 10000, but this process may use .*-1 uses all"),
+        ({"num_workers": 10_000}, "num_workers is 10000, but this process may use .*-1 takes one for each"),
         ({"batches_ahead": 0}, "batches_ahead is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "one"}, "seed is 'one'"),
@@ -73,9 +75,13 @@ def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
 
 @pytest.mark.parametrize("number", [-1, 0])
 def test_by_default_there_is_a_worker_for_each_core(photos, number):
-    import os
+    assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == count_cores()
 
-    assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == len(os.sched_getaffinity(0))
+
+def test_in_a_container_there_is_a_worker_for_each_core_that_its_quota_pays_for(photos, tmp_path, monkeypatch):
+    container(tmp_path, monkeypatch, "200000")
+    assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == 2
+    assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", True), ("1", False), ("", True)])

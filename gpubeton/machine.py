@@ -7,7 +7,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Machine", "read_machine"]
+__all__ = ["Machine", "count_cores", "read_machine"]
 
 _ROOT = Path("/")
 
@@ -61,15 +61,32 @@ def read_machine(root: Path = _ROOT) -> Machine:
     Machine
         What this process may use.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return Machine(
-        cores=cores,
+        cores=_cores(),
         core_limit=_core_limit(root),
         memory_bytes=_available_memory(root),
         memory_limit_bytes=_memory_limit(root),
         locked_limit_bytes=None if locked == resource.RLIM_INFINITY else locked,
     )
+
+
+def count_cores() -> int:
+    """Count the cores that this process may use: how many threads get one each.
+
+    Those that it may run on, or as many as the quota of its container is worth, if that is fewer: in a container that
+    was given the time of 2 of 64 cores, 64 threads would be stopped together most of the time.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    return Machine(_cores(), _core_limit(_ROOT)).usable_cores
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

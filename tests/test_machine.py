@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import os
 
+import numba
 import pytest
 
-from gpubeton.diagnosis.machine import Machine, read_machine
+from gpubeton import machine as machines
+from gpubeton.fields import IntField
+from gpubeton.machine import Machine, count_cores, read_machine
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.writer import DatasetWriter
 
 
 def tree(root, files):
@@ -59,3 +64,29 @@ def test_a_machine_that_says_nothing_has_no_limits(tmp_path):
 @pytest.mark.parametrize(("cores", "limit", "usable"), [(8, None, 8), (8, 2.5, 2), (8, 0.5, 1), (2, 4.0, 2)])
 def test_threads_that_get_a_core_each(cores, limit, usable):
     assert Machine(cores, limit).usable_cores == usable
+
+
+def container(root, monkeypatch, quota):
+    """Make this process look as if it ran in a container with so much of 64 cores."""
+    tree(root, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": f"{quota} 100000\n"})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 64)
+    monkeypatch.setattr(machines, "_ROOT", root)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("200000", 2), ("max", 64), ("50000", 1)])
+def test_cores_are_counted_by_the_quota_of_the_container(tmp_path, monkeypatch, quota, cores):
+    container(tmp_path, monkeypatch, quota)
+    assert count_cores() == cores
+
+
+def test_a_writer_in_a_container_has_no_more_processes_than_its_quota_has_cores(tmp_path, monkeypatch):
+    container(tmp_path, monkeypatch, "200000")
+    assert DatasetWriter(tmp_path / "some.beton", {"label": IntField()}).num_workers == 2
+
+
+def test_compiled_code_in_a_container_has_no_more_threads_than_its_quota_has_cores(tmp_path, monkeypatch):
+    container(tmp_path, monkeypatch, "100000")
+    monkeypatch.setattr(Compiler, "num_threads", 1)
+    Compiler.set_num_threads(-1)
+    assert Compiler.num_threads == 1
