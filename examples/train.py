@@ -79,6 +79,7 @@ def main() -> None:
         stats = loader.stats()
         print(f"epoch {epoch}, {side} pixels: loss {np.mean(losses):.3f} over {len(losses)} batches; ", end="")
         print(f"{stats.images_per_second:,.0f} images/s, {stats.waiting_share:.0%} of the time waiting for data")
+    checkpoint.unlink(missing_ok=True)  # nothing is left to go on with
 
 
 def make_network(num_classes: int) -> nn.Module:

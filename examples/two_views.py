@@ -115,7 +115,12 @@ def make_loader(options: argparse.Namespace, device: torch.device) -> Loader:
 def make_encoder(name: str) -> tuple[nn.Module, int]:
     """Make a network, and tell how many features it gives."""
     if name != "small":
-        from torchvision import models
+        try:
+            from torchvision import models
+        except ModuleNotFoundError as error:
+            raise SystemExit(
+                f"--network {name} is torchvision's: pip install torchvision, or --network small"
+            ) from error
 
         network: nn.Module = models.get_model(name, num_classes=1)
         last = next(child for child in reversed(list(network.children())) if isinstance(child, nn.Linear))

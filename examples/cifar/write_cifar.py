@@ -97,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, parts in (("train", TRAIN), ("test", TEST)):
         dataset = Cifar(options.source, parts)
         fields = {"image": RGBImageField(write_mode="raw"), "label": IntField()}
+        options.folder.mkdir(parents=True, exist_ok=True)
         path = options.folder / f"{name}.beton"
         DatasetWriter(path, fields, num_workers=1, progress=False).from_indexed_dataset(dataset)
         print(f"{path}: {len(dataset)} images")

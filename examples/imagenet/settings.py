@@ -60,7 +60,9 @@ def settings_of(arguments: Sequence[str] | None, description: str) -> Settings:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, help="a YAML file, such as one of configs/")
     for field in fields(Settings):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", metavar="", help=f"default: {field.default}")
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}", metavar=str(field.type).upper(), help=f"default: {field.default}"
+        )
     options = vars(parser.parse_args(arguments))
     config = options.pop("config")
     entries = {} if config is None else (yaml.safe_load(config.read_text()) or {})

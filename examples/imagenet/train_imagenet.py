@@ -1,4 +1,4 @@
-"""Train a ResNet on ImageNet by FFCV's published recipe: progressive resizing, BlurPool, label smoothing, AMP, DDP.
+r"""Train a ResNet on ImageNet by FFCV's published recipe: progressive resizing, BlurPool, label smoothing, AMP, DDP.
 
     python examples/imagenet/train_imagenet.py --config examples/imagenet/configs/rn18_16.yaml \
         --train /data/train.beton --val /data/val.beton --folder runs/rn18_16
@@ -228,7 +228,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     try:
         run = Run(settings)
         try:
-            return run.evaluate() if settings.only_evaluate else run.train()
+            if not settings.only_evaluate:
+                return run.train()
+            found = run.evaluate()
+            run.log(**found)
+            return found
         finally:
             run.loader.close()
     finally:

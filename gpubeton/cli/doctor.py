@@ -90,6 +90,10 @@ def _split(file: Path | None, command: list[str] | None) -> tuple[Path | None, l
     words = ([] if file is None else [str(file)]) + (command or [])
     if len(words) > 1 and words[0].endswith(".beton"):
         raise typer.BadParameter("give FILE or a command, not both")
+    if len(words) == 1 and words[0].endswith(".py"):
+        raise typer.BadParameter(
+            f"{words[0]} is a program, not a .beton file; to watch its loaders: gpubeton doctor -- python {words[0]}"
+        )
     if len(words) == 1 and (Path(words[0]).is_file() or words[0].endswith(".beton")):
         return Path(words[0]), []
     return None, words

@@ -88,7 +88,8 @@ def _of_files(reading: Reading) -> Iterator[Finding]:
             says = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk at first use."
             yield Finding("cold", "notice", says)
     for place in reading.slow_places:
-        kind = f"a network ({place.file_system})" if place.is_network else "a disk that turns"
+        turns = "a disk that turns (virtual disks often say so wrongly)"
+        kind = f"a network ({place.file_system})" if place.is_network else turns
         says = f"{place.path} is on {kind}."
         yield Finding("slow_disk", "notice", says, "Copy it to a local SSD, or to /dev/shm, before the training.")
     stats, speed = reading.stats, reading.disk_bytes_per_second

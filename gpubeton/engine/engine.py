@@ -19,10 +19,11 @@ from gpubeton.engine.crews import Crews, MakeGpuCrew
 from gpubeton.engine.drawn_output import DrawnOutput
 from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.notes import listed, noting
+from gpubeton.engine.notes import listed
 from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.stages import Stages
+from gpubeton.pipeline.noting import noting
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.shared import Shared
 from gpubeton.storage.fetch import Storage

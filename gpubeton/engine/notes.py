@@ -1,37 +1,12 @@
-"""Notes: errors say in which batch and pipeline they happened, and stay what they are."""
+"""Notes: which samples an error speaks of."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
 # Samples that a note lists one by one.
 _MAX_LISTED = 8
-
-
-@contextmanager
-def noting(place: str) -> Iterator[None]:
-    """Add a note to every error in the block; its type stays, so that it can be caught as what it is.
-
-    Parameters
-    ----------
-    place : str
-        Where it happened.
-
-    Examples
-    --------
-    >>> with noting("in batch 3"):
-    ...     pass
-    """
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "add_note"):  # since Python 3.11
-            error.add_note(place)
-        raise
 
 
 def listed(samples: NDArray[np.uint64]) -> str:

@@ -20,6 +20,7 @@ from gpubeton.engine.user_decoder import brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+from gpubeton.fields.row_decoder import RowDecoder
 from gpubeton.format.index import Index
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
@@ -187,9 +188,21 @@ def _operations(name: str, spec: PipelineSpec, source: Source) -> list[Operation
         else:
             # Whoever names a decoder may name any, not only one of the field's own kind.
             operations = snapshot([spec.decoder, *(spec.transforms or ())])
+        if spec.decoder is None and len(operations) > 1:
+            _refuse_others_decoder(operations, source)
     except TypeError as error:  # a PipelineError, or of a decoder that cannot be made without arguments
         raise PipelineError(f"field {name!r}: {error}") from error
     return _introduced(operations, source)
+
+
+def _refuse_others_decoder(operations: Sequence[Operation], source: Source) -> None:
+    """Refuse a decoder of fields of another kind, in front of which the field's own was put."""
+    stands, first = operations[:2]
+    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and stands.copy_of is None:
+        raise PipelineError(
+            f"{first!r} does not decode what is stored by {type(source.field).__name__}; expected "
+            f"{type(stands).__name__} or another decoder of such fields, or none, which means {type(stands).__name__}"
+        )
 
 
 def _introduced(operations: list[Operation], source: Source) -> list[Operation]:

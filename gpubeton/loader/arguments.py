@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.engine.bad_images import OnError
-from gpubeton.errors import OptionError
+from gpubeton.errors import OptionError, PipelineError
 from gpubeton.machine import count_cores
+from gpubeton.pipeline.drawn_parameters import DrawnParameters
+from gpubeton.pipeline.pipeline_spec import PipelineSpec
+
+_PIPELINES = (Sequence, PipelineSpec, DrawnParameters)
 
 
 def default_os_cache() -> bool:
@@ -84,6 +90,63 @@ def checked_workers(num_workers: int) -> int:
             "num_workers=-1 takes one for each core; set the environment variable NUMBA_NUM_THREADS to allow for more."
         )
     return operator.index(num_workers)
+
+
+def checked_pipelines(pipelines: Any) -> dict[str, Any]:
+    """Check that pipelines come by name, and each as a list.
+
+    Parameters
+    ----------
+    pipelines : mapping or None
+        The argument.
+
+    Returns
+    -------
+    dict
+        A copy, which shares the lists.
+
+    Raises
+    ------
+    PipelineError
+        If it is no mapping, or one of them is a single operation.
+    """
+    if pipelines is None:
+        return {}
+    if not isinstance(pipelines, Mapping):
+        raise PipelineError(
+            f"pipelines is a {type(pipelines).__name__}; expected a dict with a list of operations for each field: "
+            '{"image": [...], "label": [...]}'
+        )
+    for name, pipeline in pipelines.items():
+        if pipeline is not None and not isinstance(pipeline, _PIPELINES):
+            raise PipelineError(
+                f"the pipeline of {name!r} is {pipeline!r}; expected a list of operations, even of one: [...]; "
+                "a PipelineSpec, DrawnParameters or None"
+            )
+    return dict(pipelines)
+
+
+def warn_of_no_batch(title: str, num_samples: int, num_batches: int, batch_size: int) -> None:
+    """Warn that a loop is over before it begins.
+
+    Parameters
+    ----------
+    title : str
+        The file.
+    num_samples : int
+        The loader's samples, of all ranks.
+    num_batches : int
+        Batches of an epoch.
+    batch_size : int
+        Samples in a batch.
+    """
+    if num_samples and not num_batches:
+        warnings.warn(
+            f"{title}: an epoch has no batch: {num_samples} samples are fewer than one batch of {batch_size} for each "
+            "process, and drop_last=True, the default, leaves incomplete batches out. Take a smaller batch_size, or "
+            "drop_last=False.",
+            stacklevel=3,
+        )
 
 
 def checked_seed(seed: int | None, *, distributed: bool) -> int:

@@ -207,7 +207,7 @@ class Loader(Resumable):
         self.batches_ahead = arguments.checked_count("batches_ahead", batches_ahead)
         self.recompile = bool(recompile)
         self.on_error = arguments.checked_on_error(on_error)
-        self.pipelines = dict(pipelines or {})
+        self.pipelines = arguments.checked_pipelines(pipelines)
         self.custom_fields = dict(custom_fields or {})
         self._seed_was_given = seed is not None
         self.seed = arguments.checked_seed(seed, distributed=self.distributed)
@@ -245,6 +245,7 @@ class Loader(Resumable):
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
             record = EpochRecord(self.next_epoch, self.num_workers)
             plan, first = self.plan(), self._epochs.next.batch
+            arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
             engine = make_engine(self, plan, first, self._memory, self._make_crew, record.stages)
             progress = self._epochs.begin()
             batches = Prefetcher(engine, self.batches_ahead)

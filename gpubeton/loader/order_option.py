@@ -58,7 +58,8 @@ def order_class(order: OrderOption | str | type[TraversalOrder]) -> type[Travers
         return _CLASSES[found]
     if isinstance(found, type) and issubclass(found, TraversalOrder):
         return found
+    names = ", ".join(repr(option.name.lower()) for option in OrderOption)
     raise OptionError(
-        f"order is {order!r}; expected one of {', '.join(map(str, OrderOption))}, or a class derived from "
-        "TraversalOrder (the class, not an object of it)"
+        f"order is {order!r}; expected one of {', '.join(map(str, OrderOption))}, its name ({names}), or a class "
+        "derived from TraversalOrder (the class, not an object of it)"
     )

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import is_torch_dtype
-from gpubeton.pipeline.operation import Memory, Operation
+from gpubeton.pipeline.noting import noting
+from gpubeton.pipeline.operation import Memory, Operation, operation_name
 from gpubeton.pipeline.ragged import is_ragged
 from gpubeton.pipeline.state import State
 from gpubeton.plan.branch_point import BranchPoint
@@ -99,6 +100,13 @@ class TailStep:
             arguments.append(shared.memory(self.shared_memory, len(samples)))
         return call_code(self.code, *arguments)
 
+    @property
+    def place(self) -> str:
+        """The operation, and where the code of a user's stands: an error in compiled code does not say it."""
+        name = operation_name(self.operation)
+        source = getattr(plain_code(self.code), "__code__", None) if self.code is not None else None
+        return name if source is None else f"{name} ({source.co_filename}:{source.co_firstlineno})"
+
     def __str__(self) -> str:
         if self.code is None:
             return "after, on the finished batch"
@@ -149,7 +157,8 @@ class Tail:
         """
         shared = Shared() if shared is None else shared
         for step in self.steps:
-            batch = step.run(batch, seed, epoch, samples, shared)
+            with noting(f"in {step.place}"):
+                batch = step.run(batch, seed, epoch, samples, shared)
         return batch
 
 
@@ -295,6 +304,11 @@ def compile_step(operation: Operation, state: State, stream: int | None) -> tupl
             f"is a torch tensor here. Put it before ToTensor."
         )
     code, fill = operation.generate_code(), operation.generate_code_for_shared_state()
+    if not callable(code):
+        raise PipelineError(
+            f"{type(operation).__name__}.generate_code returned {code!r}; expected a function of a batch and the "
+            "memory that was asked for: return it without calling it"
+        )
     if after.jit_mode:
         code, fill = Compiler.compile(code), None if fill is None else Compiler.compile(fill)
     common = None
@@ -317,8 +331,19 @@ def declare(operation: Operation, state: State) -> tuple[State, Memory]:
     -------
     tuple of State and (AllocationQuery, sequence of AllocationQuery, or None)
         What it leaves behind, with a ``numpy.dtype`` or ``torch.dtype``, and the memory that it wants.
+
+    Raises
+    ------
+    PipelineError
+        If the operation says something else.
     """
-    after, memory = operation.declare_state_and_memory(state)
+    declared: Any = operation.declare_state_and_memory(state)
+    if not (isinstance(declared, tuple) and len(declared) == 2 and isinstance(declared[0], State)):
+        raise PipelineError(
+            f"{type(operation).__name__}.declare_state_and_memory returned {declared!r}; expected two things: the "
+            "State that the operation leaves behind, and an AllocationQuery or None"
+        )
+    after, memory = declared
     if is_torch_dtype(after.dtype):
         return after, memory
     return replace(after, shape=tuple(after.shape), dtype=np.dtype(after.dtype)), memory

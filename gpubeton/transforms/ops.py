@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import PipelineError
+from gpubeton.errors import DeviceError, PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
@@ -99,7 +99,18 @@ class ToDevice(Transform):
         return bool(self.device.type == device.type and self.device.index in (None, device.index))
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return batch.to(self.device, non_blocking=self.non_blocking and self.device.type != "cpu")
+        import torch
+
+        try:
+            return batch.to(self.device, non_blocking=self.non_blocking and self.device.type != "cpu")
+        except (AssertionError, RuntimeError) as error:
+            if self.device.type != "cuda" or torch.cuda.is_available():
+                raise
+            raise DeviceError(
+                f"ToDevice({str(self.device)!r}): torch sees no GPU ({error}). Where there is none, leave the "
+                'operation out or write ToDevice("cuda" if torch.cuda.is_available() else "cpu"); where there is one, '
+                "look at `nvidia-smi`, and whether this torch was built with CUDA."
+            ) from error
 
 
 class ToTorchImage(Transform):
@@ -133,6 +144,11 @@ class ToTorchImage(Transform):
         _require_tensor(self, previous_state)
         image_size(self, previous_state, any_channels=True)
         height, width, channels = previous_state.shape
+        if height == 3 and channels > 4:
+            raise PipelineError(
+                f"ToTorchImage puts channels first, but in a shape of {tuple(previous_state.shape)} they stand there "
+                "already. Leave it out here."
+            )
         dtype = previous_state.dtype
         if self.convert_back_int16 and dtype == torch_dtype("int16"):
             dtype = torch_dtype("float16")

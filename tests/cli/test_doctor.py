@@ -82,5 +82,11 @@ def test_doctor_wants_one_thing_to_look_at(arguments):
     assert run("doctor", *arguments).exit_code == 2
 
 
+def test_doctor_of_a_program_says_how_to_watch_it():
+    done = run("doctor", "train.py")
+    assert done.exit_code == 2
+    assert "gpubeton doctor -- python train.py" in " ".join(done.output.replace("│", " ").split())
+
+
 def test_the_room_exports_what_the_command_uses():
     assert set(diagnosis.__all__) >= {"advise", "Finding", "Reading"}

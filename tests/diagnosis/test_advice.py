@@ -77,7 +77,7 @@ def test_no_more_workers_are_advised_than_the_container_may_use():
     assert "take turns" not in found["core_limit"].says
     found = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
     assert found["core_limit"].change == "num_workers=2."
-    assert "64 threads take turns" in found["core_limit"].says
+    assert "64 workers take turns" in found["core_limit"].says
 
 
 def test_a_gpu_that_is_not_used_is_named():

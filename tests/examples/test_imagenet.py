@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,14 @@ def test_two_processes_find_what_one_finds_of_the_same_weights(trainer, toy, tmp
     assert alone["val_loss"] == pytest.approx(both["val_loss"], rel=1e-2)
     assert abs(alone["top_1"] - both["top_1"]) <= 1 / 18 + 1e-9
     assert round(both["top_5"] * 18, 6) % 1 == 0
+
+
+def test_what_a_checkpoint_holds_is_tested_and_told(trainer, toy, tmp_path, capsys):
+    options = ["--config", str(toy), "--folder", str(tmp_path), "--epochs", "1"]
+    trained = trainer.main(options)
+    capsys.readouterr()
+    assert trainer.main([*options, "--only-evaluate", "true"]) == pytest.approx(trained)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["top_1"] == trained["top_1"]
 
 
 def test_twelve_configurations_are_there():

@@ -7,6 +7,7 @@ import torch
 from gpubeton.errors import DeviceError, NoSuchFieldError, OptionError, PipelineError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
+    IntDecoder,
 )
 from gpubeton.loader import Loader
 from gpubeton.machine import count_cores
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.timeout(180)
         ({"indices": [[1, 2]]}, r"indices has shape \(1, 2\)"),
         ({"indices": [True] * 50}, "np.flatnonzero"),
         ({"order": "shuffled"}, "order is 'shuffled'; expected one of OrderOption.SEQUENTIAL"),
+        ({"order": "randm"}, "order is 'randm'; .*'sequential', 'random', 'quasi_random'"),
         ({"order": int}, "order is <class 'int'>"),
         ({"on_error": "ignore"}, "on_error is 'ignore'; expected one of 'raise', 'skip', 'replace'"),
         ({"device": "tpu"}, "device is 'tpu'"),
@@ -128,3 +130,39 @@ def test_center_crops_of_the_last_smaller_batch_are_those_of_a_whole_one(photos)
         for size in (50, 8)
     )
     assert torch.equal(whole, parts)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "message"),
+    [
+        ([[ToTensor()]], "pipelines is a list; expected a dict"),
+        (
+            {"label": IntDecoder()},
+            r"the pipeline of 'label' is .*IntDecoder.*; expected a list of operations, even of one",
+        ),
+        ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* does not decode what is stored by RGBImageField"),
+        (
+            {"label": [CenterCropRGBImageDecoder((4, 4), 1)]},
+            "does not decode what is stored by IntField; .* IntDecoder",
+        ),
+    ],
+)
+def test_pipelines_of_another_form_are_refused_with_the_form_that_is_meant(photos, pipelines, message):
+    with pytest.raises(PipelineError, match=message):
+        Loader(photos, 4, pipelines={**ONLY_LABEL, **pipelines} if isinstance(pipelines, dict) else pipelines)
+
+
+def test_a_loop_that_is_over_at_once_warns(photos):
+    with pytest.warns(UserWarning, match="no batch: 50 samples are fewer than one batch of 60 .*drop_last=False"):
+        assert list(Loader(photos, 60, pipelines=ONLY_LABEL)) == []
+    assert len(list(Loader(photos, 60, drop_last=False, pipelines=ONLY_LABEL))) == 1
+    assert list(Loader(photos, 60, indices=[], pipelines=ONLY_LABEL)) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_batch_that_is_moved_to_a_gpu_that_is_not_there_is_an_error_of_gpubetons(photos):
+    pipelines = {**ONLY_IMAGE, "image": [*augmented(), ToDevice("cuda:0")]}
+    with pytest.warns(UserWarning, match="decoded on the CPU"):
+        loader = Loader(photos, 4, pipelines=pipelines)
+    with pytest.raises(DeviceError, match=r"torch sees no GPU.*leave the operation out"):
+        next(iter(loader))

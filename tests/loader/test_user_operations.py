@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import chain
 
@@ -108,3 +109,23 @@ def test_memory_of_an_operation_is_the_loaders_and_not_used_again_while_somebody
     assert taken.count((10, 10_000)) == len(held) == 5
     assert len({batch.data_ptr() for batch in held}) == 5
     assert [label for batch in held for label in batch[:, -1].tolist()] == labels(loader(photos))
+
+
+class Broken(Add):
+    """Reads a name that there is not."""
+
+    def generate_code(self):
+        def broken(labels, memory):
+            return labels + nothing_of_this_name  # noqa: F821  (that is what is tested)
+
+        return broken
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+@pytest.mark.parametrize("is_enabled", [False, True])
+def test_an_error_in_an_operation_names_it_and_where_its_code_stands(photos, is_enabled, monkeypatch):
+    monkeypatch.setattr(Compiler, "is_enabled", is_enabled)
+    with pytest.raises(Exception, match="nothing_of_this_name") as caught:
+        next(iter(loader(photos, Broken(1))))
+    line = Broken.generate_code.__code__.co_firstlineno + 1
+    assert f"in Broken ({__file__}:{line})" in caught.value.__notes__

@@ -192,3 +192,25 @@ def test_random_operations_of_a_tail_count_from_those_before_it():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     tail = compile_tail([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
     assert [step.stream for step in tail.steps] == [None, 0x10003]
+
+
+class OnlyAState(Shift):
+    def declare_state_and_memory(self, previous_state):
+        return previous_state
+
+
+class NoFunction(Shift):
+    def generate_code(self):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (OnlyAState(1), "OnlyAState.declare_state_and_memory returned State.*; expected two things"),
+        (NoFunction(1), "NoFunction.generate_code returned None; expected a function of a batch and the memory"),
+    ],
+)
+def test_an_operation_that_forgets_to_return_what_is_asked_of_it_is_told_what(operation, message):
+    with pytest.raises(PipelineError, match=message):
+        compile_tail([operation], LABEL, field_number=1)

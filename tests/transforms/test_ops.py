@@ -68,6 +68,12 @@ def test_what_needs_a_tensor_says_so(operation):
         declared(operation, ARRAY)
 
 
+def test_channels_that_stand_first_are_not_moved_again():
+    with pytest.raises(PipelineError, match=r"shape of \(3, 20, 30\) they stand there already"):
+        declared(ToTorchImage(), State(False, CPU, (3, 20, 30), torch.uint8))
+    assert declared(ToTorchImage(), State(False, CPU, (3, 30, 3), torch.uint8)).shape == (3, 3, 30)
+
+
 def test_todevice_names_the_device():
     assert ToDevice(torch.device("cpu")).apply(torch.zeros(1)).device == CPU
     assert declared(ToDevice("meta"), TENSOR).device == torch.device("meta")
