@@ -1,398 +1,114 @@
-// augment.cu -- from decoded pixels to the tensor that the network reads, in one pass.
+// augment.cu -- from decoded pixels to the tensor that the network reads, in one launch.
 //
-//   pictures   Picture  (count,)                     see picture.cuh; rows lie in memory whole, to their pitch
-//   draws      int32    (count, columns)             see draw.cuh
-//   first, weights, numbers, most                    what taps.cu made of the same draws
-//   fills      uint8    (F, 3)                       colours of paints
-//   table      uint32   (256, 3)                     bits of the output value of each level and colour
-//   item_size  int                                   1, 2 or 4: bytes of an output value
-//   nonce      unsigned                              what plant.cu was given
-//   out        (rows, height, width, 3)              written: row pictures[i].row for image i
-//   status     int32    (count,)                     zeroed by the caller; see `Status`
+//   pictures     Picture  (count,)               see picture.cuh
+//   draws        int32    (count, columns)       see draw.cuh
+//   rule         int                             how to interpolate, see taps.cuh
+//   first, weights, numbers, most                room for what taps.cuh makes of the draws; `most` zeroed
+//   fills        uint8    (F, 3)                 colours of paints
+//   levels       uint8    (count, height, width, 3)   room for images whose colours are changed; null: none are
+//   steps        int32    (count, num_steps, 2)  what is done to their colours, see colour_step.cuh; at most MAX_STEPS
+//   sums         uint64   (count, num_sums)      room for the sums of colour_sum.cuh; zeroed
+//   late_paints  int                             paints that come behind the changes of colour: the first of them
+//   num_paints   int                             and the one behind the last; no row of draws has fewer
+//   table        uint32   (256, 3)               bits of the output value of each level and channel; null: levels stay
+//   item_size    int                             1, 2 or 4: bytes of an output value
+//   nonce        unsigned                        what plant.cu was given
+//   out          (rows, height, width, 3)        written: row pictures[i].row for image i
+//   status       int32    (count,)               zeroed; see `Status` in resample.cuh
+//   turns        uint32   (2 + count,)           zeroed, and zeros again at the end, see turns.cuh
 //
-// The result is bit for bit that of gpubeton/cpu/rgb.py: rows are resampled down first, rounded to 8 bits, then across.
+// The result is bit for bit that of gpubeton/cpu/rgb.py and gpubeton/transforms/colour_lines.py.
 //
-// Launch: grid (ceil(height / 8), count), block (128); any grid.x will do.
+// The work has phases: taps, resampling, a sum of gray values for each contrast that images may have, colours. Blocks of a
+// phase begin with an image as soon as the phases before it are through with it. What goes from phase to phase stays in
+// the L2 cache, and one phase fills the multiprocessors that another leaves. Without changes of colour, resampling
+// paints, looks up and stores, and is the last phase. With them, image i has row i.
 //
-// What it costs, and why it is built so. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
-// writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors moves them in the time of 70
-// instructions, so that these count as much as bytes do. Counted in the code for sm_90, there are about 100 for a pixel;
-// one thread for each, reading what it needs byte by byte, would take more than twice as many. So:
-//
-// - A warp makes two output rows at a time. It resamples down into shared memory, 16 bytes of a source row per lane,
-//   whatever colours they are: reads are whole and coalesced, each source column is made once (a thread of its own for
-//   each output pixel would make it two or three times over), and a product costs two instructions, see levels.cuh.
-// - Across, one output column per lane, both rows share each weight. Weights of neighbouring columns lie side by side.
-// - Levels go back to shared memory, are painted there, and leave through the table in stores of 16 bytes.
-// - Warps wait for no other warp once the table is there, and 3.6 kB of shared memory for each lets most of those that a
-//   multiprocessor can hold be there, to cover the time that reads take.
+// Launch: as many blocks as `blocks_of` says for all images, as (n, 1, 1); block (128).
 
-#include "draw.cuh"
-#include "levels.cuh"
-#include "sentinel.cuh"
+#include "colour.cuh"
+#include "colour_sum.cuh"
+#include "resample.cuh"
 #include "steps.cuh"
-#include "table.cuh"
+#include "taps.cuh"
+#include "turns.cuh"
 
-enum Status {
-    DONE = 0,
-    MISSING = 1,     // a sentinel still stands: nothing was decoded, or not all
-    WRONG_CROP = 2,  // the crop is no part of the image, or has more taps than there is room for: nothing was written
+enum { MOST_PHASES = 3 + MAX_STEPS };
+
+// So many blocks are to be on a multiprocessor at a time, which limits their registers. Where shared memory has room for
+// fewer (64 or 100 kB, where others have 164 or 228), that limit would only make them spill.
+#if __CUDA_ARCH__ == 750 || __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200
+enum { BLOCKS_AT_A_TIME = 6 };
+#else
+enum { BLOCKS_AT_A_TIME = 8 };
+#endif
+
+// How many blocks each phase has for an image; gives the number of phases. gpubeton/gpu/augment.py counts them, too.
+static __device__ __forceinline__ int blocks_of(int height, int width, bool has_colours, int num_sums, int* blocks) {
+    int phases = 0, pixels = height * width;
+    blocks[phases++] = 2 * ((max(height, width) + THREADS - 1) / THREADS);
+    blocks[phases++] = (height + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    if (!has_colours) return phases;
+    for (int i = 0; i < num_sums; i++) blocks[phases++] = (pixels + SUMMED_PIXELS - 1) / SUMMED_PIXELS;
+    blocks[phases++] = (pixels + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
+    return phases;
+}
+
+// What a block shares; it is in one phase only.
+union Room {
+    ResampleRoom resample;
+    SumRoom sum;
+    ColourRoom colour;
 };
 
-enum { WARPS = 4, ROWS = 2, CHUNK = 16, CHUNKS = 64, COLUMNS = 256 };
-
-// What the kernel was given. It stays in the constants' memory, where the compiler sees whose addresses these are.
-struct Given {
-    const int *first, *numbers;
-    const unsigned short* weights;
-    const unsigned char* fills;
-    int side, height;
-};
-
-// One image, the same for all threads of a block.
-struct Job {
-    const unsigned char* crop;
-    const int* paints;
-    long long target;                        // its first byte in the output
-    long long across, down;                  // its columns and rows in `first` and `numbers`
-    long long weights_across, weights_down;  // and in `weights`
-    int pitch, crop_height, num_paints;
-    int most_across, most_down;
-    bool is_aligned;
-};
-
-// Some columns of two output rows: those that a warp makes at a time.
-struct Strip {
-    int begin, length;       // the columns
-    int source;              // from where, in the crop's rows, bytes are resampled down; 16 of them are aligned
-    int chunks;              // how many times 16 bytes
-    long long target[ROWS];  // its first byte in the output
-    int pad[ROWS];           // values between the 16 aligned bytes in which that lies and it
-};
-
-// What a warp has between the steps.
-struct Workspace {
-    uint4 resampled[ROWS][CHUNKS + 1];                  // source columns, resampled down; one more chunk may be read
-    uint4 levels[ROWS][(3 * COLUMNS + CHUNK) / CHUNK];  // output columns, `pad` values before them
-    Strip strip;
-};
-
-// Prepare a strip of at most `length` columns: as many as have room, whole warps of them where that can be.
-static __device__ __forceinline__ void plan_strip(const Given& given, const Job& job, int begin, int length,
-                                                  Strip& strip) {
-    const int *first = given.first + job.across + begin, *numbers = given.numbers + job.across + begin;
-    int left, bytes, before;
-    for (;; length = length > 32 ? (length / 2 + 31) / 32 * 32 : length / 2) {
-        // Columns go through the source in order, forwards or (flipped) backwards.
-        left = min(first[0], first[length - 1]);
-        bytes = 3 * (max(first[0] + numbers[0], first[length - 1] + numbers[length - 1]) - left);
-        before = (int)((unsigned long long)(job.crop + 3 * left) % CHUNK);
-        if (before + bytes <= CHUNKS * CHUNK || length == 1) break;
-    }
-    strip.begin = begin;
-    strip.length = length;
-    strip.source = 3 * left - before;
-    strip.chunks = (before + bytes + CHUNK - 1) / CHUNK;
-}
-
-// Resample chunks of `taps` source rows down, N at a time: N reads are on their way before the first is used.
-template <int N>
-static __device__ __forceinline__ void resample_chunks(const unsigned char* source, int pitch,
-                                                       const unsigned short* weight, int side, int taps, Sum none,
-                                                       int chunks, uint4* target, int lane) {
-    for (int chunk = lane; chunk < chunks; chunk += 32) {
-        Sum sums[CHUNK];
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) sums[i] = none;
-#pragma unroll 1
-        for (int k = 0; k < taps; k += N) {
-            uint4 levels[N];
-            float fractions[N];
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                int tap = min(k + i, taps - 1);
-                levels[i] = __ldg((const uint4*)(source + (long long)tap * pitch) + chunk);
-                fractions[i] = k + i < taps ? fraction_of(__ldg(weight + (long long)tap * side)) : 0.0f;
-            }
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                add_four(sums, levels[i].x, fractions[i]);
-                add_four(sums + 4, levels[i].y, fractions[i]);
-                add_four(sums + 8, levels[i].z, fractions[i]);
-                add_four(sums + 12, levels[i].w, fractions[i]);
-            }
-        }
-        target[chunk] =
-            make_uint4(four_levels(sums), four_levels(sums + 4), four_levels(sums + 8), four_levels(sums + 12));
-    }
-}
-
-// Resample what a strip needs for output row y down, 16 bytes per lane, whatever colours they are.
-static __device__ __forceinline__ void resample_down(const Given& given, const Job& job, const Strip& strip, int y,
-                                                     uint4* target, int lane) {
-    int row = given.first[job.down + y], taps = given.numbers[job.down + y];
-    int pitch = job.pitch, side = given.side, chunks = strip.chunks;
-    const unsigned char* source = job.crop + (long long)row * pitch + strip.source;
-    const unsigned short* weight = given.weights + job.weights_down + y;
-    Sum none = sum_of_none(min(job.most_down, job.crop_height - row));
-    if (taps == 1)
-        resample_chunks<1>(source, pitch, weight, side, 1, none, chunks, target, lane);
-    else if (taps == 2)
-        resample_chunks<2>(source, pitch, weight, side, 2, none, chunks, target, lane);
-    else if (taps == 3)
-        resample_chunks<3>(source, pitch, weight, side, 3, none, chunks, target, lane);
-    else if (taps == 4)
-        resample_chunks<4>(source, pitch, weight, side, 4, none, chunks, target, lane);
-    else
-        resample_chunks<4>(source, pitch, weight, side, taps, none, chunks, target, lane);
-}
-
-// Add N neighbouring pixels to the sums of their colours, `place` bytes into a row. Words are loaded whole and shifted:
-// loads of single bytes would keep the shared memory busy for longer than everything else takes.
-template <int N>
-static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, unsigned place, const float* fractions) {
-    constexpr int LOADED = (3 + 3 * N + 3) / 4, ALIGNED = (3 * N + 3) / 4;
-    const unsigned* source = (const unsigned*)row + place / 4;
-    unsigned words[LOADED + 1];
-#pragma unroll
-    for (int i = 0; i < LOADED; i++) words[i] = source[i];
-    words[LOADED] = 0;
-#pragma unroll
-    for (int i = 0; i < ALIGNED; i++) words[i] = __funnelshift_r(words[i], words[i + 1], place % 4 * 8);
-#pragma unroll
-    for (int i = 0; i < 3 * N; i++) add(sums[i % 3], __byte_perm(words[i / 4], 0, 0x4440 + i % 4), fractions[i / 3]);
-}
-
-// Resample a strip of both rows across, one column per lane, N taps at a time. With N taps in all, columns of fewer have
-// weights of zero behind their own: lanes would wait for the slowest among them anyway.
-template <int N>
-static __device__ __forceinline__ void resample_columns(const Given& given, const Job& job, bool is_all,
-                                                        Workspace& workspace, int lane) {
-    int begin = workspace.strip.begin + lane, length = workspace.strip.length, start = workspace.strip.source;
-    const int *first = given.first + job.across + begin, *numbers = given.numbers + job.across + begin;
-    const unsigned short* weight = given.weights + job.weights_across + begin;
-    unsigned side = (unsigned)given.side;
-    Sum none = sum_of_none(2 * ((job.most_across + 1) / 2));
-    unsigned char* levels[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        levels[r] = (unsigned char*)workspace.levels[r] + workspace.strip.pad[r] + 3 * lane;
-    for (int column = lane; column < length; column += 32) {
-        unsigned place = (unsigned)(3 * __ldg(first) - start);
-        int taps = is_all ? N : __ldg(numbers);
-        Sum sums[ROWS][3];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int c = 0; c < 3; c++) sums[r][c] = none;
-#pragma unroll 1
-        for (int k = 0; k < taps; k += N) {
-            float fractions[N];
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                fractions[i] = k + i < taps ? fraction_of(__ldg(weight + (unsigned)(k + i) * side)) : 0.0f;
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                add_pixels<N>(sums[r], workspace.resampled[r], place + (unsigned)(3 * k), fractions);
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int c = 0; c < 3; c++) levels[r][c] = level_of(sums[r][c]);
-        first += 32;
-        numbers += 32;
-        weight += 32;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) levels[r] += 96;
-    }
-}
-
-static __device__ __forceinline__ void resample_across(const Given& given, const Job& job, Workspace& workspace,
-                                                       int lane) {
-    if (job.most_across == 1)
-        resample_columns<1>(given, job, true, workspace, lane);
-    else if (job.most_across == 2)
-        resample_columns<2>(given, job, true, workspace, lane);
-    else if (job.most_across == 3)
-        resample_columns<3>(given, job, true, workspace, lane);
-    else if (job.most_across == 4)
-        resample_columns<4>(given, job, true, workspace, lane);
-    else
-        resample_columns<4>(given, job, false, workspace, lane);
-}
-
-// Resample one value straight from the source: of a picture that is not aligned, or where a single column has more taps
-// than the workspace has room for. It is some times slower; the GPU executor's arena aligns its pictures.
-static __device__ __forceinline__ unsigned char resample_alone(const Given& given, const Job& job, int x, int y,
-                                                               int colour) {
-    int row = given.first[job.down + y], column = given.first[job.across + x], side = given.side;
-    const unsigned char* source = job.crop + (long long)row * job.pitch + 3 * column + colour;
-    const unsigned short *down = given.weights + job.weights_down + y, *across = given.weights + job.weights_across + x;
-    Sum total = sum_of_none(2 * ((job.most_across + 1) / 2));
-#pragma unroll 1
-    for (int k = 0; k < given.numbers[job.across + x]; k++) {
-        Sum sum = sum_of_none(min(job.most_down, job.crop_height - row));
-#pragma unroll 1
-        for (int i = 0; i < given.numbers[job.down + y]; i++)
-            add(sum, source[(long long)i * job.pitch + 3 * k], fraction_of(down[(long long)i * side]));
-        add(total, level_of(sum), fraction_of(across[(long long)k * side]));
-    }
-    return level_of(total);
-}
-
-// Paint a row of a strip, one column per lane.
-static __device__ __forceinline__ void paint_row(const int* paint, const unsigned char* fills, int y, const Strip& strip,
-                                                 int lane, unsigned char* levels) {
-    if (y < paint[PAINT_TOP] || y >= paint[PAINT_BOTTOM]) return;
-    const unsigned char* colour = fills + 3ll * paint[PAINT_FILL];
-    int left = max(paint[PAINT_LEFT] - strip.begin, 0), right = min(paint[PAINT_RIGHT] - strip.begin, strip.length);
-    for (int column = left + lane; column < right; column += 32)
-#pragma unroll
-        for (int c = 0; c < 3; c++) levels[3 * column + c] = colour[c];
-}
-
-// Look up the values of a row of a strip and store them, 16 bytes per lane. `levels` is laid out as the output is: what
-// lies in 16 aligned bytes there begins at a multiple of as many values here. The first `pad` values are not ours.
-template <class Item>
-static __device__ __forceinline__ void store_row(unsigned char* target, const unsigned char* levels, int pad, int values,
-                                                 const unsigned* table, int lane) {
-    constexpr int SIZE = sizeof(Item), WIDE = 16 / SIZE;
-    // The colour of the lane's first value: 15 is a multiple of 3, and no pad is longer.
-    int colour = (lane * WIDE - pad + 15) % 3;
-    const unsigned char* tables[3];
-#pragma unroll
-    for (int c = 0; c < 3; c++)
-        tables[c] = (const unsigned char*)table + SIZE * (colour + c < 3 ? colour + c : colour + c - 3);
-    Item* items = (Item*)target - pad + lane * WIDE;
-    for (int place = lane * WIDE; place < pad + values; place += 32 * WIDE, items += 32 * WIDE) {
-        unsigned made[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < WIDE; i++) {
-            unsigned level = __byte_perm(((const unsigned*)(levels + place))[i / 4], 0, 0x4440 + i % 4);
-            unsigned item = *(const Item*)(tables[i % 3] + 3 * SIZE * level);
-            made[i * SIZE / 4] |= item << (i * SIZE % 4 * 8);
-        }
-        uint4 all = make_uint4(made[0], made[1], made[2], made[3]);
-        if (place >= pad && place + WIDE <= pad + values)
-            *(uint4*)items = all;
-        else
-            store_some(items, all, pad - place, pad + values - place);
-        // The next values of this lane begin with another colour.
-        const unsigned char *one = tables[32 * WIDE % 3], *two = tables[(32 * WIDE + 1) % 3];
-        tables[2] = tables[(32 * WIDE + 2) % 3];
-        tables[0] = one;
-        tables[1] = two;
-    }
-}
-
-// Make the levels of a strip of the output rows y and y + 1.
-static __device__ __forceinline__ void make_levels(const Given& given, const Job& job, int y, Workspace& workspace) {
-    const Strip& strip = workspace.strip;
-    // An odd last row is made twice, and stored once.
-    int other = min(y + 1, given.height - 1);
-    if (job.is_aligned && strip.chunks <= CHUNKS) {
-        warp_step([&](int lane) {
-#pragma unroll 1
-            for (int r = 0; r < ROWS; r++)
-                resample_down(given, job, strip, r ? other : y, workspace.resampled[r], lane);
-        });
-        warp_step([&](int lane) { resample_across(given, job, workspace, lane); });
-    } else {
-        warp_step([&](int lane) {
-            for (int i = lane; i < 3 * strip.length; i += 32)
-                for (int r = 0; r < ROWS; r++)
-                    ((unsigned char*)workspace.levels[r])[strip.pad[r] + i] =
-                        resample_alone(given, job, strip.begin + i / 3, r ? other : y, i % 3);
-        });
-    }
-    for (int i = 0; i < job.num_paints; i++)
-        warp_step([&](int lane) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                paint_row(job.paints + i * PAINT_COLUMNS, given.fills, y + r, strip, lane,
-                          (unsigned char*)workspace.levels[r] + strip.pad[r]);
-        });
-}
-
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
-    augment(const Picture* __restrict__ pictures, const int* __restrict__ draws, int columns,
-            const int* __restrict__ first, const unsigned short* __restrict__ weights, const int* __restrict__ numbers,
-            const int* __restrict__ most, int side, int most_taps, int height, int width, int count,
-            const unsigned char* __restrict__ fills, const unsigned* __restrict__ table, int item_size, unsigned nonce,
-            void* __restrict__ out, int* __restrict__ status) {
-    __shared__ Job job;
-    __shared__ Workspace workspaces[WARPS];
-    __shared__ unsigned values[LEVELS * CHANNELS];
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
+    augment(const Picture* __restrict__ pictures, const int* __restrict__ draws, int columns, int rule, int height,
+            int width, int count, int most_taps, int* first, unsigned short* weights, int* numbers, int* most,
+            const unsigned char* __restrict__ fills, unsigned char* levels, const int* __restrict__ steps,
+            int num_steps, unsigned long long* sums, int num_sums, int late_paints, int num_paints,
+            const unsigned* __restrict__ table, int item_size, unsigned nonce, void* out, int* __restrict__ status,
+            unsigned* turns) {
+    __shared__ int blocks[MOST_PHASES];
+    __shared__ Turn turn;
+    __shared__ unsigned blocks_of_image;
+    __shared__ Room room;
     if (block_is_done()) return;
-    int image = (int)blockIdx.y;
-    if (image >= count) return;
-
-    const Picture picture = pictures[image];
-    const int* draw = draws + (long long)image * columns;
-    int top = draw[TOP], left = draw[LEFT], crop_height = draw[HEIGHT], crop_width = draw[WIDTH];
-    int most_across = most[2 * image], most_down = most[2 * image + 1];
-    bool is_wrong = top < 0 || left < 0 || crop_height < 1 || crop_width < 1 || crop_height > picture.height - top ||
-                    crop_width > picture.width - left || max(most_across, most_down) > most_taps;
-    if (blockIdx.x == 0 && (is_wrong || picture.is_guarded))
-        each_warp([&](int warp) {
-            if (warp == 0)
-                warp_step([&](int lane) {
-                    if (is_wrong)
-                        status[image] = WRONG_CROP;
-                    else if (lane < SENTINEL_PLACES && sentinel_stands(picture, lane, nonce))
-                        status[image] = MISSING;
-                });
-        });
-    if (is_wrong) return;
+    bool has_colours = levels != nullptr;
 
     block_step([&](int thread) {
-        load_table_of(item_size, table, values, thread, WARPS * 32);
         if (thread != 0) return;
-        job.crop = (const unsigned char*)picture.address + (long long)top * picture.pitch + 3ll * left;
-        job.paints = draw + DRAW_COLUMNS;
-        job.target = (long long)picture.row * height * width * 3 * item_size;
-        job.across = 2ll * image * side;
-        job.down = job.across + side;
-        job.weights_across = job.across * most_taps;
-        job.weights_down = job.down * most_taps;
-        job.pitch = picture.pitch;
-        job.crop_height = crop_height;
-        job.num_paints = draw[NUM_PAINTS];
-        job.most_across = most_across;
-        job.most_down = most_down;
-        job.is_aligned = (picture.address | (unsigned)picture.pitch) % CHUNK == 0;
+        int phases = blocks_of(height, width, has_colours, num_sums, blocks);
+        blocks_of_image = 0;
+        for (int i = 0; i < phases; i++) blocks_of_image += (unsigned)blocks[i];
+        turn = take_turn(turns, blocks, phases, count);
     });
 
-    const Given given = {first, numbers, weights, fills, side, height};
-    each_warp([&](int warp) {
-        Workspace& workspace = workspaces[warp];
-        const Strip& strip = workspace.strip;
-        for (int y = ((int)blockIdx.x * WARPS + warp) * ROWS; y < height; y += (int)gridDim.x * WARPS * ROWS)
-            for (int begin = 0, length; begin < width; begin += length) {
-                warp_step([&](int lane) {
-                    if (lane == 0) plan_strip(given, job, begin, min((int)COLUMNS, width - begin), workspace.strip);
-                    if (lane >= ROWS) return;
-                    long long target = job.target + ((long long)(y + lane) * width + begin) * 3 * item_size;
-                    workspace.strip.target[lane] = target;
-                    workspace.strip.pad[lane] = (int)(((unsigned long long)out + target) % 16) >> (item_size / 2);
-                });
-                // Read here, since the next strip's is written as soon as this one is stored.
-                length = strip.length;
-                make_levels(given, job, y, workspace);
-                warp_step([&](int lane) {
-#pragma unroll
-                    for (int r = 0; r < ROWS; r++) {
-                        if (y + r >= height) continue;
-                        unsigned char* target = (unsigned char*)out + strip.target[r];
-                        const unsigned char* levels = (const unsigned char*)workspace.levels[r];
-                        if (item_size == 1)
-                            store_row<unsigned char>(target, levels, strip.pad[r], 3 * length, values, lane);
-                        else if (item_size == 2)
-                            store_row<unsigned short>(target, levels, strip.pad[r], 3 * length, values, lane);
-                        else
-                            store_row<unsigned>(target, levels, strip.pad[r], 3 * length, values, lane);
-                    }
-                });
-            }
+    int side = max(height, width), image = turn.image, block = turn.block;
+    const int* draw = draws + (long long)image * columns;
+    const Taps taps = {first, weights, numbers, most, side, most_taps};
+    if (turn.phase == 0) {
+        block_step([&](int thread) {
+            make_taps(draw, rule, height, width, image, block % 2, block / 2 * THREADS + thread, taps);
+        });
+    } else if (turn.phase == 1) {
+        const Target target = {has_colours ? levels : out, has_colours ? nullptr : table, has_colours ? 1 : item_size,
+                               height, width};
+        const Picture picture = pictures[image];
+        resample_block(picture, draw, fills, taps, target, image, block, nonce, status + image, room.resample);
+    } else {
+        const Recipe recipe = {steps + 2ll * image * num_steps, num_steps, sums + (long long)image * num_sums};
+        int pixels = height * width;
+        long long place = 3ll * image * pixels;
+        if (turn.phase < 2 + num_sums) {
+            sum_block(levels + place, recipe, turn.phase - 2, pixels, block, room.sum);
+        } else {
+            const LatePaints paints = {draw + DRAW_COLUMNS, fills, late_paints, num_paints, width};
+            colour_block(levels + place, recipe, paints, pixels, block, table, item_size,
+                         (unsigned char*)out + place * item_size, room.colour);
+        }
+    }
+    block_step([](int) {});
+    block_step([&](int thread) {
+        if (thread == 0) end_turn(turns, turn.image, blocks_of_image, count);
     });
 }

@@ -3,10 +3,12 @@
 
 enum { LEVELS = 256, CHANNELS = 3 };
 
-// Copy the table, uint32 of shape (256, 3), to shared memory, each value as wide as it is in the output.
+// Copy the table, uint32 of shape (256, 3), to shared memory, each value as wide as it is in the output. Without a table
+// levels stay what they are.
 template <class Item>
 static __device__ __forceinline__ void load_table(const unsigned* table, void* shared, int thread, int threads) {
-    for (int i = thread; i < LEVELS * CHANNELS; i += threads) ((Item*)shared)[i] = (Item)table[i];
+    for (int i = thread; i < LEVELS * CHANNELS; i += threads)
+        ((Item*)shared)[i] = (Item)(table ? table[i] : (unsigned)i / CHANNELS);
 }
 
 static __device__ __forceinline__ void load_table_of(int item_size, const unsigned* table, void* shared, int thread,

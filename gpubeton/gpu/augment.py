@@ -1,4 +1,4 @@
-"""Augmenter: launches the kernels that turn decoded images into what the network reads."""
+"""Augmenter: launches the kernel that turns decoded images into what the network reads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import round_up
-from gpubeton.gpu.colours import Colours, change_colours, num_sums, sum_grays
 from gpubeton.gpu.device import Device, Memory, Stream
-from gpubeton.gpu.images import Images
+from gpubeton.gpu.images import Images, num_sums
 from gpubeton.gpu.mixes import Mixes, mix_images
-from gpubeton.gpu.own_kernel import ColourKernels, colour_kernels
+from gpubeton.gpu.own_kernel import augment_kernel
 from gpubeton.plan.program import ImageProgram
 
-# `rule` of kernels/taps.cu, the same numbers as on the CPU.
+# `rule` of kernels/taps.cuh, the same numbers as on the CPU.
 _RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 
 _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -25,20 +24,20 @@ _AXES = 2
 _THREADS = 128
 # Of plant.cu: threads for each image.
 _PLACES = 3
-# Of augment.cu: output rows that a block makes.
+# Of augment.cu: what a block takes of an image, output rows when it resamples, otherwise pixels.
 _ROWS = 8
-
+_SUMMED_PIXELS = 16384
+_COLOURED_PIXELS = 8192
 
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
 class _Constants(NamedTuple):
-    """What one program needs on the device: output values of levels, levels themselves, colours of paints; kernels."""
+    """What one program needs on the device: output values of levels, colours of paints; and its kernel."""
 
     table: Memory
-    levels: Memory
     fills: Memory
-    kernels: ColourKernels
+    kernel: str
 
 
 class Augmenter:
@@ -60,9 +59,8 @@ class Augmenter:
         self._constants = [
             _Constants(
                 table=self._put(table_of(program), stream),
-                levels=self._put(_LEVELS, stream),
                 fills=self._put(program.fills, stream),
-                kernels=colour_kernels(program),
+                kernel=augment_kernel(program),
             )
             for program in programs
         ]
@@ -111,26 +109,28 @@ class Augmenter:
         if images.count == 0:
             return
         own, constants = self._programs[program], self._constants[program]
+        first_nbytes, weights_nbytes, _ = _taps_layout(own, images.count, images.most_taps)
+        first, weights, numbers = taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes
         # Mixing comes when the batch is complete: until then, levels are what is wanted.
-        table, size = (constants.levels, 1) if own.mixing else (constants.table, item_size(own))
-        if not own.colours:
-            self._resample(program, images, taps, table.address, size, images.out, stream)
-            return
-        self._resample(program, images, taps, constants.levels.address, 1, levels, stream)
-        colours = Colours(
-            count=images.count,
-            pixels=own.height * own.width,
-            levels=levels,
-            steps=images.colours,
-            num_steps=images.num_steps,
-            sums=images.sums,
-            num_sums=num_sums(own),
-            kernels=constants.kernels,
-        )
-        sum_grays(self._device, colours, stream)
-        change_colours(self._device, colours, table.address, size, images.out, stream)
-        if own.early_paints < own.max_paints:
-            self._paint(program, images, table.address, size, stream)
+        table, size_of_item = (0, 1) if own.mixing else (constants.table.address, item_size(own))
+        contrasts = num_sums(own) if own.colours else None
+        self._device.launch(
+            constants.kernel,
+            (images.count * blocks_of_image(own.height, own.width, contrasts), 1, 1),
+            (_THREADS, 1, 1),
+            [
+                *map(np.uint64, (images.pictures, images.draws)),
+                *map(np.int32, (images.columns, _RULES[own.interpolation], own.height, own.width)),
+                *map(np.int32, (images.count, images.most_taps)),
+                *map(np.uint64, (first, weights, numbers, images.most)),
+                *map(np.uint64, (constants.fills.address, levels if own.colours else 0, images.colours)),
+                np.int32(images.num_steps), np.uint64(images.sums),
+                *map(np.int32, (contrasts or 0, own.early_paints, own.max_paints)),
+                np.uint64(table), np.int32(size_of_item), np.uint32(images.nonce),
+                *map(np.uint64, (images.out, images.status, images.turns)),
+            ],
+            stream,
+        )  # fmt: skip
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it.
@@ -154,61 +154,10 @@ class Augmenter:
         mixes = Mixes(count, own.height, own.width, levels, rows)
         mix_images(self._device, mixes, self._constants[program].table.address, item_size(own), out, stream)
 
-    def _paint(self, program: int, images: Images, table: int, size_of_item: int, stream: Stream) -> None:
-        """Paint what comes behind the changes of colour."""
-        own = self._programs[program]
-        arguments = [
-            np.uint64(images.draws),
-            np.int32(images.columns),
-            np.int32(own.early_paints),
-            np.int32(own.max_paints),
-            np.int32(own.height),
-            np.int32(own.width),
-            np.int32(images.count),
-            np.uint64(self._constants[program].fills.address),
-            np.uint64(table),
-            np.int32(size_of_item),
-            np.uint64(images.out),
-        ]
-        grid = (-(-own.height * own.width // _THREADS), images.count, 1)
-        self._device.launch("paint", grid, (_THREADS, 1, 1), arguments, stream)
-
-    def _resample(
-        self, program: int, images: Images, taps: int, table: int, size_of_item: int, out: int, stream: Stream
-    ) -> None:
-        own = self._programs[program]
-        side = max(own.height, own.width)
-        first_nbytes, weights_nbytes, _ = _taps_layout(own, images.count, images.most_taps)
-        starts = [taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes]
-        first, weights, numbers = map(np.uint64, starts)
-        size = np.int32(own.height), np.int32(own.width)
-        count, most = np.int32(images.count), np.int32(images.most_taps)
-        draws, columns = np.uint64(images.draws), np.int32(images.columns)
-        rule = np.int32(_RULES[own.interpolation])
-        self._device.launch(
-            "taps",
-            (-(-side // _THREADS), _AXES, images.count),
-            (_THREADS, 1, 1),
-            [draws, columns, rule, *size, count, np.int32(side), most, first, weights, numbers, np.uint64(images.most)],
-            stream,
-        )
-        fills = self._constants[program].fills
-        self._device.launch(
-            "augment",
-            (-(-own.height // _ROWS), images.count, 1),
-            (_THREADS, 1, 1),
-            [
-                np.uint64(images.pictures), draws, columns, first, weights, numbers, np.uint64(images.most),
-                np.int32(side), most, *size, count, np.uint64(fills.address), np.uint64(table),
-                np.int32(size_of_item), np.uint32(images.nonce), np.uint64(out), np.uint64(images.status),
-            ],
-            stream,
-        )  # fmt: skip
-
     def free(self) -> None:
         """Free the constants; nobody may be using them."""
         for constants in self._constants:
-            for memory in (constants.table, constants.levels, constants.fills):
+            for memory in (constants.table, constants.fills):
                 memory.free()
 
     def _put(self, array: NDArray[Any], stream: Stream) -> Memory:
@@ -220,6 +169,33 @@ class Augmenter:
         stream.synchronize()
         pinned.free()
         return memory
+
+
+def blocks_of_image(height: int, width: int, contrasts: int | None) -> int:
+    """Count the blocks that an image has in kernels/augment.cu, in all phases.
+
+    Parameters
+    ----------
+    height, width : int
+        Its size when it is resampled.
+    contrasts : int or None
+        Changes of contrast that it may have; None if no colours are changed.
+
+    Returns
+    -------
+    int
+        How many.
+
+    Examples
+    --------
+    >>> blocks_of_image(224, 224, None), blocks_of_image(224, 224, 1)
+    (32, 43)
+    """
+    blocks = _AXES * -(-max(height, width) // _THREADS) + -(-height // _ROWS)
+    if contrasts is None:
+        return blocks
+    pixels = height * width
+    return blocks + contrasts * -(-pixels // _SUMMED_PIXELS) + -(-pixels // _COLOURED_PIXELS)
 
 
 def item_size(program: ImageProgram) -> int:
@@ -247,6 +223,6 @@ def table_of(program: ImageProgram) -> NDArray[np.uint32]:
 
 
 def _taps_layout(program: ImageProgram, count: int, most: int) -> tuple[int, int, int]:
-    """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cu writes them."""
+    """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them."""
     entries = count * _AXES * max(program.height, program.width)
     return round_up(4 * entries), round_up(2 * most * entries), round_up(4 * entries)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.colours import num_sums
 from gpubeton.plan.draws import HEIGHT, WIDTH
 from gpubeton.plan.image_job import ImageJob
 from gpubeton.plan.program import ImageProgram
@@ -37,7 +36,9 @@ class Images:
     num_steps : int
         Steps on the colours of each image.
     sums : int
-        Address of uint64 (N, number of contrasts), of zeros.
+        Address of uint64 (N, `num_sums`), of zeros.
+    turns : int
+        Address of uint32 (2 + N,), of zeros.
     out : int
         Address of the output batch.
     nonce : int
@@ -54,6 +55,7 @@ class Images:
     colours: int
     num_steps: int
     sums: int
+    turns: int
     out: int
     nonce: int
 
@@ -94,6 +96,7 @@ def image_arrays(
         (number, "most"): np.zeros((count, 2), np.int32),
         (number, "colours"): steps,
         (number, "sums"): np.zeros((count, num_sums(program)), np.uint64),
+        (number, "turns"): np.zeros(2 + count, np.uint32),
     }
 
 
@@ -131,9 +134,26 @@ def describe_images(
         colours=places[number, "colours"],
         num_steps=0 if job.colours is None else job.colours.shape[1] // 2,
         sums=places[number, "sums"],
+        turns=places[number, "turns"],
         out=job.out.data_ptr(),
         nonce=nonce,
     )
+
+
+def num_sums(program: ImageProgram) -> int:
+    """Count the contrasts that an image of a program may have, each of which needs the sum of its gray values.
+
+    Parameters
+    ----------
+    program : ImageProgram
+        The program.
+
+    Returns
+    -------
+    int
+        How many.
+    """
+    return sum(colour.num_contrasts for colour, _ in program.colours)
 
 
 def most_taps(draws: NDArray[np.int32], program: ImageProgram) -> int:

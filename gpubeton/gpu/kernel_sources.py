@@ -70,8 +70,8 @@ def function_of(kernel: str) -> str:
 
     Examples
     --------
-    >>> function_of("plant"), function_of(OwnKernel("colour", ""))
-    ('plant', 'colour')
+    >>> function_of("plant"), function_of(OwnKernel("augment", ""))
+    ('plant', 'augment')
     """
     return kernel.kernel if isinstance(kernel, OwnKernel) else kernel
 

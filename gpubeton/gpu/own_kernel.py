@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gpubeton.plan.program import ImageProgram
 from gpubeton.transforms.pixel_operation import PixelOperation
@@ -33,7 +32,7 @@ class OwnKernel(str):
 
     Examples
     --------
-    >>> OwnKernel("colour", "// mine").startswith("colour-")
+    >>> OwnKernel("augment", "// mine").startswith("augment-")
     True
     """
 
@@ -48,18 +47,8 @@ class OwnKernel(str):
         return made
 
 
-class ColourKernels(NamedTuple):
-    """The kernels that change the colours of a program's images."""
-
-    colour: str = "colour"
-    colour_sum: str = "colour_sum"
-
-
-PLAIN = ColourKernels()
-
-
-def colour_kernels(program: ImageProgram) -> ColourKernels:
-    """Give the kernels of a program.
+def augment_kernel(program: ImageProgram) -> str:
+    """Give the kernel that makes a program's images.
 
     Parameters
     ----------
@@ -68,11 +57,11 @@ def colour_kernels(program: ImageProgram) -> ColourKernels:
 
     Returns
     -------
-    ColourKernels
-        Those of `kernels/`, or with the program's pixel operations in them.
+    str
+        ``augment``; an `OwnKernel` where the program has pixel operations.
     """
     text = text_of([one for one, _ in program.colours if isinstance(one, PixelOperation)])
-    return ColourKernels(*(OwnKernel(name, text) for name in PLAIN)) if text else PLAIN
+    return OwnKernel("augment", text) if text else "augment"
 
 
 def text_of(operations: Sequence[PixelOperation]) -> str:

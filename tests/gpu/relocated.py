@@ -104,6 +104,8 @@ class Relocated:
 
     def _moved(self, address, used):
         """Where on the device that is which is at an address of the host; notes whose twin it is."""
+        if address == 0:
+            return 0
         twin = self._find(address)
         if twin is None:
             return self._nothing

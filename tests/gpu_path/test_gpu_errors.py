@@ -154,7 +154,7 @@ def failing_at(monkeypatch, owner, name, number, applies=lambda *_arguments: Tru
 
 
 @pytest.mark.parametrize("number", [1, 4, 6])
-@pytest.mark.parametrize("kernel", ["plant", "taps", "augment"])
+@pytest.mark.parametrize("kernel", ["plant", "augment"])
 def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     gpus, path, expected, monkeypatch, kernel, number
 ):

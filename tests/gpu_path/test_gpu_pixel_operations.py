@@ -7,8 +7,10 @@ import pytest
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.kernel_sources import function_of
 from gpubeton.transforms import (
     ColorJitter,
+    Cutout,
     NormalizeImage,
     PixelOperation,
     RandomHorizontalFlip,
@@ -18,6 +20,7 @@ from gpubeton.transforms import (
 )
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
 from tests.kernels.host_build import needs_compiler
+from tests.simulator.device import SimulatedDevice
 from tests.transforms.pixel_operations import CASES, sepia
 
 pytestmark = [pytest.mark.timeout(600), needs_compiler]  # the first to make an image on the CPU waits for Numba
@@ -49,6 +52,21 @@ def test_a_gpu_makes_what_the_cpu_makes_to_the_bit(gpus, path, decoded, capsys):
     assert told.count("fused") == 6
     assert "(copy to the CPU)" not in told
     assert_same(epochs(loader, 2), epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu"), 2))
+
+
+def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_one_launch(gpus, path, decoded, monkeypatch):
+    launched, launch = [], SimulatedDevice.launch
+
+    def noting(device, kernel, *arguments):
+        launched.append(function_of(kernel))
+        launch(device, kernel, *arguments)
+
+    monkeypatch.setattr(SimulatedDevice, "launch", noting)
+    own = [ColorJitter(0.4, 0.4, 0.4, 0.1), CASES["position"].make(), Cutout(4, (9, 8, 7))]
+    found = epochs(gpu_loader(path, [*HEAD, *own, *BACK]))
+    # What is planted, to see later whether the decoder wrote, comes before it decodes.
+    assert launched == ["plant", "augment"] * len(found)
+    assert_same(found, epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu")))
 
 
 def test_with_the_numba_half_alone_the_batch_is_copied_back_and_explain_says_so(gpus, path, decoded, capsys):

@@ -43,7 +43,7 @@ def test_a_kernel_is_compiled_once(compiler):
 
 
 def test_another_kernel_or_architecture_is_another_entry(compiler):
-    codes = {load_cubin(*which) for which in (("plant", "sm_90"), ("plant", "sm_80"), ("taps", "sm_90"))}
+    codes = {load_cubin(*which) for which in (("plant", "sm_90"), ("plant", "sm_80"), ("augment", "sm_90"))}
     assert len(codes) == len(entries()) == 3
 
 

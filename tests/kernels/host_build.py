@@ -24,7 +24,10 @@ CACHE = ROOT / ".pytest_cache" / "gpubeton-host"
 
 FLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-g1", "-pthread"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unknown-pragmas"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SANITIZERS = {
+    "memory": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
+    "threads": ["-fsanitize=thread", "-fno-omit-frame-pointer"],
+}
 
 #: Orders in which blocks and threads run.
 FORWARD, REVERSED, RANDOM = range(3)
@@ -52,15 +55,17 @@ def _compiler_version(path):
     return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(kernels=None, *, sanitize=False, folder=KERNELS):
+def build(kernels=None, *, sanitize=None, defined=(), folder=KERNELS):
     """Compile kernels, unless it was done before; path of the shared library.
 
     Parameters
     ----------
     kernels : sequence of str, optional
         Their names; by default all of the folder.
-    sanitize : bool
-        Whether to find out about bad memory accesses and undefined behaviour; see `sanitizer`.
+    sanitize : str, optional
+        What to find out about: "memory", bad accesses and undefined behaviour; "threads", what they do not wait for.
+    defined : sequence of str
+        Macros.
     folder : Path
         Where the kernels are; headers that are not there are those of the checkout.
     """
@@ -68,7 +73,8 @@ def build(kernels=None, *, sanitize=False, folder=KERNELS):
     path = compiler()
     if path is None:
         pytest.skip("no C++ compiler: install g++, or set CXX")
-    command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *(SANITIZERS if sanitize else [])]
+    macros = [f"-D{name}" for name in defined]
+    command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *macros, *(SANITIZERS[sanitize] if sanitize else [])]
     content = hashlib.sha256(repr((names, command, _compiler_version(path))).encode())
     for source in sorted([SHIM, *KERNELS.glob("*.cuh"), *(folder / f"{name}.cu" for name in names)]):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")

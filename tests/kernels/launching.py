@@ -7,28 +7,88 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpubeton.cpu.taps import most_taps
+from gpubeton.gpu.augment import blocks_of_image
 from gpubeton.gpu.pictures import PICTURE
-from gpubeton.plan.draws import HEIGHT, WIDTH
+from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, WIDTH
+from gpubeton.transforms.colour_kinds import CONTRAST
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import placed
 
-# `rule` of taps.cu.
+# `rule` of taps.cuh.
 RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 AREA_ENLARGING = 3
 
-# Of `Status` in augment.cu.
+# Of `Status` in resample.cuh.
 DONE, MISSING, WRONG_CROP = range(3)
 
-#: Threads of a block, and output rows that a block of augment.cu makes.
+#: Threads of a block.
 THREADS = 128
-ROWS = 8
+ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 @dataclass
-class Taps:
-    """What taps.cu wrote; weights as (N, 2, side, most_taps)."""
+class Batch:
+    """What augment.cu is given.
 
+    Parameters
+    ----------
+    pictures : ndarray of PICTURE, shape (N,)
+        Where images are.
+    draws : ndarray of int32, shape (N, columns)
+        What is done to them.
+    size : tuple of int
+        Height and width of the output.
+    rule : int
+        How to interpolate.
+    most : int
+        Taps that there is room for.
+    fills : ndarray of uint8, shape (F, 3)
+        Colours of paints.
+    steps : ndarray of int32, shape (N, 2 * K), or None
+        Changes of colour.
+    num_sums : int or None
+        Contrasts that images may have; as many as they have by default.
+    late : tuple of int
+        Which paints come behind the changes of colour: the first, and the one behind the last.
+    table : ndarray of uint32, shape (256, 3), or None
+        Bits of output values.
+    item_size : int
+        Bytes of one.
+    nonce : int
+        Of the sentinels.
+    rows : int or None
+        Rows of the output; N by default.
+    shift : int
+        Output values between 16 aligned bytes and the first.
+    levels_shift : int
+        The same of the levels.
+    """
+
+    pictures: np.ndarray
+    draws: np.ndarray
+    size: tuple
+    rule: int
+    most: int
+    fills: np.ndarray
+    steps: np.ndarray | None = None
+    num_sums: int | None = None
+    late: tuple = (0, 0)
+    table: np.ndarray | None = None
+    item_size: int = 1
+    nonce: int = 0
+    rows: int | None = None
+    shift: int = 0
+    levels_shift: int = 0
+
+
+@dataclass
+class Made:
+    """What augment.cu wrote; weights as (N, 2, side, most_taps)."""
+
+    out: np.ndarray
+    status: list
+    sums: np.ndarray
     first: np.ndarray
     weights: np.ndarray
     numbers: np.ndarray
@@ -45,26 +105,67 @@ def ints(*numbers):
     return [np.int32(number) for number in numbers]
 
 
-def launch_taps(draws, rule, size, most, order=FORWARD, seed=0):
-    """Run taps.cu; its arrays before they are transposed for the tests."""
-    count, columns = draws.shape
-    side = max(size)
-    first = placed(np.full((count, 2, side), -77, np.int32))
-    weights = placed(np.full((count, 2, most, side), 0xDEAD, np.uint16))
-    numbers = placed(np.full((count, 2, side), -77, np.int32))
-    largest = placed(np.zeros((count, 2), np.int32))
+def contrasts_of(steps):
+    """The most contrasts that an image has."""
+    return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
+
+
+def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=FORWARD, seed=0):
+    """Run augment.cu; `place` puts arrays where it may find them."""
+    count, columns = batch.draws.shape
+    height, width = batch.size
+    side, most, has_colours = max(batch.size), batch.most, batch.steps is not None
+    first = place(np.full((count, 2, side), -77, np.int32))
+    weights = place(np.full((count, 2, most, side), 0xDEAD, np.uint16))
+    numbers = place(np.full((count, 2, side), -77, np.int32))
+    largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
+    steps = place(batch.steps if has_colours else np.zeros((count, 0), np.int32))
+    num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
+    sums, turns = place(np.zeros((count, num_sums), np.uint64)), place(np.zeros(2 + count, np.uint32))
+    rows = count if batch.rows is None else batch.rows
+    nbytes = rows * height * width * 3 * batch.item_size
+    out = place(np.full(nbytes, UNTOUCHED, np.uint8), batch.shift * batch.item_size)
+    levels = place(np.full(count * height * width * 3 * has_colours, UNTOUCHED, np.uint8), batch.levels_shift)
+    draws, fills = place(batch.draws), place(batch.fills)
+    table = None if batch.table is None else place(batch.table)
     arguments = [
-        address(draws), *ints(columns, rule, *size, count, side, most),
-        address(first), address(weights), address(numbers), address(largest),
+        address(batch.pictures), address(draws), *ints(columns, batch.rule, height, width, count, most),
+        address(first), address(weights), address(numbers), address(largest), address(fills),
+        address(levels) if has_colours else np.uint64(0), address(steps), *ints(steps.shape[1] // 2),
+        address(sums), *ints(num_sums, *batch.late), np.uint64(0) if table is None else address(table),
+        *ints(batch.item_size), np.uint32(batch.nonce), address(out), address(status), address(turns),
     ]  # fmt: skip
-    host_kernels().launch("taps", (-(-side // THREADS), 2, count), (THREADS, 1, 1), arguments, order, seed)
-    return first, weights, numbers, largest
+    blocks = count * blocks_of_image(height, width, num_sums if has_colours else None)
+    run = (host_kernels() if kernels is None else kernels).launch
+    if blocks:
+        run(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, order, seed)
+    assert not turns.any(), "it can be launched again"
+    made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
+    return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 
 
 def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
-    """Run taps.cu on draws (N, columns), for an output of that height and width."""
-    first, weights, numbers, largest = launch_taps(placed(draws), rule, size, most, order, seed)
-    return Taps(first, weights.swapaxes(2, 3), numbers, largest)
+    """Have augment.cu make the taps of draws (N, columns) for an output of that height and width, and nothing else."""
+    nothing = placed(np.zeros(len(draws), PICTURE))
+    made = launch_batch(Batch(nothing, draws, size, rule, most, np.zeros((0, 3), np.uint8)), order=order, seed=seed)
+    assert made.status == [WRONG_CROP] * len(draws)
+    return made
+
+
+def change_colours(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
+    """Have augment.cu change the colours of images (N, H, W, 3), and do nothing else to them.
+
+    `how` are options of `launch_batch`, `more` further fields of `Batch`.
+    """
+    pictures = Pictures(images, place=place)
+    draws = np.zeros((len(images), DRAW_COLUMNS), np.int32) if draws is None else draws
+    draws[:, :DRAW_COLUMNS] = 0
+    draws[:, [HEIGHT, WIDTH]] = images.shape[1:3]
+    given = {"fills": np.zeros((0, 3), np.uint8), "steps": steps, "table": table, "item_size": item_size, **more}
+    batch = Batch(pictures.table, draws, images.shape[1:3], RULES["bilinear"], 2, **given)
+    made = launch_batch(batch, place=place, **(how or {}))
+    assert made.status == [DONE] * len(images)
+    return made
 
 
 class Pictures:
@@ -80,10 +181,12 @@ class Pictures:
         What the distance of rows is a multiple of.
     is_guarded : int
         Whether they have a sentinel.
+    place : callable
+        Puts arrays into memory.
     """
 
-    def __init__(self, images, *, shift=0, pitch=16, is_guarded=0):
-        self.table = placed(np.zeros(len(images), PICTURE))
+    def __init__(self, images, *, shift=0, pitch=16, is_guarded=0, place=placed):
+        self.table = place(np.zeros(len(images), PICTURE))
         self.memory = []
         for i, image in enumerate(images):
             height, width = image.shape[:2]
@@ -92,7 +195,7 @@ class Pictures:
             rows[:, : 3 * width] = image.reshape(height, -1)
             # What lies behind the last row's pixels is memory of the picture, too, where rows are aligned.
             stop = None if pitch % 16 == 0 and shift == 0 else height * between - (between - 3 * width)
-            memory = placed(rows.reshape(-1)[:stop], shift)
+            memory = place(rows.reshape(-1)[:stop], shift)
             self.memory.append(memory)
             self.table[i] = (memory.ctypes.data, between, height, width, i, is_guarded, 0)
 
@@ -107,42 +210,23 @@ class Pictures:
 def table_of(program):
     """Bits of the output value of each level and colour."""
     if program.table is None:
-        return placed(np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1))
-    bits = program.table.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[program.table.itemsize])
-    return placed(bits.astype(np.uint32))
+        return np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+    return program.table.view(ITEMS[program.table.itemsize]).astype(np.uint32)
 
 
-@dataclass
-class Made:
-    """What augment.cu wrote."""
-
-    out: np.ndarray
-    status: list
-
-
-def launch_augment(
-    program, pictures, draws, *, taps=None, most=None, rows=None, shift=0, blocks=None, order=FORWARD, seed=0, nonce=0
-):
-    """Run taps.cu and augment.cu as the GPU executor does; `shift` in values behind 16 aligned bytes."""
-    draws = placed(np.stack(draws).astype(np.int32))
-    count, columns = draws.shape
-    size, table = (program.height, program.width), table_of(program)
-    item = dtype_of(program).itemsize
+def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0, **more):
+    """Run augment.cu as the GPU executor does for a program without changes of colour; `more` as in `Batch`."""
+    draws = np.stack(draws).astype(np.int32)
+    size = program.height, program.width
     most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), min(size)) if most is None else most
-    made = launch_taps(draws, RULES[program.interpolation], size, most, order, seed) if taps is None else taps
-    fills = placed(program.fills)
-    status = placed(np.zeros(count, np.int32))
-    shape = (count if rows is None else rows, *size, 3)
-    out = placed(np.full(int(np.prod(shape)) * item, UNTOUCHED, np.uint8), shift * item)
-    first, weights, numbers, largest = made
-    arguments = [
-        address(pictures.table), address(draws), *ints(columns), address(first), address(weights), address(numbers),
-        address(largest), *ints(max(size), most, *size, count), address(fills), address(table), *ints(item),
-        np.uint32(nonce), address(out), address(status),
-    ]  # fmt: skip
-    grid = (-(-program.height // ROWS) if blocks is None else blocks, count, 1)
-    host_kernels().launch("augment", grid, (THREADS, 1, 1), arguments, order, seed)
-    return Made(np.frombuffer(out.tobytes(), dtype_of(program)).reshape(shape), status.tolist())
+    dtype = dtype_of(program)
+    batch = Batch(
+        pictures.table, draws, size, RULES[program.interpolation], most, program.fills, table=table_of(program),
+        item_size=dtype.itemsize, **more,
+    )  # fmt: skip
+    made = launch_batch(batch, order=order, seed=seed)
+    made.out = made.out.view(dtype)
+    return made
 
 
 def plant(pictures, nonce, order=FORWARD, count=None):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.gpu.colours import Colours, change_colours, sum_grays
 from gpubeton.gpu.mixes import Mixes, mix_images
 from tests.kernels.host_build import ORDERS, HostKernels
+from tests.kernels.launching import change_colours
 
 SIZES = [(20, 32), (7, 9), (3, 4), (31, 77), (1, 1)]
 ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -28,6 +28,11 @@ class SanitizedDevice:
         self.kernels.launch(kernel, grid, block, arguments, order=self.order, seed=1)
 
 
+def unguarded(array, shift=0):
+    """The array in memory of its own, with poisoned memory before and behind it."""
+    return np.array(array)
+
+
 def run(kernels):
     generator = np.random.default_rng(0)
     table = generator.integers(0, 1 << 32, (256, 3), np.uint32)
@@ -39,10 +44,8 @@ def run(kernels):
         out = np.empty(images.shape, ITEMS[item_size])
         steps = np.stack([generator.integers(0, 4, (5, 8)), generator.integers(-(1 << 14), 1 << 14, (5, 8))], axis=-1)
         steps = np.where(steps[..., :1] == 3, steps, np.abs(steps)).astype(np.int32)
-        sums = np.zeros((5, 8), np.uint64)
-        colours = Colours(5, size[0] * size[1], images.ctypes.data, steps.ctypes.data, 8, sums.ctypes.data, 8)
-        sum_grays(device, colours, None)
-        change_colours(device, colours, table.ctypes.data, item_size, out.ctypes.data, None)
+        how = {"kernels": kernels, "order": order}
+        change_colours(images, steps.reshape(5, 16), table, item_size, place=unguarded, num_sums=8, how=how)
         mixes = np.zeros((5, 6), np.int32)
         mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)
         mixes[:, 2:] = np.sort(generator.integers(0, np.array(size) + 1, (5, 2, 2)), axis=1).reshape(5, 4)

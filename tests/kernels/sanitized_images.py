@@ -15,6 +15,8 @@ from gpubeton.gpu.gathers import GATHER
 from gpubeton.gpu.pictures import PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from tests.kernels.host_build import ORDERS, HostKernels
+from tests.kernels.launching import Batch, address, ints, launch_batch
+from tests.kernels.sanitized_colours import unguarded
 
 THREADS = (128, 1, 1)
 PAINTS = 2
@@ -30,14 +32,6 @@ SHAPES = [
     ((40, 3000), (3, 3), 16),
     ((2500, 2), (4, 1), 16),
 ]
-
-
-def address(array):
-    return np.uint64(array.ctypes.data)
-
-
-def ints(*numbers):
-    return [np.int32(number) for number in numbers]
 
 
 def draws_of(generator, count, source, size, fills):
@@ -56,10 +50,10 @@ def draws_of(generator, count, source, size, fills):
 
 
 def make_images(kernels, order, shape, rule, item_size):
-    """Plant, taps, augment and paint, once each; returns all that they wrote."""
+    """Plant and augment, once each; returns all that they wrote."""
     generator = np.random.default_rng(rule)
     source, size, pitch = shape
-    count, side, most = 4, max(size), 2 * -(-max(source) // min(size)) + 4
+    count, most = 4, 2 * -(-max(source) // min(size)) + 4
     draws = draws_of(generator, count, source, size, 3)
     pictures, memory = np.zeros(count, PICTURE), []
     for i in range(count):
@@ -71,27 +65,12 @@ def make_images(kernels, order, shape, rule, item_size):
         pictures[i] = (memory[i].ctypes.data, between, *source, i, i % 2, 0)
     kernels.launch("plant", (1, 1, 1), THREADS, [address(pictures), *ints(count), np.uint32(9)], order)
 
-    first, numbers = np.zeros((2, count, 2, side), np.int32)
-    weights = np.zeros((count, 2, most, side), np.uint16)
-    largest, status = np.zeros((count, 2), np.int32), np.zeros(count, np.int32)
-    taps = [address(first), address(weights), address(numbers), address(largest)]
-    arguments = [address(draws), *ints(draws.shape[1], rule, *size, count, side, most), *taps]
-    kernels.launch("taps", (-(-side // 128), 2, count), THREADS, arguments, order)
-
-    fills, table = np.arange(9, dtype=np.uint8), np.arange(768, dtype=np.uint32)
-    out = np.zeros((count, *size, 3), f"u{item_size}")
-    arguments = [
-        address(pictures), address(draws), *ints(draws.shape[1]), *taps, *ints(side, most, *size, count),
-        address(fills), address(table), *ints(item_size), np.uint32(9), address(out), address(status),
-    ]  # fmt: skip
-    kernels.launch("augment", (-(-size[0] // 8), count, 1), THREADS, arguments, order)
-    assert status.tolist() == [0, 1, 0, 1]
-
-    late = [address(fills), address(table), *ints(item_size), address(out)]
-    arguments = [address(draws), *ints(draws.shape[1], 0, PAINTS, *size, count), *late]
-    kernels.launch("paint", (-(-size[0] * size[1] // 128), count, 1), THREADS, arguments, order)
+    fills, table = np.arange(9, dtype=np.uint8).reshape(3, 3), np.arange(768, dtype=np.uint32).reshape(256, 3)
+    batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)
+    made = launch_batch(batch, kernels=kernels, place=unguarded, order=order)
+    assert made.status == [0, 1, 0, 1]
     # The others begin with sentinels, which are made of addresses.
-    return [first, weights, numbers, largest, out[::2]]
+    return [made.first, made.weights, made.numbers, made.most, made.out[::2]]
 
 
 def copy_rows(kernels, order):

@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton.gpu.colours import Colours, change_colours, sum_grays
+from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import MAX_COLOUR_STEPS
 from gpubeton.transforms import RandomBrightness
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
-from tests.kernels.host_build import KERNELS, ORDERS, needs_compiler
-from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits
+from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler
+from tests.kernels.host_device import looked_up, table_of_bits
+from tests.kernels.launching import change_colours
 from tests.reference.colour import NEARLY, gray, step
 from tests.reference.colour import steps as reference_steps
 
@@ -18,7 +19,6 @@ pytestmark = needs_compiler
 
 #: Whole loads and stores, odd ones, several blocks of an image, and a single pixel.
 SIZES = [(20, 32), (7, 9), (3, 4), (91, 101), (140, 150), (1, 1)]
-IDENTITY = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
 def random_steps(generator, count, num_steps=MAX_COLOUR_STEPS):
@@ -30,25 +30,10 @@ def random_steps(generator, count, num_steps=MAX_COLOUR_STEPS):
     return np.stack([kinds, factors], axis=-1).reshape(count, 2 * num_steps).astype(np.int32)
 
 
-def contrasts_of(steps):
-    return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
-
-
-def run(images, steps, table=IDENTITY, item_size=1, device=None, *, shift=0, in_place=False):
-    """What the kernels write for images (N, H, W, 3), and the sums that they made."""
-    device = HostDevice() if device is None else device
-    levels, rows, table = placed(images, shift), placed(steps), placed(table)
-    sums = placed(np.zeros((len(images), contrasts_of(steps)), np.uint64))
-    dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
-    out = levels if in_place else placed(np.full(images.shape, 0xAB, dtype), shift * item_size)
-    pixels = images.shape[1] * images.shape[2]
-    colours = Colours(
-        len(images), pixels, address(levels), address(rows), steps.shape[1] // 2, address(sums), sums.shape[1]
-    )
-    sum_grays(device, colours, "stream")
-    change_colours(device, colours, address(table), item_size, address(out), "stream")
-    assert in_place or np.array_equal(levels, images)
-    return out, sums
+def run(images, steps, table=None, item_size=1, *, order=FORWARD, seed=0, **more):
+    """What the kernel writes for images (N, H, W, 3), and the sums that it made."""
+    made = change_colours(images, steps, table, item_size, how={"order": order, "seed": seed}, **more)
+    return made.out, made.sums
 
 
 def on_cpu(images, steps):
@@ -62,7 +47,7 @@ def test_the_kernel_writes_what_the_cpu_does_to_the_bit(size, order):
     images = generator.integers(0, 256, (12, *size, 3), np.uint8)
     images[0], images[1] = 255, 0
     steps = random_steps(generator, 12)
-    found, _ = run(images, steps, device=HostDevice(order, seed=3))
+    found, _ = run(images, steps, order=order, seed=3)
     assert np.array_equal(found, on_cpu(images, steps))
 
 
@@ -127,7 +112,7 @@ def test_sums_are_those_of_the_gray_values_before_each_contrast(size, order):
     first = [SATURATION, 50_000, CONTRAST, 20_000]
     steps = np.array([[*first, BRIGHTNESS, 20_000, CONTRAST, 40_000]] * 4, np.int32)
     steps[2, 3] = steps[3, 7] = ONE
-    _, sums = run(images, steps, device=HostDevice(order, seed=1))
+    _, sums = run(images, steps, order=order, seed=1)
     for number, image in enumerate(images):
         before = on_cpu(image[None], np.array([first[:2]], np.int32))[0]
         then = on_cpu(image[None], steps[number : number + 1, :6])[0]
@@ -145,22 +130,12 @@ def test_an_image_of_white_pixels_does_not_overflow_its_sum():
     assert (found == 254).all()
 
 
-@pytest.mark.parametrize("columns", [1, 3, 50])
-def test_any_number_of_blocks_does(columns):
+@pytest.mark.parametrize("seed", range(10))
+def test_blocks_may_come_in_any_order(seed):
     generator = np.random.default_rng(7)
-    images = generator.integers(0, 256, (2, 140, 150, 3), np.uint8)
-    steps = random_steps(generator, 2)
-    assert np.array_equal(run(images, steps, device=HostDevice(columns=columns))[0], on_cpu(images, steps))
-
-
-@pytest.mark.parametrize("size", [(20, 32), (91, 101)])
-@pytest.mark.parametrize("order", ORDERS)
-def test_levels_may_be_changed_in_place(order, size):
-    generator = np.random.default_rng(8)
-    images = generator.integers(0, 256, (3, *size, 3), np.uint8)
-    steps = random_steps(generator, 3)
-    found, _ = run(images, steps, device=HostDevice(order, seed=2), in_place=True)
-    assert np.array_equal(found, on_cpu(images, steps))
+    images = generator.integers(0, 256, (4, 140, 150, 3), np.uint8)
+    steps = random_steps(generator, 4)
+    assert np.array_equal(run(images, steps, order=RANDOM, seed=seed)[0], on_cpu(images, steps))
 
 
 @pytest.mark.parametrize("item_size", [1, 2, 4])
@@ -168,16 +143,39 @@ def test_memory_that_is_not_aligned_is_read_and_written(item_size):
     generator = np.random.default_rng(9)
     images, table = generator.integers(0, 256, (3, 20, 32, 3), np.uint8), table_of_bits(item_size)
     steps = random_steps(generator, 3)
-    found, _ = run(images, steps, table, item_size, shift=3)
+    found, _ = run(images, steps, table, item_size, shift=3, levels_shift=3)
     assert np.array_equal(found, looked_up(on_cpu(images, steps), table, item_size))
 
 
-def test_without_contrasts_or_images_nothing_is_summed():
-    device = HostDevice()
-    steps = np.array([[BRIGHTNESS, 5]], np.int32)
-    run(np.zeros((1, 2, 2, 3), np.uint8), steps, device=device)
-    run(np.zeros((0, 2, 2, 3), np.uint8), steps[:0], device=device)
-    assert device.launched == ["colour"]
+FILLS = np.array([[1, 2, 3], [250, 0, 7], [9, 9, 9]], np.uint8)
+NUM_PAINTS = 4
+
+
+def random_paints(generator, count, height, width):
+    """Rows of draws with rectangles that reach over the image's borders, some of them empty."""
+    draws = np.zeros((count, DRAW_COLUMNS + NUM_PAINTS * PAINT_COLUMNS), np.int32)
+    paints = draws[:, DRAW_COLUMNS:].reshape(count, NUM_PAINTS, PAINT_COLUMNS)
+    corners = np.sort(generator.integers(-2, [height + 3, width + 3], (count, NUM_PAINTS, 2, 2)), axis=2)
+    paints[..., :4] = corners.reshape(count, NUM_PAINTS, 4)
+    paints[..., 4] = generator.integers(0, len(FILLS), (count, NUM_PAINTS))
+    paints[0, 1, 2] = paints[0, 1, 0]
+    return draws
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("item_size", [1, 2, 4])
+@pytest.mark.parametrize("late", [(0, 4), (1, 3), (3, 4), (2, 2)])
+@pytest.mark.parametrize("size", [(13, 21), (30, 3), (5, 1)])
+def test_late_paints_cover_what_the_colours_left_and_each_other_and_nothing_else(size, late, item_size, order):
+    generator = np.random.default_rng(10 * late[0] + late[1])
+    images, table = generator.integers(0, 256, (5, *size, 3), np.uint8), table_of_bits(item_size)
+    steps, draws = random_steps(generator, 5, 2), random_paints(generator, 5, *size)
+    expected = on_cpu(images, steps)
+    for image, row in zip(expected, draws, strict=True):
+        for top, left, bottom, right, fill in row[DRAW_COLUMNS:].reshape(-1, PAINT_COLUMNS)[slice(*late)].tolist():
+            image[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = FILLS[fill]
+    found, _ = run(images, steps, table, item_size, draws=draws, fills=FILLS, late=late, order=order)
+    assert np.array_equal(found, looked_up(expected, table, item_size))
 
 
 def test_the_kernel_has_room_for_as_many_steps_as_a_program_fuses():

@@ -8,15 +8,16 @@ import pytest
 from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.colours import Colours, change_colours, num_sums, sum_grays
+from gpubeton.gpu.images import num_sums
 from gpubeton.gpu.kernel_sources import function_of, source_of
-from gpubeton.gpu.own_kernel import ColourKernels, OwnKernel, colour_kernels, text_of
+from gpubeton.gpu.own_kernel import OwnKernel, augment_kernel, text_of
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast
 from tests.kernels.compilers import compilers
-from tests.kernels.host_build import ORDERS, needs_compiler
-from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits
+from tests.kernels.host_build import FORWARD, ORDERS, kernels_of, needs_compiler
+from tests.kernels.host_device import looked_up, table_of_bits
+from tests.kernels.launching import change_colours
 from tests.transforms.pixel_operations import CASES, referred
 
 SAMPLES = np.arange(6, dtype=np.uint64)
@@ -40,18 +41,11 @@ def program_of(names, size, device="cuda:0"):
     return compile_image_program("image", 0, [decoder, *operations(names)], np.array([9]), np.array([9]), device)
 
 
-def run(program, images, steps, table, item_size, device):
-    """What the kernels write."""
-    levels, rows, table = placed(images), placed(steps), placed(table)
-    sums = placed(np.zeros((len(images), num_sums(program)), np.uint64))
-    out = placed(np.full(images.shape, 0xAB, {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]))
-    colours = Colours(
-        len(images), images.shape[1] * images.shape[2], address(levels), address(rows), steps.shape[1] // 2,
-        address(sums), sums.shape[1], colour_kernels(program),
-    )  # fmt: skip
-    sum_grays(device, colours, "stream")
-    change_colours(device, colours, address(table), item_size, address(out), "stream")
-    return out
+def run(program, images, steps, table, item_size, order=FORWARD):
+    """What the kernel writes."""
+    kernel = augment_kernel(program)
+    how = {"kernels": kernels_of(kernel), "kernel": function_of(kernel), "order": order, "seed": 3}
+    return change_colours(images, steps, table, item_size, num_sums=num_sums(program), how=how).out
 
 
 def on_cpu(program, images, steps):
@@ -74,7 +68,7 @@ def test_the_kernel_writes_what_the_numba_halves_do_to_the_bit(names, size, orde
     program, table = program_of(IN_ORDER[names], size), table_of_bits(2)
     assert len(program.tail.steps) == 0
     steps = program.draw_colours(4, 1, SAMPLES)
-    found = run(program, images, steps, table, 2, HostDevice(order, seed=3))
+    found = run(program, images, steps, table, 2, order)
     assert np.array_equal(found, looked_up(on_cpu(program, images, steps), table, 2))
 
 
@@ -84,25 +78,25 @@ def test_levels_are_the_nearest_to_those_of_the_float64_reference(name):
     images = np.random.default_rng(9).integers(0, 256, (6, 20, 32, 3), np.uint8)
     program, table = program_of([name], (20, 32)), np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
     steps = program.draw_colours(4, 1, SAMPLES)
-    found = run(program, images, steps, table, 1, HostDevice())
+    found = run(program, images, steps, table, 1)
     for image, own, row in zip(images, found, steps, strict=True):
         assert (np.abs(own - referred(CASES[name], image, row)) <= 0.5 + ROUNDING).all()
 
 
-def test_only_a_program_with_pixel_operations_has_kernels_of_its_own():
-    assert colour_kernels(program_of([ColorJitter(0.4)], (4, 4))) == ColourKernels("colour", "colour_sum")
-    first, again = (colour_kernels(program_of(["position"], size)) for size in ((4, 4), (30, 9)))
+def test_only_a_program_with_pixel_operations_has_a_kernel_of_its_own():
+    assert augment_kernel(program_of([ColorJitter(0.4)], (4, 4))) == "augment"
+    first, again = (augment_kernel(program_of(["position"], size)) for size in ((4, 4), (30, 9)))
     assert first == again, "one for all sizes"
-    assert first.colour != colour_kernels(program_of(["one parameter"], (4, 4))).colour
-    assert (function_of(first.colour), function_of(first.colour_sum)) == ("colour", "colour_sum")
+    assert first != augment_kernel(program_of(["one parameter"], (4, 4)))
+    assert function_of(first) == "augment"
 
 
 def test_the_statements_stand_under_a_name_of_their_own():
     operation = PixelOperation("r *= gain;\ng = 3;", parameters={"gain": 2.0}, name='my "best"\n\\one')
-    lines = source_of(OwnKernel("colour", text_of([operation]))).splitlines()
+    lines = source_of(OwnKernel("augment", text_of([operation]))).splitlines()
     at = lines.index('#line 1 "PixelOperation my _best___one, cuda"')
     assert lines[at + 1 : at + 3] == ["r *= gain;", "g = 3;"]
-    assert lines.index('#line 1 "kernels/colour.cu"') > at
+    assert lines.index('#line 1 "kernels/augment.cu"') > at
 
 
 COMPILERS = compilers()
@@ -110,12 +104,11 @@ needs_nvrtc = pytest.mark.skipif(not COMPILERS, reason="no NVRTC: pip install nv
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("kernel", ["colour", "colour_sum"])
-def test_the_kernels_compile_for_a_gpu_without_a_warning(kernel):
-    made = OwnKernel(kernel, text_of(operations(CASES)))
+def test_the_kernel_compiles_for_a_gpu_without_a_warning():
+    made = OwnKernel("augment", text_of(operations(CASES)))
     for compiler in COMPILERS:
-        compiled = compiler.compile(source_of(made), kernel, "sm_90")
-        assert kernel.encode() in compiled.code
+        compiled = compiler.compile(source_of(made), "augment", "sm_90")
+        assert b"augment" in compiled.code
         assert compiled.log == ""
 
 
@@ -123,7 +116,7 @@ def test_the_kernels_compile_for_a_gpu_without_a_warning(kernel):
 def test_a_mistake_in_the_statements_is_told_with_its_line():
     program = program_of(["position"], (4, 4))
     wrong = PixelOperation("r *= gain;\ng = gian;", parameters={"gain": 2.0}, name="warm")
-    kernel = OwnKernel("colour", text_of([program.colours[0][0], wrong]))
+    kernel = OwnKernel("augment", text_of([program.colours[0][0], wrong]))
     with pytest.raises(KernelError, match=r'PixelOperation warm, cuda\(2\): error: identifier "gian" is undefined'):
         nvrtc.load().compile(source_of(kernel), kernel, "sm_90")
 

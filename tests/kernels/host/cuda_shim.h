@@ -1,16 +1,20 @@
 // cuda_shim.h -- what g++ lacks to compile the files of kernels/ as they are, and to run them thread after thread.
 //
-// A launch runs every thread of the grid to its end before the next one begins, in the order asked for. What CUDA leaves
-// open (which block, which thread, which atomic comes first) is therefore open here too, and a kernel whose result
-// depends on it shows. Barriers are those of kernels/steps.cuh, whose host versions are at the end of this file.
+// A launch runs the threads of a block one after another, in the order asked for, and blocks too; but if that order is
+// random, several blocks at a time. What CUDA leaves open (which block, which thread, which atomic comes first) is
+// therefore open here too, and a kernel whose result depends on it shows. Barriers are those of kernels/steps.cuh, waits
+// between blocks those of kernels/turns.cuh: their host versions are at the end of this file.
 #pragma once
 
 #include <atomic>
 #include <cfloat>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -152,6 +156,8 @@ static inline T atomicMax(T* address, T value) {
     return seen;
 }
 template <class T>
+static inline T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_RELAXED); }
+template <class T>
 static inline T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_RELAXED); }
 
 // --- half floats, see kernels/half.cuh ------------------------------------------------------------------------------
@@ -236,25 +242,6 @@ struct Letters { static constexpr char value[] = {Letter<Parameters>::value..., 
 template <class... Parameters>
 const char* letters_of(void (*)(Parameters...)) { return Letters<Parameters...>::value; }
 
-template <class Function>
-void each_thread(const unsigned grid[3], const unsigned block[3], int order, unsigned seed, Function run) {
-    gridDim = {grid[0], grid[1], grid[2]};
-    blockDim = {block[0], block[1], block[2]};
-    unsigned blocks = grid[0] * grid[1] * grid[2], threads = block[0] * block[1] * block[2];
-    Sequence block_order(blocks, order, seed);
-    for (unsigned i = 0; i < blocks; i++) {
-        unsigned b = block_order[i];
-        blockIdx = {b % grid[0], b / grid[0] % grid[1], b / grid[0] / grid[1]};
-        running = {order, seed + b, false};
-        Sequence thread_order(threads, order, seed + b);
-        for (unsigned j = 0; j < threads && !running.whole_block_is_done; j++) {
-            unsigned t = thread_order[j];
-            threadIdx = {t % block[0], t / block[0] % block[1], t / block[0] / block[1]};
-            run();
-        }
-    }
-}
-
 // Denormal numbers count in the kernels; a library loaded by the same process may have switched them off.
 class Denormals {
   public:
@@ -269,11 +256,45 @@ class Denormals {
 #endif
 };
 
+// Run some blocks, those that `next` gives.
+template <class Function>
+void run_blocks(const unsigned grid[3], const unsigned block[3], int order, unsigned seed, std::atomic<unsigned>& next,
+                Function run) {
+    Denormals denormals;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    unsigned blocks = grid[0] * grid[1] * grid[2], threads = block[0] * block[1] * block[2];
+    Sequence block_order(blocks, order, seed);
+    for (unsigned i; (i = next++) < blocks;) {
+        unsigned b = block_order[i];
+        blockIdx = {b % grid[0], b / grid[0] % grid[1], b / grid[0] / grid[1]};
+        running = {order, seed + b, false};
+        Sequence thread_order(threads, order, seed + b);
+        for (unsigned j = 0; j < threads && !running.whole_block_is_done; j++) {
+            unsigned t = thread_order[j];
+            threadIdx = {t % block[0], t / block[0] % block[1], t / block[0] / block[1]};
+            run();
+        }
+    }
+}
+
+// So many blocks run at a time if their order is random.
+static const int PARALLEL = 4;
+
+template <class Function>
+void each_block(const unsigned grid[3], const unsigned block[3], int order, unsigned seed, Function run) {
+    std::atomic<unsigned> next{0};
+    std::vector<std::thread> others;
+    for (int i = 1; order == RANDOM && i < PARALLEL; i++)
+        others.emplace_back([&] { run_blocks(grid, block, order, seed, next, run); });
+    run_blocks(grid, block, order, seed, next, run);
+    for (std::thread& other : others) other.join();
+}
+
 template <class... Parameters, std::size_t... Index>
 void launch(void (*kernel)(Parameters...), const unsigned grid[3], const unsigned block[3], void** arguments,
             int order, unsigned seed, std::index_sequence<Index...>) {
-    Denormals denormals;
-    each_thread(grid, block, order, seed, [&] { kernel(*(Parameters*)arguments[Index]...); });
+    each_block(grid, block, order, seed, [&] { kernel(*(Parameters*)arguments[Index]...); });
 }
 
 template <class... Parameters>
@@ -317,4 +338,24 @@ template <class Step>
 static inline void warp_step(Step step) {
     host::Sequence order(32, host::running.order, ++host::running.seed);
     for (unsigned i = 0; i < 32; i++) step((int)order[i]);
+}
+
+// --- turns, see kernels/turns.cuh ------------------------------------------------------------------------------------
+
+#define GPUBETON_TURNS
+// In random order blocks hesitate, now and then for longer than others take: who does not wait for them is wrong.
+static inline unsigned draw_number(unsigned* next) {
+    unsigned counted = __atomic_fetch_add(next, 1u, __ATOMIC_RELAXED);
+    unsigned mixed = (counted + host::running.seed) * 0x9e3779b9u;
+    if (host::running.order == host::RANDOM && mixed >> 30 == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds((mixed >> 20) % 256));
+    return counted;
+}
+static inline unsigned count_one(unsigned* number) { return __atomic_fetch_add(number, 1u, __ATOMIC_RELEASE); }
+static inline void wait_for(const unsigned* number, unsigned wanted) {
+#ifndef GPUBETON_NEVER_WAIT
+    while (__atomic_load_n(number, __ATOMIC_ACQUIRE) < wanted) std::this_thread::yield();
+#else
+    (void)number, (void)wanted;
+#endif
 }

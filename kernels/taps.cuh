@@ -1,20 +1,11 @@
-// taps.cu -- which source pixels make an output pixel and how much of each, for each row and column of each image.
+// taps.cuh -- which source pixels make an output pixel and how much of each, for each row and column of each image.
 //
-//   draws    int32   (count, columns)               see draw.cuh
-//   rule     int                                    BILINEAR, AREA, ANTIALIAS or NEAREST
-//   first    int32   (count, 2, side)               written: first source pixel, counted from the crop's
-//   weights  uint16  (count, 2, most_taps, side)    written: 16-bit fractions, `numbers` of them, and zeros up to four
-//   numbers  int32   (count, 2, side)               written: how many taps; 0 if the crop or its taps cannot be
-//   most     int32   (count, 2)                     zeroed by the caller; written: the largest number of taps
-//
-// Axis 0 goes across (output columns), axis 1 down. side = max(height, width) of the output. Weights of one tap lie side
-// by side, since augment.cu reads them so: one output column per lane.
+// Axis 0 goes across (output columns), axis 1 down. Weights of one tap lie side by side, since resample.cuh reads them so:
+// one output column per lane.
 //
 // The arithmetic is that of gpubeton/cpu/taps.py, operation for operation, in double: both round to the same weights.
 // Products and sums are spelled out, or the compiler would fuse them, which rounds once less.
-//
-// One thread makes the taps of one output row or column. Launch: grid (ceil(side / 128), 2, count), block (128);
-// CUDA limits count to 65535.
+#pragma once
 
 #include "draw.cuh"
 
@@ -22,10 +13,10 @@ enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING, NEAREST };
 
 // OpenCV ignores slivers of a source pixel below this.
 #define SLIVER 1e-3
-#define ONE 65536
+#define WHOLE 65536
 
 // The taps of one output pixel, as far as they are needed to compute any of its weights.
-struct Taps {
+struct PixelTaps {
     int first, count;
     // Two taps, or an area: the first weight if it differs, the last if it differs, and those between.
     double head, part, tail;
@@ -34,19 +25,19 @@ struct Taps {
     double centre, support, total;
 };
 
-static __device__ __forceinline__ double triangle(const Taps& taps, int k) {
+static __device__ __forceinline__ double triangle(const PixelTaps& taps, int k) {
     double distance = __dadd_rn(__dsub_rn((double)(taps.first + k), taps.centre), 0.5);
     return max(0.0, __dsub_rn(1.0, fabs(__ddiv_rn(distance, taps.support))));
 }
 
-static __device__ __forceinline__ double weight(const Taps& taps, int k) {
+static __device__ __forceinline__ double weight(const PixelTaps& taps, int k) {
     if (taps.support > 0.0) return __ddiv_rn(triangle(taps, k), taps.total);
     if (k < taps.has_head) return taps.head;
     return k - taps.has_head < taps.inner ? taps.part : taps.tail;
 }
 
-static __device__ Taps two_taps(int position, double fraction, int size) {
-    Taps taps = {};
+static __device__ PixelTaps two_taps(int position, double fraction, int size) {
+    PixelTaps taps = {};
     taps.first = position;
     taps.count = position + 1 < size && fraction > 0.0 ? 2 : 1;
     taps.head = __dsub_rn(1.0, fraction);
@@ -55,7 +46,7 @@ static __device__ Taps two_taps(int position, double fraction, int size) {
     return taps;
 }
 
-static __device__ Taps bilinear(int index, double scale, int size) {
+static __device__ PixelTaps bilinear(int index, double scale, int size) {
     double centre = __dsub_rn(__dmul_rn(__dadd_rn(index, 0.5), scale), 0.5);
     centre = min(max(centre, 0.0), __dsub_rn(size, 1.0));
     int first = (int)centre;
@@ -64,7 +55,7 @@ static __device__ Taps bilinear(int index, double scale, int size) {
 
 // OpenCV rounds twice, which decides where an output pixel ends at a source pixel's border; and in float a share of
 // almost one is one, which counts as none.
-static __device__ Taps area_enlarging(int index, int size, int output) {
+static __device__ PixelTaps area_enlarging(int index, int size, int output) {
     double inverse = __ddiv_rn(output, size);
     int first = (int)floor(__dmul_rn(index, __ddiv_rn(1.0, inverse)));
     double fraction = __double2float_rn(__dsub_rn(index + 1, __dmul_rn(first + 1, inverse)));
@@ -76,11 +67,11 @@ static __device__ Taps area_enlarging(int index, int size, int output) {
     return two_taps(first, fraction, size);
 }
 
-static __device__ Taps area(int index, double scale, int size) {
+static __device__ PixelTaps area(int index, double scale, int size) {
     double start = __dmul_rn(index, scale);
     double stop = __dadd_rn(start, scale);
     double cell = min(scale, __dsub_rn(size, start));
-    Taps taps = {};
+    PixelTaps taps = {};
     taps.part = __ddiv_rn(1.0, cell);
     int last = min((int)floor(stop), size - 1);
     int whole = min((int)ceil(start), last);
@@ -94,19 +85,20 @@ static __device__ Taps area(int index, double scale, int size) {
     return taps;
 }
 
-static __device__ Taps antialias(int index, double scale, int size) {
-    Taps taps = {};
+static __device__ PixelTaps antialias(int index, double scale, int size) {
+    PixelTaps taps = {};
     taps.support = max(scale, 1.0);
     taps.centre = __dmul_rn(__dadd_rn(index, 0.5), scale);
     taps.first = max((int)__dadd_rn(__dsub_rn(taps.centre, taps.support), 0.5), 0);
     taps.count = min((int)__dadd_rn(__dadd_rn(taps.centre, taps.support), 0.5), size) - taps.first;
+#pragma unroll 1
     for (int k = 0; k < taps.count; k++) taps.total = __dadd_rn(taps.total, triangle(taps, k));
     return taps;
 }
 
 // In whole numbers: a centre on the border of two pixels belongs to the second.
-static __device__ Taps nearest(int index, int size, int output) {
-    Taps taps = {};
+static __device__ PixelTaps nearest(int index, int size, int output) {
+    PixelTaps taps = {};
     taps.first = (int)((2ll * index + 1) * size / (2ll * output));
     taps.count = 1;
     taps.head = 1.0;
@@ -114,7 +106,7 @@ static __device__ Taps nearest(int index, int size, int output) {
     return taps;
 }
 
-static __device__ Taps taps_of(int rule, int index, int size, int output) {
+static __device__ PixelTaps taps_of(int rule, int index, int size, int output) {
     double scale = __ddiv_rn(size, output);
     if (rule == BILINEAR) return bilinear(index, scale, size);
     if (rule == AREA) return area(index, scale, size);
@@ -123,20 +115,25 @@ static __device__ Taps taps_of(int rule, int index, int size, int output) {
     return area_enlarging(index, size, output);
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-    taps(const int* __restrict__ draws, int columns, int rule, int height, int width, int count, int side,
-         int most_taps, int* __restrict__ first, unsigned short* __restrict__ weights, int* __restrict__ numbers,
-         int* __restrict__ most) {
-    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    int axis = (int)blockIdx.y, image = (int)blockIdx.z;
-    int output = axis == 0 ? width : height;
-    if (i >= output || image >= count) return;
+// Taps of all output columns and rows.
+struct Taps {
+    int* first;               // (count, 2, side)             first source pixel, counted from the crop's
+    unsigned short* weights;  // (count, 2, most_taps, side)  16-bit fractions, `numbers` of them, and zeros up to four
+    int* numbers;             // (count, 2, side)             how many; 0 if the crop or its taps cannot be
+    int* most;                // (count, 2)                   the largest number of them; zeroed by the caller
+    int side, most_taps;      // side = max(height, width) of the output
+};
 
-    const int* draw = draws + (long long)image * columns;
+// Make the taps of one output column or row, for one thread.
+static __device__ __forceinline__ void make_taps(const int* draw, int rule, int height, int width, int image, int axis,
+                                                 int i, const Taps& taps) {
+    int output = axis == 0 ? width : height;
+    if (i >= output) return;
+
     int size = draw[axis == 0 ? WIDTH : HEIGHT];
     int line = image * 2 + axis;
-    long long place = (long long)line * side + i;
-    numbers[place] = 0;
+    long long place = (long long)line * taps.side + i;
+    taps.numbers[place] = 0;
     if (draw[WIDTH] < 1 || draw[HEIGHT] < 1) return;
 
     if (rule == AREA && (draw[HEIGHT] < height || draw[WIDTH] < width)) rule = AREA_ENLARGING;
@@ -144,19 +141,20 @@ extern "C" __global__ void __launch_bounds__(128)
     int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(output - 1));
     if (axis == 0 && draw[FLIP] != 0) index = output - 1 - index;
 
-    Taps made = taps_of(rule, index, size, output);
-    atomicMax(most + line, made.count);
-    if (made.count > most_taps) return;
-    first[place] = made.first;
-    numbers[place] = made.count;
+    PixelTaps made = taps_of(rule, index, size, output);
+    atomicMax(taps.most + line, made.count);
+    if (made.count > taps.most_taps) return;
+    taps.first[place] = made.first;
+    taps.numbers[place] = made.count;
 
     // Each weight rounds what the ones before left over. The largest takes what is missing to one in the end; one itself
     // does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
-    unsigned short* column = weights + (long long)line * most_taps * side + i;
+    unsigned short* column = taps.weights + (long long)line * taps.most_taps * taps.side + i;
     double rest = 0.5;
     int total = 0, largest = -1, at = 0;
+#pragma unroll 1
     for (int k = 0; k < made.count; k++) {
-        double exact = __dadd_rn(__dmul_rn(weight(made, k), ONE), rest);
+        double exact = __dadd_rn(__dmul_rn(weight(made, k), WHOLE), rest);
         int fraction = (int)exact;
         rest = __dsub_rn(exact, fraction);
         total += fraction;
@@ -164,8 +162,9 @@ extern "C" __global__ void __launch_bounds__(128)
             largest = fraction;
             at = k;
         }
-        column[(long long)k * side] = (unsigned short)fraction;
+        column[(long long)k * taps.side] = (unsigned short)fraction;
     }
-    for (int k = made.count; k < min(4, most_taps); k++) column[(long long)k * side] = 0;
-    column[(long long)at * side] = (unsigned short)min(65535, largest + ONE - total);
+#pragma unroll 1
+    for (int k = made.count; k < min(4, taps.most_taps); k++) column[(long long)k * taps.side] = 0;
+    column[(long long)at * taps.side] = (unsigned short)min(65535, largest + WHOLE - total);
 }
