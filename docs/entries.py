@@ -21,9 +21,9 @@ class Entry:
         Heading of the gallery.
     photo : str
         The photograph that all samples hold; "all" for one of each.
-    kind : {"pixels", "labels", "boxes", "mask", "batch", "sizes"}
-        What is drawn: images before and after; labels before and after; boxes over images; masks below images; type
-        and shape of the batch; images of several sizes.
+    kind : {"pixels", "labels", "boxes", "mask", "views", "batch", "sizes", "gray", "gray16"}
+        What is drawn: images before and after; labels before and after; boxes over images; masks below images; views
+        below images; type and shape of the batch; images of several sizes, in colours, gray, or gray with 16 bits.
     note : str
         A sentence about the picture.
     """
@@ -50,6 +50,31 @@ ENTRIES = (
             ),
             ("CenterCropRGBImageDecoder", "CenterCropRGBImageDecoder((144, 144), 224 / 256)", ""),
         )
+    ),
+    Entry(
+        "RandomResizedCropImageDecoder",
+        "RandomResizedCropImageDecoder((144, 144))",
+        "Gray images, 16 bits",
+        "cat",
+        "gray",
+        'Of a field `ImageField("gray")`; those of RGBA and 16 bits decode the same way.',
+    ),
+    Entry(
+        "CenterCropImageDecoder",
+        "CenterCropImageDecoder((144, 144), 1), RandomTranslate(36), NormalizeImage(0, 65535, np.float32)",
+        "Gray images, 16 bits",
+        "cat",
+        "gray16",
+        'Of a field `ImageField("gray16")`: light as a sensor counts it, from 0 to 65535.',
+    ),
+    Entry(
+        "PipelineSpec",
+        'PipelineSpec("image", RandomResizedCropRGBImageDecoder((144, 144)), [ColorJitter(0.4, 0.4, 0.4, 0.2)])',
+        "Several views of one image",
+        "coffee",
+        "views",
+        "The lower row, made from the same decode as the upper one, which is the image's own: "
+        "`RandomResizedCropRGBImageDecoder((144, 144), scale=(0.3, 1)), RandomHorizontalFlip()`.",
     ),
     *(
         Entry(name, code, "Crops and places", photo, note=note)

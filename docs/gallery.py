@@ -63,11 +63,11 @@ class Gallery:
     """
 
     def __init__(self, folder: Path) -> None:
-        from gpubeton.fields import IntField, RaggedField, RGBImageField
+        from gpubeton.fields import ImageField, IntField, RaggedField, RGBImageField
         from gpubeton.writer import DatasetWriter
 
         self.photos = {name: photograph(name) for name in PHOTOS}
-        self.squares, self.wholes = folder / "squares.beton", folder / "wholes.beton"
+        self.squares, self.wholes, self.grays = (folder / f"{name}.beton" for name in ("squares", "wholes", "grays"))
         fields = {"image": RGBImageField("raw"), "label": IntField(), "boxes": RaggedField("<f4", (-1, 4))}
         fields["mask"] = RGBImageField("raw")
         mask = face_mask()
@@ -76,6 +76,9 @@ class Gallery:
         DatasetWriter(self.squares, fields, num_workers=1, progress=False).from_indexed_dataset(squares)
         wholes = [(self.photos[name], PHOTOS.index(name), _BOXES, mask) for name, _ in copies]
         DatasetWriter(self.wholes, fields, num_workers=1, progress=False).from_indexed_dataset(wholes)
+        kinds = {"gray": ImageField("gray"), "gray16": ImageField("gray16")}
+        grays = [(gray(self.photos[name]), light(self.photos[name])) for name, _ in copies]
+        DatasetWriter(self.grays, kinds, num_workers=1, progress=False).from_indexed_dataset(grays)
 
     def draw(self, entry: Entry) -> Image.Image:
         """Draw the picture of an entry.
@@ -94,10 +97,13 @@ class Gallery:
             return _card(f"{_described(self.batch(entry, before=True))}", f"{_described(self.batch(entry))}")
         if entry.kind == "batch":
             return _card(_kind(self.batch(entry, before=True)), _kind(self.batch(entry)))
-        if entry.kind in {"boxes", "mask"}:
+        if entry.kind in {"boxes", "mask", "views"}:
             return self._with_follower(entry)
         if entry.kind == "sizes":
             before: Sequence[NDArray[Any]] = [self.photos[entry.photo]]
+        elif entry.kind in {"gray", "gray16"}:
+            stored = (gray if entry.kind == "gray" else light)(self.photos[entry.photo])
+            before = list(_levels(stored[None, ..., None]))
         else:
             before = list(_levels(self.batch(entry, before=True)))
         after = list(_levels(self.batch(entry)))
@@ -119,8 +125,10 @@ class Gallery:
             The batch of images or of labels.
         """
         from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-        from gpubeton.loader import Loader
 
+        if entry.kind in {"gray", "gray16"}:
+            pipelines = {"gray": None, "gray16": None, entry.kind: operations_of(entry)}
+            return self._only_batch(self.grays, entry, pipelines)[0]
         field = "label" if entry.kind == "labels" else "image"
         operations = [] if before else operations_of(entry)
         if field == "label" and before:
@@ -129,22 +137,29 @@ class Gallery:
             operations = [SimpleRGBImageDecoder(), *operations]
         pipelines = {**dict.fromkeys(("image", "label", "boxes", "mask")), field: operations}
         path = self.wholes if entry.kind == "sizes" else self.squares
+        return self._only_batch(path, entry, pipelines)[0]
+
+    @staticmethod
+    def _only_batch(path: Path, entry: Entry, pipelines: dict[str, Any]) -> tuple[Any, ...]:
+        from gpubeton.loader import Loader
+
         loader = Loader(path, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
-        ((batch,),) = loader
+        (batch,) = loader
         loader.close()
         return batch
 
     def _with_follower(self, entry: Entry) -> Image.Image:
         from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-        from gpubeton.loader import Loader
         from gpubeton.transforms import RandomHorizontalFlip
 
         image = [RandomResizedCropRGBImageDecoder((_SIDE, _SIDE), scale=(0.3, 1)), RandomHorizontalFlip()]
-        follower = "mask" if entry.kind == "mask" else "boxes"
-        pipelines = {**dict.fromkeys(("label", "boxes", "mask")), "image": image, follower: operations_of(entry)}
-        loader = Loader(self.squares, _COPIES, 1, seed=0, indices=_samples(entry.photo), pipelines=pipelines)
-        ((images, followers),) = loader
-        loader.close()
+        operations = operations_of(entry)
+        pipelines = {**dict.fromkeys(("label", "boxes", "mask")), "image": image}
+        pipelines |= {entry.kind: operations[0] if entry.kind == "views" else operations}
+        images, followers = self._only_batch(self.squares, entry, pipelines)
+        if entry.kind == "views":
+            stored = square(self.photos[entry.photo])
+            return _below(_row([stored, *np.asarray(images)]), _row([stored, *np.asarray(followers)]))
         if entry.kind == "mask":
             rows = [square(self.photos[entry.photo]), *np.asarray(images)], [face_mask(), *np.asarray(followers)]
             return _below(_row(rows[0]), _row(rows[1]))
@@ -168,18 +183,21 @@ def operations_of(entry: Entry) -> list[Any]:
     import torch
 
     import gpubeton.fields.decoders
+    import gpubeton.pipeline
     import gpubeton.transforms
 
     alpha = 0.6 * (np.add.outer(np.arange(_SIDE), np.arange(_SIDE)) // 12 % 2)
     names = {"np": np, "torch": torch, "alpha": alpha, "mask": np.full((_SIDE, _SIDE, 3), (255, 40, 40))}
-    names |= vars(gpubeton.transforms) | vars(gpubeton.fields.decoders)
+    names |= vars(gpubeton.transforms) | vars(gpubeton.fields.decoders) | vars(gpubeton.pipeline)
     return list(eval(f"({entry.code},)", names))
 
 
 def _module(entry: Entry) -> str:
+    import gpubeton.pipeline
     import gpubeton.transforms
 
-    return "gpubeton.transforms" if entry.name in gpubeton.transforms.__all__ else "gpubeton.fields.decoders"
+    rooms = (gpubeton.transforms, gpubeton.pipeline)
+    return next((room.__name__ for room in rooms if entry.name in room.__all__), "gpubeton.fields.decoders")
 
 
 def photograph(name: str) -> NDArray[np.uint8]:
@@ -223,6 +241,39 @@ def square(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(image.resize((_SIDE, _SIDE), Image.Resampling.LANCZOS))
 
 
+def gray(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Take the colours out of a photograph.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (H, W, 3)
+        The photograph.
+
+    Returns
+    -------
+    ndarray of uint8, shape (H, W)
+        Its gray levels.
+    """
+    return np.asarray(Image.fromarray(pixels).convert("L"))
+
+
+def light(pixels: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Give the light of a photograph as a sensor counts it: in proportion, not by sRGB's curve.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (H, W, 3)
+        The photograph.
+
+    Returns
+    -------
+    ndarray of uint16, shape (H, W)
+        From 0 to 65535.
+    """
+    counts: NDArray[np.uint16] = np.rint((gray(pixels) / 255) ** 2.2 * 65535).astype(np.uint16)
+    return counts
+
+
 def face_mask() -> NDArray[np.uint8]:
     """Paint where the cat's face and eyes are.
 
@@ -247,8 +298,10 @@ def _samples(photo: str) -> list[int]:
 def _levels(batch: Any) -> NDArray[np.uint8]:
     """Make pixels to look at of a batch of images of any type and layout."""
     images = np.asarray(batch)
-    if images.shape[-1] != 3:
+    if images.shape[-1] not in {1, 3}:
         images = images.transpose(0, 2, 3, 1)
+    if images.shape[-1] == 1:
+        images = np.repeat(images, 3, axis=3)
     if images.dtype == np.int16:  # halves, as a pipeline without ToTorchImage leaves them
         images = images.view(np.float16)
     if images.dtype == np.uint8:
