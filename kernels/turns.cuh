@@ -18,14 +18,14 @@ static __device__ __forceinline__ unsigned draw_number(unsigned* next) { return 
 // is a release alone: a fence would throw away what the multiprocessor has in its L1 cache.)
 static __device__ __forceinline__ unsigned count_one(unsigned* number) {
     unsigned counted;
-    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(counted) : "l"(number) : "memory");
+    asm volatile("atom.add.release.gpu.u32 %0, [%1], 1;" : "=r"(counted) : "l"(number) : "memory");
     return counted;
 }
 
 // Wait for a count; by one thread. What was written before it can be read by the block behind its next barrier.
 static __device__ __forceinline__ void wait_for(const unsigned* number, unsigned wanted) {
     for (unsigned counted = 0;; __nanosleep(64)) {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(counted) : "l"(number) : "memory");
+        asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(counted) : "l"(number) : "memory");
         if (counted >= wanted) return;
     }
 }
