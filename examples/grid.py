@@ -11,7 +11,6 @@ once for all. On a GPU each thread has a stream of its own.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gpubeton.diagnosis import read_machine
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToDevice, ToTensor, ToTorchImage
@@ -96,8 +96,8 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Count the cores that this process may use, by the quota of its container too."""
+    return read_machine().usable_cores
 
 
 def train(

@@ -278,10 +278,13 @@ class DatasetWriter:
         return (Task(start, min(start + size, count)) for start in range(0, count, size))
 
 
-def _check_names(fields: Mapping[str, Field]) -> None:
+def _check_names(fields: Mapping[str, Any]) -> None:
     if not fields:
         raise OptionError("fields is empty, expected at least one field")
-    for name in fields:
+    for name, field in fields.items():
+        if not isinstance(field, Field):
+            hint = f"; write {field.__name__}(), with brackets" if isinstance(field, type) else ""
+            raise OptionError(f"field {name!r} is {field!r}; expected an object of a Field's class{hint}")
         if not name.isascii() or len(name) > NAME_SIZE or "\0" in name:
             raise FieldNameError(
                 f"field {name!r}: the format holds names of up to {NAME_SIZE} ASCII characters. "

@@ -384,3 +384,11 @@ def test_a_disk_without_room_leaves_the_older_file_alone(num_workers, tmp_path):
     assert "StorageError" in errors
     assert "File too large" in errors
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("data.beton", b"old")]
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"), [(IntField, r"write IntField\(\), with brackets"), ("int", "'int'; expected an")]
+)
+def test_a_field_that_is_none_is_refused_before_anything_is_written(tmp_path, field, hint):
+    with pytest.raises(OptionError, match=hint):
+        DatasetWriter(tmp_path / "file.beton", {"label": field})

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from accelerate.data_loader import DataLoaderStateMixin
-from accelerate.state import GradientState, PartialState
-from accelerate.utils import send_to_device
 from torch.utils.data import DataLoader
 
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader
+
+try:
+    from accelerate.data_loader import DataLoaderStateMixin
+    from accelerate.state import GradientState, PartialState
+    from accelerate.utils import send_to_device
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[accelerate]'", name=error.name) from error
 
 __all__ = ["AccelerateLoader"]
 

@@ -7,11 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from lightning.pytorch import LightningDataModule
-
 from gpubeton.errors import DeviceError, OptionError
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, LoaderStats
+
+try:
+    from lightning.pytorch import LightningDataModule
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[lightning]'", name=error.name) from error
 
 __all__ = ["BetonDataModule", "Source"]
 
@@ -164,10 +167,16 @@ class BetonDataModule(LightningDataModule):
         self._made.clear()
 
     def _adapters(self, name: str) -> list[DataLoaderAdapter]:
-        source = self._sources[name]
+        source: Any = self._sources[name]
         if source is None:
             raise OptionError(f"this BetonDataModule has no data to {name}; expected BetonDataModule({name}=...)")
-        sources = [source] if isinstance(source, (Loader, Mapping)) or callable(source) else list(source)
+        sources = list(source) if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+        for wrong in sources:
+            if not (isinstance(wrong, (Loader, Mapping)) or callable(wrong)):
+                raise OptionError(
+                    f"{name} is {wrong!r}; expected the arguments of a Loader as a dict, "
+                    '{"fname": "train.beton", "pipelines": pipelines}, a Loader, or a function that makes one'
+                )
         self._loaders[name] = [self._loader(one, is_training=name == "train") for one in sources]
         return [DataLoaderAdapter(loader) for loader in self._loaders[name]]
 

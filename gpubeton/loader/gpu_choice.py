@@ -100,7 +100,8 @@ def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline])
         if wish.device.type == "cuda":
             target = GpuTarget(_numbered(str(wish.device)), takes_everything=False)
             return GpuChoice(target, f"a pipeline moves its batches to {wish.device}", decoder != "auto")
-    return GpuChoice(None, "no pipeline moves its batches to a GPU", is_forced=False)
+    unused = "" if decoder == "auto" else f", so that decoder={decoder!r} has nothing to do"
+    return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
 
 
 def open_gpu(

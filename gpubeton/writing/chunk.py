@@ -249,7 +249,10 @@ def _values(sample: Any, fields: Mapping[str, Field], place: str, index: Any) ->
             index,
         )
     if len(sample) < len(fields):
-        raise SampleError(f"{place}: {len(sample)} values for {len(fields)} fields", index)
+        names = ", ".join(map(repr, fields))
+        raise SampleError(
+            f"{place}: {len(sample)} values for {len(fields)} fields; expected one each for {names}", index
+        )
     return list(zip(fields, sample, strict=False))
 
 

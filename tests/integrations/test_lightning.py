@@ -129,3 +129,9 @@ def test_a_loader_that_is_not_shared_out_is_told_of(numbers):
     module.trainer = SimpleNamespace(world_size=2)
     with pytest.warns(UserWarning, match="2 ranks, but the loader was made with distributed=False"):
         module.val_dataloader()
+
+
+@pytest.mark.parametrize("wrong", ["train.beton", ["train.beton"], 3])
+def test_data_that_are_only_a_file_are_refused_with_the_form_that_is_meant(wrong):
+    with pytest.raises(OptionError, match=r"train is .*; expected the arguments of a Loader as a dict"):
+        BetonDataModule(train=wrong).train_dataloader()

@@ -75,6 +75,11 @@ def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
         Loader(photos, 4, decoder=decoder)
 
 
+def test_a_decoder_that_has_nothing_to_do_is_told(photos):
+    reason = Loader(photos, 4, decoder="nvjpeg", pipelines=ONLY_LABEL).gpu_choice.reason
+    assert reason == "no pipeline moves its batches to a GPU, so that decoder='nvjpeg' has nothing to do"
+
+
 @pytest.mark.parametrize("number", [-1, 0])
 def test_by_default_there_is_a_worker_for_each_core(photos, number):
     assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == count_cores()

@@ -103,7 +103,7 @@ def test_values_behind_the_last_field_are_ignored_as_in_ffcv():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ((b"a",), "1 values for 2 fields"),
+        ((b"a",), "1 values for 2 fields; expected one each for 'blob', 'label'"),
         ({"label": 3}, "a mapping without 'blob'"),
         ("abc", "a str, expected a tuple of 2 values for 'blob', 'label'"),
         (3, "a int, expected a tuple"),
