@@ -50,6 +50,7 @@ def doctor(
     """Find out why a training loop waits: where the time goes, what limits it, what to change and what that would gain.
 
     The loop is one over FILE with a step of --step-ms; or your loader's; or that of a command; or one that is running.
+    Ctrl-C ends a command, and tells what was seen until then.
     Ends with exit code 1 if the loop waits for data and something can be done about it.
     """
     from gpubeton.diagnosis import advise

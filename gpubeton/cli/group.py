@@ -39,7 +39,8 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _say("interrupted. Run the same command again; what `convert` has done so far is kept.")
+            is_kept = ctx.invoked_subcommand == "convert"
+            _say("interrupted." + " Run the same command again: what is done so far is kept." * is_kept)
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise

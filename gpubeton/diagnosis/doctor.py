@@ -28,6 +28,8 @@ from gpubeton.reader import Reader
 
 __all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "made_loader"]
 
+_SECONDS_TO_END = 10.0
+
 
 @dataclass(frozen=True)
 class LoopOptions:
@@ -162,7 +164,7 @@ def examine_log(path: str | os.PathLike[str]) -> list[Reading]:
 
 
 def examine_command(command: Sequence[str]) -> tuple[int, list[Reading]]:
-    """Run a command, and look at the loops of all loaders in it.
+    """Run a command, and look at the loops of all loaders in it: to its end, or until Ctrl-C.
 
     Parameters
     ----------
@@ -178,12 +180,34 @@ def examine_command(command: Sequence[str]) -> tuple[int, list[Reading]]:
     ------
     OSError
         If there is no such command.
+    KeyboardInterrupt
+        If it came before any loader had written anything.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "stats.jsonl"
         # What it prints is not the result of this command.
-        done = subprocess.run(command, check=False, env={**os.environ, STATS_VARIABLE: str(log)}, stdout=sys.stderr)
-        return done.returncode, examine_log(log) if log.exists() else []
+        running = subprocess.Popen(command, env={**os.environ, STATS_VARIABLE: str(log)}, stdout=sys.stderr)
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:
+            code = _ended(running)
+            # Whoever has seen enough of a long training wants to know what was seen.
+            if not log.exists():
+                raise
+        return code, examine_log(log) if log.exists() else []
+
+
+def _ended(running: subprocess.Popen[bytes]) -> int:
+    """Wait for a command that a terminal has sent Ctrl-C, too; end it if it was not, or does not listen."""
+    try:
+        return running.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        running.terminate()
+    try:
+        return running.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        return running.wait()
 
 
 def made_loader(where: str) -> Loader:

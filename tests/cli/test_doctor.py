@@ -82,6 +82,15 @@ def test_doctor_wants_one_thing_to_look_at(arguments):
     assert run("doctor", *arguments).exit_code == 2
 
 
+def test_an_interrupt_does_not_speak_of_other_commands(photos, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "examine_file", interrupt)
+    done = run("doctor", photos)
+    assert (done.exit_code, done.stderr.split()) == (130, ["gpubeton:", "interrupted."])
+
+
 def test_doctor_of_a_program_says_how_to_watch_it():
     done = run("doctor", "train.py")
     assert done.exit_code == 2

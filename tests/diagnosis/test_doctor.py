@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpubeton.diagnosis import Machine, advise, laps, read_stats
+from gpubeton.diagnosis import Machine, advise, doctor, laps, read_stats
 from gpubeton.diagnosis.bench import BenchOptions, bench
 from gpubeton.diagnosis.disk import measure_disk
 from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, made_loader
@@ -62,6 +62,32 @@ def test_a_command_is_run_and_all_of_its_loaders_are_looked_at(photos, capfd):
     assert sorted(reading.stats.images for reading in readings) == [8, 24]
     assert readings[0].facts.files == (str(photos),)
     assert capfd.readouterr().out == ""  # what it says is not the result
+
+
+INTERRUPTS = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nraise SystemExit(130)\n"
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_command_that_is_ended_by_ctrl_c_is_looked_at_as_far_as_it_came(photos):
+    code = (
+        "from gpubeton.loader import Loader\n"
+        "only = dict.fromkeys(['image', 'weight', 'note', 'info', 'vector'])\n"
+        f"loader = Loader({str(photos)!r}, 4, pipelines=only)\n"
+        "for _ in range(3): list(loader)\n"
+        "loader.close()\n"
+    )
+    returned, (reading,) = examine_command([sys.executable, "-c", code + INTERRUPTS])
+    assert (returned, reading.stats.images) == (130, 24)
+    with pytest.raises(KeyboardInterrupt):
+        examine_command([sys.executable, "-c", INTERRUPTS])
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_command_that_does_not_hear_ctrl_c_is_ended(monkeypatch):
+    monkeypatch.setattr(doctor, "_SECONDS_TO_END", 0.2)
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + INTERRUPTS.partition("raise")[0]
+    with pytest.raises(KeyboardInterrupt):
+        examine_command([sys.executable, "-c", deaf + "import time\ntime.sleep(200)"])
 
 
 def test_a_file_that_no_loader_wrote_is_refused_with_its_line(tmp_path):
