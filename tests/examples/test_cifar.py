@@ -95,7 +95,6 @@ def test_both_archives_and_a_folder_give_the_same_files(folder, writer):
     for part, content in python.items():
         (folder / "data" / "cifar-10-batches-py" / part).write_bytes(content)
     for place in (source, str(folder / "data")):
-        (folder / "again").mkdir(exist_ok=True)
         writer.main([place, str(folder / "again")])
         for name in ("train.beton", "test.beton"):
             assert (folder / "again" / name).read_bytes() == (folder / name).read_bytes()

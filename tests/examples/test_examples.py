@@ -27,6 +27,7 @@ def test_training_goes_on_from_the_middle_of_an_epoch(tmp_path):
     assert "epoch 0" not in second
     assert "epoch 1, 64 pixels" in second
     assert "over 3 batches" in second
+    assert "epoch 0, 32 pixels" in run("train.py", *options)  # what came to its end is not gone on with
 
 
 def test_fields_of_ones_own_come_back():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -72,3 +74,9 @@ def test_vicreg_is_the_formula_of_its_paper(seed, count, width):
     with pytest.MonkeyPatch.context() as patch:
         found = module_of(patch, "two_views.py").vicreg(torch.tensor(ones), torch.tensor(others))
     assert float(found) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_network_of_torchvisions_says_what_it_needs(two_views, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(SystemExit, match="pip install torchvision, or --network small"):
+        two_views.make_encoder("resnet18")
