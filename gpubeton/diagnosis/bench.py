@@ -120,7 +120,9 @@ def bench(path: str | os.PathLike[str], options: BenchOptions) -> Iterator[Rate]
 
 def _disk(path: str | os.PathLike[str], reader: Reader, options: BenchOptions) -> Iterator[Rate]:
     speed = measure_disk(path, seconds=options.seconds / 2)
-    nbytes = max(1.0, Path(path).stat().st_size / reader.num_samples)
+    # Not the size of the file, of which a page that is not full is a part.
+    used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
+    nbytes = max(1.0, used / reader.num_samples)
     cold = speed.cold_bytes_per_second
     if cold is None:
         yield Rate("read, disk", note="the file system does not allow to read past its memory")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["DiskSpeed", "measure_disk"]
+__all__ = ["DiskSpeed", "measure_disk", "where_to_read"]
 
 _BLOCK = 1 << 20
 _THREADS = 4
@@ -57,18 +57,50 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
     """
     cold = None
     with suppress(OSError, AttributeError):  # the file system, or the operating system, has no O_DIRECT
-        cold = _speed(path, os.O_RDONLY | os.O_DIRECT, seconds, _blocks(path))
+        cold = _speed(path, os.O_RDONLY | os.O_DIRECT, seconds, where_to_read(path))
     # As many as were read in the time from the disk, at least some: read once so that they are in memory.
-    blocks = _blocks(path)[:256]
+    blocks = where_to_read(path)[:256]
     _speed(path, os.O_RDONLY, 60.0, blocks, only_once=True)
     return DiskSpeed(cold, _speed(path, os.O_RDONLY, seconds, blocks))
 
 
-def _blocks(path: str | os.PathLike[str]) -> list[int]:
-    """Where the blocks begin, in random order, the same each time."""
+def where_to_read(path: str | os.PathLike[str]) -> list[int]:
+    """Choose what is read of a file: its blocks of 1 MiB in random order, the same each time.
+
+    What lies between the samples of a file is often not on the disk at all: such blocks come at the speed of memory.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    list of int
+        Where blocks begin that are on the disk as a whole; of a file that has none, where all begin.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened.
+    """
     count = max(1, Path(path).stat().st_size // _BLOCK)
     chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
-    return [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
+    starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
+    with open(path, "rb") as file:
+        descriptor = file.fileno()
+        return [start for start in starts if _is_on_disk(descriptor, start)] or starts
+
+
+def _is_on_disk(descriptor: int, start: int) -> bool:
+    try:
+        if os.lseek(descriptor, start, os.SEEK_DATA) != start:
+            return False
+        return os.lseek(descriptor, start, os.SEEK_HOLE) >= start + _BLOCK
+    except AttributeError:  # the operating system does not tell
+        return True
+    except OSError:  # nothing but emptiness follows
+        return False
 
 
 def _speed(

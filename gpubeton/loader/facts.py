@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.paths import listed_paths
@@ -51,7 +53,7 @@ class LoaderFacts:
     files : tuple of str
         The files.
     samples : int
-        Samples of an epoch, of all ranks together.
+        Different samples of an epoch, of all ranks together.
     batch_size, num_workers, batches_ahead : int
         The loader's.
     os_cache : bool
@@ -143,7 +145,7 @@ def facts_of(loader: Loader) -> LoaderFacts:
     gpu = loader.gpu
     return LoaderFacts(
         files=listed_paths(loader.fname),
-        samples=len(loader.indices),
+        samples=len(np.unique(loader.indices)),
         batch_size=loader.batch_size,
         num_workers=loader.num_workers,
         batches_ahead=loader.batches_ahead,

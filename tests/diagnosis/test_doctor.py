@@ -8,7 +8,7 @@ import pytest
 
 from gpubeton.diagnosis import Machine, advise, doctor, laps, read_stats
 from gpubeton.diagnosis.bench import BenchOptions, bench
-from gpubeton.diagnosis.disk import measure_disk
+from gpubeton.diagnosis.disk import measure_disk, where_to_read
 from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, made_loader
 from gpubeton.diagnosis.laps import long_indices, run_lap
 from gpubeton.errors import FormatError, OptionError
@@ -38,6 +38,10 @@ def test_a_loop_over_a_file_gives_a_reading_of_everything(photos):
     assert 0 <= reading.augment_share < 1
     assert reading.machine.cores >= 1
     assert advise(reading)[0].weight == "bottleneck"
+
+
+def test_samples_that_a_loop_repeats_are_counted_once(photos):
+    assert examine_file(photos, SHORT).facts.samples == 8
 
 
 def test_the_loop_sleeps_as_long_as_a_step_after_each_batch_but_the_last(photos, monkeypatch):
@@ -150,6 +154,26 @@ def test_a_disk_gives_bytes(photos):
     speed = measure_disk(photos, seconds=0.02)
     assert speed.warm_bytes_per_second > 0
     assert speed.cold_bytes_per_second is None or 0 < speed.cold_bytes_per_second < math.inf
+
+
+def test_blocks_that_a_file_leaves_empty_say_nothing_about_the_disk(tmp_path):
+    path, block = tmp_path / "sparse", 1 << 20
+    with open(path, "wb") as file:
+        for start in (0, 6):
+            file.seek(start * block)
+            file.write(b"x" * 2 * block)
+        file.truncate(64 * block)
+    if path.stat().st_blocks * 512 > 32 * block:
+        pytest.skip("the file system writes down what is empty")
+    assert sorted(where_to_read(path)) == [0, block, 6 * block, 7 * block]
+    with open(tmp_path / "empty", "wb") as file:
+        file.truncate(2 * block)
+    assert sorted(where_to_read(tmp_path / "empty")) == [0, block]  # better these than none
+
+
+def test_a_disk_gives_as_many_images_as_it_gives_their_bytes(photos):
+    rate = next(rate for rate in bench(photos, BenchOptions(16, 4, 1, 0.05)) if rate.name == "read, memory")
+    assert rate.images_per_second > 2 * rate.bytes_per_second / (photos.stat().st_size / 8)
 
 
 def test_a_lap_goes_through_several_short_epochs_and_leaves_no_thread(photos):
