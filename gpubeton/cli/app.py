@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated
 
@@ -120,3 +121,8 @@ app.command(
         "gpubeton doctor --stats stats.jsonl   (of loops started with GPUBETON_STATS=stats.jsonl)",
     )
 )(doctor)
+
+for _command in app.registered_commands:
+    # The lines of a docstring would end where they end in the source, whatever the width of the terminal.
+    _paragraphs = (getdoc(_command.callback) or "").split("\n\n")
+    _command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in _paragraphs)

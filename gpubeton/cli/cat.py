@@ -10,7 +10,7 @@ import typer
 
 from gpubeton.cli.group import FINDINGS
 from gpubeton.cli.options import FieldClasses, File, Json, Workers, field_classes, sample_ids
-from gpubeton.cli.screen import progress, result_console, show_json, size_text
+from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def cat(
     """Show a sample's values, or write one of them as the file that it was."""
     from gpubeton.inspection import Contents
 
+    if only is not None and json:
+        raise OptionError("--only writes a file, --json a description of all values; choose one")
     contents = Contents(file, field_classes(field))
     if only is not None:
         _write(contents.to_file(sample, only)[1], output)
@@ -92,7 +94,7 @@ def extract(
         console = result_console()
         for each in done.bad[:_MOST_SHOWN]:
             console.print(f"sample {each.sample}, field {each.field!r}: {each.what}", markup=False)
-        console.print(f"{done.samples:,} samples in {folder}; {done.table} lists them", markup=False)
+        console.print(f"{counted(done.samples, 'sample')} in {folder}; {done.table} lists them", markup=False)
     if bad:
         raise typer.Exit(FINDINGS)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpubeton.cli.options import Json, Workers
-from gpubeton.cli.screen import progress, result_console, show_json, size_text
+from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -138,7 +138,10 @@ def _draw(done: Conversion) -> None:
         console.print(f"... and {len(done.skipped) - _MOST_SHOWN:,} more; --json lists all, and so do the file's notes")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    classes = "" if done.class_names is None else f" of {len(done.class_names):,} classes"
+    classes = (
+        "" if done.class_names is None else f" of {len(done.class_names):,} class{'es' * (len(done.class_names) != 1)}"
+    )
     console.print(
-        f"{done.path}: {done.samples:,} samples{classes}{resumed}{left_out}; {size_text(done.bytes)}", markup=False
+        f"{done.path}: {counted(done.samples, 'sample')}{classes}{resumed}{left_out}; {size_text(done.bytes)}",
+        markup=False,
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -76,6 +78,14 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     else:
         console.print(_table(laps, images))
     console.print(f"[bold]{sheet}[/bold] shows an augmented batch, [bold]{beton}[/bold] is the file.")
+    console.print(f"Next: {_own_name()} info {beton}; and docs/quickstart.md for a folder of yours", soft_wrap=True)
+
+
+def _own_name() -> str:
+    """What to type for this command: where it is, unless the shell finds it."""
+    own = sys.argv[0]
+    found = shutil.which("gpubeton")
+    return "gpubeton" if found is not None and Path(found).resolve() == Path(own).resolve() else own
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from typing import Any
@@ -45,18 +46,25 @@ class Group(TyperGroup):
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            # Those of the parser say themselves what is wrong.
-            if ctx.obj["debug"] or hasattr(error, "format_message"):
+            if ctx.obj["debug"]:
                 raise
+            # Those of the parser say themselves what is wrong.
+            own = getattr(error, "format_message", None)
             if ctx.obj["json"]:
                 from gpubeton.cli.screen import show_json
 
-                show_json({"error": {"type": type(error).__name__, "message": str(error)}})
+                show_json({"error": {"type": type(error).__name__, "message": _told(error) if own is None else own()}})
+            if own is not None:
+                raise
             _say(_told(error))
             raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else FINDINGS) from error
 
 
 def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        # As Python has it, a number that nobody knows comes first.
+        said = error.strerror if isinstance(error, GpubetonError) else error.strerror.lower()
+        return said if error.filename is None else f"{os.fspath(error.filename)}: {said}"
     if isinstance(error, GpubetonError | OSError):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}. --debug shows where it comes from."

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-__all__ = ["histogram", "progress", "result_console", "show_json", "size_text"]
+__all__ = ["counted", "histogram", "progress", "result_console", "show_json", "size_text"]
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
@@ -81,6 +81,29 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    noun : str
+        What one of them is called; several have an "s" behind.
+
+    Returns
+    -------
+    str
+        Both, the number with commas.
+
+    Examples
+    --------
+    >>> counted(1, "sample"), counted(1200, "sample")
+    ('1 sample', '1,200 samples')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size_text(count: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids
-from gpubeton.cli.screen import progress, result_console, show_json, size_text
+from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def split(
     for (path, _), samples in zip(named, chosen, strict=True):
         written.append(_copy(file, path, samples, classes, page_size))
     _show(written, json)
+    left = reader.num_samples - sum(len(samples) for samples in chosen)
+    if left:
+        typer.echo(f"left out: {counted(left, 'sample')} of {file}; OUT=rest would take what is left", err=True)
 
 
 def subset(
@@ -94,6 +97,8 @@ def subset(
 
     own = field_classes(field)
     reader = _open(file, own)
+    if out.resolve() == file.resolve():
+        raise OptionError(f"{out}: is the file that samples are taken from, expected another")
     labels = _labels(reader, label) if classes or per_class else None
     chosen = copying.choose(
         reader.num_samples,
@@ -156,7 +161,8 @@ def _show(written: list[dict[str, Any]], json: bool) -> None:
         show_json({"files": written})
         return
     for each in written:
-        result_console().print(f"{each['path']}: {each['samples']:,} samples; {size_text(each['bytes'])}", markup=False)
+        text = f"{each['path']}: {counted(each['samples'], 'sample')}; {size_text(each['bytes'])}"
+        result_console().print(text, markup=False)
 
 
 def _share(text: str) -> tuple[Path, float | int | None]:

@@ -6,7 +6,7 @@ import typer
 
 from gpubeton.cli.group import FINDINGS
 from gpubeton.cli.options import FieldClasses, File, Json, Workers, field_classes
-from gpubeton.cli.screen import progress, result_console, show_json
+from gpubeton.cli.screen import counted, progress, result_console, show_json
 
 __all__ = ["verify"]
 
@@ -34,7 +34,15 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
         if len(found.findings) > _MOST_SHOWN:
             console.print(f"... and {len(found.findings) - _MOST_SHOWN:,} more; --json lists all")
         sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
-        verdict = "sound" if found.is_sound else f"{len(found.bad_samples):,} bad samples"
+        if found.is_sound:
+            verdict = "sound"
+        elif found.bad_samples:
+            verdict = counted(len(found.bad_samples), "bad sample")
+        else:
+            verdict = "damaged"
+        if not found.samples:
+            console.print(f"{file}: {verdict}; nothing of it could be checked.", markup=False)
+            raise typer.Exit(FINDINGS)
         console.print(
             f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
             f"files decoded, {sums}.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.options import FieldClasses, File, Json, field_classes, imported, sample_ids
-from gpubeton.cli.screen import result_console, show_json
+from gpubeton.cli.screen import counted, result_console, show_json
 from gpubeton.errors import BadImageError, OptionError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def view(
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both say how images are augmented; choose one")
+    _check_suffix(out)
     classes = field_classes(field)
     contents = Contents(file, classes)
     total = contents.index.num_samples
@@ -80,7 +81,14 @@ def view(
     if json:
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
     else:
-        result_console().print(f"{out} shows {len(captions)} samples of {file}", markup=False)
+        result_console().print(f"{out} shows {counted(len(captions), 'sample')} of {file}", markup=False)
+
+
+def _check_suffix(out: Path) -> None:
+    from PIL import Image
+
+    if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
+        raise OptionError(f"{out}: no picture can be written as {out.suffix or 'this'}; expected a name such as x.png")
 
 
 def _image_field(contents: Contents, wanted: str | None) -> str:

@@ -217,7 +217,7 @@ class _Work:
         except SampleError as error:
             raise type(error)(
                 f"{self.source.name(error.sample)}: {error}. What is done is kept: mend it, or leave such samples out "
-                "(on_error='skip'), and start again",
+                "(on_error='skip'; --on-error skip of the command), and start again",
                 error.sample,
             ) from error
         skipped = self._name(assembly.refused)

@@ -43,6 +43,8 @@ class AtomicFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(path))
+        if self.path.is_dir():
+            raise StorageError(errno.EISDIR, f"{self.path}: is a folder; expected the name of a file, such as x.beton")
         # Long names leave no room for the additions in the 255 bytes that a file system allows.
         self._prefix = f".{os.fsdecode(os.fsencode(self.path.name)[:200])}."
         try:

@@ -49,7 +49,10 @@ class ImageFolder:
             before = len(self._files)
             self._files.extend((path, label) for path in _images(Path(root) / name, tuple(suffixes)))
             if len(self._files) == before:
-                raise OptionError(f"{Path(root) / name}: no images in it ({', '.join(suffixes)})")
+                raise OptionError(
+                    f"{Path(root) / name}: no images in it ({', '.join(suffixes)}). Every folder is a class; remove "
+                    "or move those that are none"
+                )
 
     def __len__(self) -> int:
         return len(self._files)

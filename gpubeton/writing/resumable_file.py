@@ -129,6 +129,8 @@ class ResumableFile:
 
     def __init__(self, path: str | os.PathLike[str], key: str, *, fresh: bool = False) -> None:
         self.path = Path(os.path.realpath(path))
+        if self.path.is_dir():
+            raise StorageError(errno.EISDIR, f"{self.path}: is a folder; expected the name of a file, such as x.beton")
         name = os.fsdecode(os.fsencode(self.path.name)[:200])
         self.temporary = self.path.with_name(f".{name}.unfinished")
         self._journal_path = self.path.with_name(f".{name}.journal")

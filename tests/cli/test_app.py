@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import sys
 
 import pytest
@@ -80,3 +81,31 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(SystemExit, match=r"needs typer.*gpubeton\[demo\]"):
         main()
+
+
+def test_paragraphs_of_help_flow():
+    done = CliRunner().invoke(app, ["convert", "--help"], env={"COLUMNS": "80"})
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "the same, byte for byte. Names of classes, the settings and a checksum of each" in lines
+
+
+def test_arguments_that_the_parser_refuses_are_json_where_that_is_wanted():
+    for arguments in (["info"], ["info", "a", "--nonsense"]):
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+        assert done.exit_code == 2
+        assert json.loads(done.stdout)["error"]["message"] in done.stderr
+
+
+def test_a_file_that_is_not_there_comes_without_the_number_of_the_error():
+    done = CliRunner().invoke(app, ["info", "nowhere.beton", "--json"])
+    assert (done.exit_code, done.stderr) == (2, "gpubeton: nowhere.beton: no such file or directory\n")
+    assert json.loads(done.stdout)["error"]["message"] == "nowhere.beton: no such file or directory"
+
+
+def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpubeton.inspection.verify", interrupt)
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (130, "gpubeton: interrupted.\n")

@@ -89,3 +89,9 @@ def test_extract_names_what_it_cannot_write_and_ends_with_1(tmp_path):
     damage(path, 2, field="info", content=b"[")
     done = run("extract", path, tmp_path / "out")
     assert (done.exit_code, "sample 2, field 'info'" in done.stdout) == (1, True)
+
+
+def test_cat_gives_either_a_file_or_json(file):
+    done = run("cat", file, 0, "--only", "image", "--json")
+    assert done.exit_code == 2
+    assert "choose one" in json.loads(done.stdout)["error"]["message"]

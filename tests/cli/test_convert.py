@@ -50,6 +50,7 @@ def test_a_bad_image_ends_it_with_a_paragraph_and_1(tmp_path):
     done = run(tmp_path / "photos", tmp_path / "a.beton")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "bad.jpg" in done.stderr.replace("\n", "")
+    assert "--on-error skip" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 
@@ -92,3 +93,12 @@ def test_an_interrupt_ends_with_130_and_says_that_nothing_is_lost(tmp_path, monk
     done = run(tmp_path / "photos", tmp_path / "a.beton")
     assert done.exit_code == 130
     assert "is kept" in done.stderr
+
+
+def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_path):
+    write_folder(tmp_path / "photos")
+    out = tmp_path / "out"
+    out.mkdir()
+    done = run(tmp_path / "photos", out)
+    assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (1, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]

@@ -12,6 +12,7 @@ from gpubeton.cli.photos import PhotoSet, write_photos
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
     monkeypatch.setattr(demo, "Console", lambda **options: Console(width=100, **options))
+    monkeypatch.setattr("sys.argv", [".venv/bin/gpubeton", "demo"])
     demo.run_demo(tmp_path, 64, 1)
     printed = capsys.readouterr().out
     for word in (
@@ -23,6 +24,7 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
         "CPU s / 1000 images",
         "gpubeton",
         "DataLoader",
+        "Next: .venv/bin/gpubeton info ",
     ):
         assert word in printed
     assert (tmp_path / "photos.beton").stat().st_size > 1 << 20

@@ -104,3 +104,22 @@ def test_merge_takes_names_of_classes_from_a_file(file, tmp_path):
     (tmp_path / "names").write_text("x\ny\nz\n")
     assert run("merge", file, "-o", tmp_path / "c", "--classes", tmp_path / "names").exit_code == 0
     assert Reader(tmp_path / "c").class_names == ("x", "y", "z")
+
+
+def test_split_says_how_many_samples_no_part_has(file, tmp_path):
+    done = run("split", file, f"{tmp_path / 'some.beton'}=0.9")
+    assert f"left out: 3 samples of {file}" in done.stderr
+    assert "left out" not in run("split", file, f"{tmp_path / 'some.beton'}=29", f"{tmp_path / 'b'}=rest").stderr
+
+
+def test_subset_does_not_replace_the_file_that_it_reads(file, tmp_path):
+    (tmp_path / "link.beton").symlink_to(file)
+    for out in (file, tmp_path / "link.beton"):
+        done = run("subset", file, out, "--count", 1)
+        assert done.exit_code == 2
+        assert "expected another" in done.stderr
+    assert len(weights(file)) == 30
+
+
+def test_one_sample_is_no_samples(file, tmp_path):
+    assert "one.beton: 1 sample; " in run("subset", file, tmp_path / "one.beton", "--count", 1).stdout

@@ -25,7 +25,7 @@ def test_bad_samples_are_named_and_end_with_1(tmp_path):
     done = verify(path)
     assert done.exit_code == 1
     assert "sample 4, field 'image': a JPEG file of" in done.stdout
-    assert "1 bad samples" in done.stdout
+    assert "1 bad sample." in done.stdout
 
 
 def test_json_lists_them(tmp_path):
@@ -35,3 +35,11 @@ def test_json_lists_them(tmp_path):
     found = json.loads(done.stdout)
     assert (done.exit_code, found["sound"], found["bad_samples"]) == (1, False, [4])
     assert found["findings"][0]["field"] == "image"
+
+
+def test_a_file_that_cannot_be_opened_is_not_said_to_have_no_bad_samples(tmp_path):
+    path = tmp_path / "a.beton"
+    path.write_bytes(b"hello")
+    done = verify(path)
+    assert done.exit_code == 1
+    assert done.stdout.endswith(f"{path}: damaged; nothing of it could be checked.\n")

@@ -118,3 +118,8 @@ def test_levels_come_back_from_whatever_a_pipeline_leaves():
     assert _levels(image, [normalize]).tolist() == [[[[12, 28, 54]]]]
     assert _levels(image / 3, []).max() == 255
     assert _levels(np.full((1, 1, 1, 1), 65535, np.uint16), []).tolist() == [[[[255] * 3]]]
+
+
+def test_a_name_that_is_no_pictures_is_refused_before_anything_is_drawn(tmp_path):
+    done = CliRunner().invoke(app, ["view", str(write_photos(tmp_path / "a.beton", 2)), str(tmp_path / "sheet.foo")])
+    assert (done.exit_code, "no picture can be written as .foo" in " ".join(done.stderr.split())) == (2, True)
