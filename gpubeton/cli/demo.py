@@ -115,7 +115,7 @@ def _write_beton(console: Console, photos: Path, beton: Path) -> tuple[str, ...]
 
     fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
     console.print(f"Writing {beton}; the JPEG files go in as they are")
-    return DatasetWriter(beton, fields).from_image_folder(photos)
+    return DatasetWriter(beton, fields, progress=False).from_image_folder(photos)
 
 
 def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None) -> Loader:

@@ -14,7 +14,8 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
     monkeypatch.setattr(demo, "Console", lambda **options: Console(width=100, **options))
     monkeypatch.setattr("sys.argv", [".venv/bin/gpubeton", "demo"])
     demo.run_demo(tmp_path, 64, 1)
-    printed = capsys.readouterr().out
+    printed, beside = capsys.readouterr()
+    assert "0/64" not in beside  # no bar of another kind between those of the demo
     for word in (
         "Epoch 0",
         "Epoch 1",
