@@ -33,6 +33,30 @@ SHOWN = {"text"}
 #: Blocks in these run: Python; what a ``diff`` ends in, as Python; commands behind ``$ ``, with what they print.
 RUN = {"python", "diff", "console"}
 
+#: A training script as readers have one.
+TRAINING = """
+import argparse
+
+import numpy as np
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, IntDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.transforms import NormalizeImage, Squeeze, ToTensor, ToTorchImage
+
+
+def make_loader():
+    image = [CenterCropRGBImageDecoder((32, 32), 1), NormalizeImage(np.zeros(3), np.full(3, 255), np.float32)]
+    pipelines = {"image": [*image, ToTensor(), ToTorchImage()], "label": [IntDecoder(), ToTensor(), Squeeze()]}
+    return Loader("train.beton", batch_size=50, num_workers=1, order=OrderOption.RANDOM, pipelines=pipelines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=2)
+    loader = make_loader()
+    for epoch in range(parser.parse_args().epochs):
+        assert sum(len(labels) for images, labels in loader) == 300
+"""
+
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -60,7 +84,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def prepare(folder: Path) -> None:
-    """Put into a folder what readers of the pages have: photos in three classes, and a file of them."""
+    """Put into a folder what readers of the pages have: photos in three classes, a file of them, scripts that read it."""
     y, x = np.mgrid[0:48, 0:64]
     for number in range(300):
         path = folder / "train" / f"class_{number % 3}" / f"{number:03d}.jpg"
@@ -69,6 +93,8 @@ def prepare(folder: Path) -> None:
         Image.fromarray(np.repeat(waves[:, :, None], 3, axis=2).astype(np.uint8)).save(path)
     fields = {"image": RGBImageField("jpg"), "label": IntField()}
     DatasetWriter(folder / "train.beton", fields, num_workers=1, progress=False).from_image_folder(folder / "train")
+    (folder / "train.py").write_text(TRAINING)
+    (folder / "train_imagenet.py").write_text(TRAINING.replace("gpubeton", "ffcv"))
 
 
 def run(block: Block, namespace: dict[str, Any]) -> None:
@@ -100,7 +126,8 @@ def shell(command: str) -> str:
     """Run a command; ``gpubeton`` and ``python`` are those of this checkout and interpreter."""
     inside = f'gpubeton() {{ "{sys.executable}" -c "from gpubeton.cli import main; main()" "$@"; }}\n'
     inside += f'python() {{ "{sys.executable}" "$@"; }}\n'
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "dumb"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "dumb"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", inside + command],
         env=environment,
@@ -109,7 +136,9 @@ def shell(command: str) -> str:
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    # The doctor ends with 1 where it finds something to mend, as it may on any machine.
+    well = {0, 1} if "gpubeton doctor" in command else {0}
+    assert done.returncode in well, f"{command}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

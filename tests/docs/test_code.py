@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from typing import Any
 
 import pytest
@@ -19,6 +20,21 @@ def prepared(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def started_by_torchrun(monkeypatch):
+    """What torchrun says to the only process of a group."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    said = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+
+
+# Lightning's remarks about small data and what else could be installed; a deprecation in its own code.
+@pytest.mark.filterwarnings("ignore:The number of training batches", "ignore:You passed in a `val_dataloader`")
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated", "ignore:Starting from v1.9.0")
+@pytest.mark.usefixtures("started_by_torchrun")
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, prepared, tmp_path, monkeypatch):
     folder = tmp_path / "reader"
