@@ -126,6 +126,8 @@ def _to_dict(done: Conversion) -> dict[str, object]:
         "bytes": done.bytes,
         "resumed": done.resumed,
         "class_names": done.class_names,
+        "began_anew": done.began_anew,
+        "passed_over": done.passed_over,
         "skipped": [{"name": bad.name, "reason": bad.reason} for bad in done.skipped],
     }
 
@@ -136,6 +138,11 @@ def _draw(done: Conversion) -> None:
         console.print(f"left out: {bad.name}: {bad.reason}", markup=False)
     if len(done.skipped) > _MOST_SHOWN:
         console.print(f"... and {len(done.skipped) - _MOST_SHOWN:,} more; --json lists all, and so do the file's notes")
+    if done.passed_over:
+        endings = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in done.passed_over.items())
+        console.print(f"passed over, no images by their names or in no class: {endings}", markup=False)
+    if done.began_anew:
+        console.print("An unfinished file by other settings, or of another source, was thrown away.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     classes = (

@@ -73,6 +73,10 @@ class Conversion:
         Names of the classes, whose position is the label.
     skipped : list of BadSource
         Samples that were left out.
+    passed_over : dict of str to int
+        How many files of the source are no images by their names, or in no class, by their ending.
+    began_anew : bool
+        Whether an interrupted conversion by other settings, or of another source, was thrown away.
 
     Examples
     --------
@@ -88,6 +92,8 @@ class Conversion:
     bytes: int
     class_names: tuple[str, ...] | None
     skipped: list[BadSource] = field(default_factory=list)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    began_anew: bool = False
 
 
 def convert(
@@ -229,7 +235,10 @@ class _Work:
         assembly.finish(self._notes(skipped))
         file.commit()
         size = self.path.stat().st_size
-        return Conversion(self.path, assembly.rows, resumed, size, self.source.class_names, skipped)
+        return Conversion(
+            self.path, assembly.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
+            file.begins_anew,
+        )  # fmt: skip
 
     def _look_at_what_is_there(self, file: ResumableFile, on_progress: Progress) -> tuple[list[Finished], Assembly]:
         """Keep the finished chunks that are whole, and whose samples are still the same."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from gpubeton.conversion.source import LABEL, Source, stat_identity
 from gpubeton.errors import OptionError
-from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder, count_ending
 
 __all__ = ["FolderSource"]
 
@@ -34,7 +35,14 @@ class FolderSource(Source):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root).absolute()
         entries = sorted(os.scandir(self._root), key=lambda entry: entry.name)
-        flat = [entry.name for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()]
+        flat, passed_over = [], Counter[str]()
+        for entry in entries:
+            if not entry.is_file():
+                continue
+            if entry.name.lower().endswith(IMAGE_SUFFIXES):
+                flat.append(entry.name)
+            else:
+                count_ending(passed_over, entry.name)
         self._files: list[str] = flat
         self._labels: list[int] = []
         self.fields = {}
@@ -44,10 +52,13 @@ class FolderSource(Source):
             self._files = [os.fspath(path.relative_to(self._root)) for path, _ in pairs]
             self._labels = [label for _, label in pairs]
             self.fields, self.class_names = {LABEL: "int"}, folder.classes
+            # Images beside the folders of the classes are in none.
+            passed_over += Counter(Path(name).suffix.lower() for name in flat) + folder.passed_over
         elif not flat:
             raise OptionError(
                 f"{self._root}: no images in it ({', '.join(IMAGE_SUFFIXES)}), and no folders of images, one per class"
             )
+        self.passed_over = passed_over
 
     def __len__(self) -> int:
         return len(self._files)

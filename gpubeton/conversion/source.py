@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpubeton.errors import OptionError
@@ -27,6 +28,8 @@ class Source(ABC):
         The fields of a sample after its image: "int" or "float".
     class_names : tuple of str or None
         Names of the classes, whose position is the label.
+    passed_over : mapping of str to int
+        How many files are no samples, by their ending.
 
     Examples
     --------
@@ -47,6 +50,7 @@ class Source(ABC):
     kind: str = "custom"
     fields: Mapping[str, str]
     class_names: tuple[str, ...] | None = None
+    passed_over: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...

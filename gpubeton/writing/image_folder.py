@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class ImageFolder:
     ----------
     classes : tuple of str
         Names of the classes; their position is the label.
+    passed_over : Counter
+        How many files there are with each other ending, hidden ones apart.
 
     Raises
     ------
@@ -44,10 +47,11 @@ class ImageFolder:
         self.classes = tuple(sorted(entry.name for entry in os.scandir(root) if entry.is_dir()))
         if not self.classes:
             raise OptionError(f"{os.fspath(root)}: no folders in it, expected one folder of images per class")
+        self.passed_over: Counter[str] = Counter()
         self._files: list[tuple[Path, int]] = []
         for label, name in enumerate(self.classes):
             before = len(self._files)
-            self._files.extend((path, label) for path in _images(Path(root) / name, tuple(suffixes)))
+            self._files.extend((path, label) for path in self._images(Path(root) / name, tuple(suffixes)))
             if len(self._files) == before:
                 raise OptionError(
                     f"{Path(root) / name}: no images in it ({', '.join(suffixes)}). Every folder is a class; remove "
@@ -72,9 +76,32 @@ class ImageFolder:
         """
         return self._files[index]
 
+    def _images(self, folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+        for parent, _, names in sorted(os.walk(folder, followlinks=True)):
+            for name in sorted(names):
+                if name.lower().endswith(suffixes):
+                    yield Path(parent, name)
+                else:
+                    count_ending(self.passed_over, name)
 
-def _images(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    for parent, _, names in sorted(os.walk(folder, followlinks=True)):
-        for name in sorted(names):
-            if name.lower().endswith(suffixes):
-                yield Path(parent, name)
+
+def count_ending(endings: Counter[str], name: str) -> None:
+    """Count the ending of a file that is no image; hidden files are not counted.
+
+    Parameters
+    ----------
+    endings : Counter
+        How many files there are with each.
+    name : str
+        The file's name.
+
+    Examples
+    --------
+    >>> endings = Counter()
+    >>> for name in ("a.GIF", "b.gif", "README", ".DS_Store"):
+    ...     count_ending(endings, name)
+    >>> sorted(endings.items())
+    [('', 1), ('.gif', 2)]
+    """
+    if not name.startswith("."):
+        endings[Path(name).suffix.lower()] += 1

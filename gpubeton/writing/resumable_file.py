@@ -143,6 +143,7 @@ class ResumableFile:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
         entries = [] if fresh else _read_journal(self._journal_path)
         self._entries = entries[1:] if entries[:1] == [{"key": key}] else []
+        self.begins_anew = bool(entries) and not self._entries and entries[0] != {"key": key}
         self._key = key
 
     def __enter__(self) -> Self:

@@ -23,6 +23,19 @@ def test_a_folder_is_converted_and_the_result_is_json_alone_on_stdout(tmp_path):
     assert result["bytes"] == (tmp_path / "a.beton").stat().st_size
 
 
+def test_it_is_told_what_was_passed_over_and_what_was_thrown_away(tmp_path):
+    write_folder(tmp_path / "photos")
+    (tmp_path / "photos" / "cat" / "moving.gif").touch()
+    (tmp_path / "photos" / "README").touch()
+    (tmp_path / "photos" / "cat" / "z.jpg").write_bytes(b"no picture")
+    assert run(tmp_path / "photos", tmp_path / "a.beton").exit_code == 1
+    options = ("--on-error", "skip", "--quality", "80")
+    done = run(tmp_path / "photos", tmp_path / "a.beton", *options)
+    assert "passed over, no images by their names or in no class: 1 without an ending, 1 .gif" in done.stdout
+    told = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", *options, "--json").stdout)
+    assert (told["passed_over"], told["began_anew"]) == ({"": 1, ".gif": 1}, False)
+
+
 def test_options_reach_the_file(tmp_path):
     write_folder(tmp_path / "photos")
     options = "--write-mode raw --max-resolution 16 --quality 80 --page-size 2097152 --shuffle --seed 4 --limit 5"

@@ -24,7 +24,7 @@ class Counting:
         self._source, self._fail_at = source, fail_at
         self.taken = []
         self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
-        self.name, self.identity = source.name, source.identity
+        self.name, self.identity, self.passed_over = source.name, source.identity, source.passed_over
 
     def __len__(self):
         return len(self._source)
@@ -77,7 +77,9 @@ def test_fresh_begins_anew(folder, tmp_path):
 def test_other_settings_begin_anew(folder, tmp_path):
     interrupted(folder, tmp_path / "a.beton")
     done = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
-    assert done.resumed == 0
+    assert (done.resumed, done.began_anew) == (0, True)
+    again = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
+    assert not again.began_anew
 
 
 def test_a_changed_source_is_made_again_from_there_on(folder, tmp_path):

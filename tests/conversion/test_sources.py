@@ -45,6 +45,21 @@ def test_a_folder_of_images_without_classes_has_no_labels(tmp_path):
     assert Reader(done.path).field_names == ["image"]
 
 
+def test_files_that_are_no_samples_are_counted_by_their_endings(tmp_path):
+    write_folder(tmp_path / "photos")
+    for name in ("cat/a.gif", "cat/b.GIF", "dog/.DS_Store", "dog/deeper/README", "notes.txt"):
+        (tmp_path / "photos" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "photos" / name).touch()
+    write_picture(tmp_path / "photos" / "lost.png", 1)
+    source = open_source(tmp_path / "photos")
+    assert len(source) == 9
+    assert source.passed_over == {".gif": 2, "": 1, ".txt": 1, ".png": 1}
+    write_picture(tmp_path / "flat" / "a.png", 1)
+    (tmp_path / "flat" / "a.gif").touch()
+    assert open_source(tmp_path / "flat").passed_over == {".gif": 1}
+    assert open_source(write_table(tmp_path / "a.csv", ["path", "class"], [("flat/a.png", 1)])).passed_over == {}
+
+
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
     with pytest.raises(OptionError, match="no images in it"):
         open_source(tmp_path)

@@ -84,7 +84,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def prepare(folder: Path) -> None:
-    """Put into a folder what readers of the pages have: photos in three classes, a file of them, scripts that read it."""
+    """Put into a folder what readers of the pages have: photos in three classes, a file of them, and scripts."""
     y, x = np.mgrid[0:48, 0:64]
     for number in range(300):
         path = folder / "train" / f"class_{number % 3}" / f"{number:03d}.jpg"

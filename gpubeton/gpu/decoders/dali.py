@@ -6,7 +6,6 @@ own; and one bad image ends the pipeline, which has to be built again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from gpubeton.gpu.decoders.placing import decode_apart, place
 from gpubeton.gpu.device import Device, Stream
+from gpubeton.machine import count_cores
 
 _MOST_THREADS = 8
 
@@ -72,7 +72,7 @@ class DaliDecoder:
         """Make a pipeline for batches of up to so many images, which does nothing ahead of time."""
         pipeline = self._dali.Pipeline(
             batch_size=most,
-            num_threads=min(_MOST_THREADS, len(os.sched_getaffinity(0))),
+            num_threads=min(_MOST_THREADS, count_cores()),
             device_id=self._number,
             prefetch_queue_depth=1,
             exec_pipelined=False,
