@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -10,6 +11,10 @@ from tools.numba_cache import cache_folder
 
 # Before anything imports numba, which reads it once.
 os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and all that tests start would be so, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nothing is timed in a test: a busy machine is no bug.
 settings.register_profile("house", deadline=None)

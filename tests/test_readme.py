@@ -10,8 +10,8 @@ import torch
 from tests.docs.pages import blocks, ends_in, prepare, run
 
 
-def after(page: str, folder) -> dict[str, Any]:
-    """Run the Python of a page in a folder of a reader's; the names that it leaves behind."""
+def after(page: str, folder, last: str = "") -> dict[str, Any]:
+    """Run the Python of a page in a folder of a reader's, up to a block with that text; the names that it leaves."""
     prepare(folder)
     namespace: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -22,6 +22,8 @@ def after(page: str, folder) -> dict[str, Any]:
                 if "load_state_dict" in block.text:
                     namespace["rest"] = list(namespace["batches"])
                     namespace["rest of the resumed"] = list(namespace["resumed"])
+                if last and last in block.text:
+                    break
     return namespace
 
 
@@ -35,7 +37,7 @@ def test_batches_are_what_the_comment_beside_the_loop_says(tmp_path):
 
 
 def test_the_resumed_loader_of_the_training_guide_gives_the_rest_of_the_epoch(tmp_path):
-    names = after("docs/guides/training.md", tmp_path)
+    names = after("docs/guides/training.md", tmp_path, "load_state_dict")
     rest, resumed = names["rest"], names["rest of the resumed"]
     assert len(rest) == len(resumed) == 3
     for ours, theirs in zip(rest, resumed, strict=True):

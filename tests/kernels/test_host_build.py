@@ -78,6 +78,12 @@ def order_of_threads(kernels, order, seed=0):
     return seen
 
 
+def within_blocks(order):
+    """The order of the threads in each block, apart from other blocks."""
+    blocks = order.reshape(2, 3, 2, 2, 4).transpose(0, 1, 3, 2, 4).reshape(12, 8)
+    return np.argsort(blocks, axis=1)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_each_thread_of_the_grid_runs_once(kernels, order):
     assert np.array_equal(np.sort(order_of_threads(kernels, order), axis=None), np.arange(96))
@@ -94,7 +100,9 @@ def test_threads_run_in_the_order_that_was_asked_for(kernels):
     assert all(
         0 < np.mean([one.ravel()[i] < one.ravel()[j] for one in random]) < 1 for i, j in [(0, 1), (0, 95), (3, 4)]
     )
-    assert np.array_equal(random[7], order_of_threads(kernels, RANDOM, 7))
+    # Blocks run at the same time, so that the seed alone says how the threads of each follow one another.
+    assert np.array_equal(within_blocks(random[7]), within_blocks(order_of_threads(kernels, RANDOM, 7)))
+    assert not np.array_equal(within_blocks(random[7]), within_blocks(random[8]))
 
 
 @pytest.mark.parametrize("order", ORDERS)
