@@ -31,7 +31,8 @@ class RandomBrightness(ColourTransform):
     Notes
     -----
     FFCV's values: cut off at 255 and rounded down. The factors come from the loader's seed (FFCV's do not), and are
-    multiples of 2**-15.
+    multiples of 2**-15. Floating-point images, as after ``NormalizeImage``, are rounded to no whole number, but cut off
+    at 0 and 255 all the same.
 
     Examples
     --------
@@ -41,6 +42,7 @@ class RandomBrightness(ColourTransform):
     """
 
     takes_any_channels: ClassVar[bool] = True
+    takes_floats: ClassVar[bool] = True
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         checked_limits("RandomBrightness", "magnitude", magnitude)

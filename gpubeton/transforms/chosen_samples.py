@@ -35,7 +35,7 @@ class ChosenSamples(Transform):
 
     def __init__(self, indices: Sequence[int] | NDArray[Any]) -> None:
         chosen = np.asarray(indices)
-        if chosen.ndim != 1 or (len(chosen) and (chosen.dtype.kind not in "iu" or chosen.min() < 0)):
+        if chosen.ndim != 1 or (len(chosen) and not _are_ids(chosen)):
             raise OptionError(f"{type(self).__name__}: indices are {indices!r}; expected a list of sample ids: [0, 17]")
         self.indices: NDArray[np.uint64] = np.unique(chosen.astype(np.uint64))
 
@@ -71,6 +71,12 @@ class ChosenSamples(Transform):
     def __repr__(self) -> str:
         arguments = (f"{name}={_brief(value)}" for name, value in vars(self).items() if not hasattr(Operation, name))
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+def _are_ids(chosen: NDArray[Any]) -> bool:
+    if chosen.dtype.kind == "f":  # whole ones, as what counts and splits samples often gives
+        return bool((np.isfinite(chosen) & (chosen >= 0) & (chosen < 2.0**64) & (chosen == np.floor(chosen))).all())
+    return chosen.dtype.kind in "iu" and bool(chosen.min() >= 0)
 
 
 def _brief(value: object) -> str:

@@ -13,6 +13,8 @@ HUE         the pixel turned by `factor` of a full circle in HSV's hexagon
 cut off at 0 and 255, and rounded down to whole levels after each step, as FFCV and torchvision do. As factors are whole
 numbers, so is all arithmetic, and no rounding depends on order or compiler: arrays, tensors and CUDA kernels agree to
 the bit, and each step's result is the exact one, rounded down.
+
+Brightness, contrast and saturation take floating-point images, too, and round none of this: `colour_floats`.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms import colour_lines, colour_tensors, gray_steps
+from gpubeton.transforms import colour_floats, colour_lines, colour_tensors, gray_steps
 from gpubeton.transforms.colour_kinds import MAX_FACTOR, ONE
+from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import CHANNELS, as_nhwc, image_size
 from gpubeton.transforms.transform import Transform
 
@@ -49,6 +52,9 @@ class ColourTransform(Transform):
 
     takes_any_channels: ClassVar[bool] = False
     """Whether images may be gray, or have a fourth channel, which stays as it is."""
+
+    takes_floats: ClassVar[bool] = False
+    """Whether images may be floating-point, as after ``NormalizeImage``."""
 
     @property
     def num_steps(self) -> int:
@@ -69,17 +75,19 @@ class ColourTransform(Transform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=self.takes_any_channels)
-        if dtype_name(previous_state.dtype) != "uint8":
-            raise PipelineError(
-                f"{type(self).__name__} works on levels, uint8 from 0 to 255, but here the images are "
-                f"{dtype_name(previous_state.dtype)}. Put it before NormalizeImage and whatever else converts them."
-            )
+        checked_type(self, previous_state, takes_floats=self.takes_floats)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError(f"{type(self).__name__}.apply needs the images' steps: pass what draw() returned")
         images = as_nhwc(batch)
+        if "float" in dtype_name(images.dtype):
+            import torch
+
+            images = images[..., :CHANNELS]
+            colour_floats.apply_steps(torch.from_numpy(images) if isinstance(images, np.ndarray) else images, draw)
+            return batch
         if images.shape[3] == 1:
             gray_steps.apply_steps(images, draw)
             return batch

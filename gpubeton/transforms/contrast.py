@@ -32,7 +32,8 @@ class RandomContrast(ColourTransform):
     Notes
     -----
     FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
-    rounded down. The factors come from the loader's seed (FFCV's do not), and are multiples of 2**-15.
+    rounded down. The factors come from the loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point
+    images, as after ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
 
     Examples
     --------
@@ -42,6 +43,7 @@ class RandomContrast(ColourTransform):
     """
 
     takes_any_channels: ClassVar[bool] = True
+    takes_floats: ClassVar[bool] = True
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         checked_limits("RandomContrast", "magnitude", magnitude)

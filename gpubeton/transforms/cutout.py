@@ -27,8 +27,8 @@ class Cutout(Transform):
     crop_size : int
         Side of the square in pixels.
     fill : sequence of three numbers, or number
-        Red, green and blue, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``. For images
-        with one channel or four, so many numbers.
+        Red, green and blue, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
+        fractions are dropped. For images with one channel or four, so many numbers.
 
     Raises
     ------

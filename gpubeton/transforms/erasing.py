@@ -36,8 +36,8 @@ class RandomErasing(Transform):
     ratio : sequence of two floats
         Least and largest ratio of the rectangle's height to its width.
     value : number or sequence of three numbers
-        Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``. For images
-        with one channel or four, so many numbers.
+        Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
+        fractions are dropped. For images with one channel or four, so many numbers.
 
     Raises
     ------

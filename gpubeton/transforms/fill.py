@@ -104,8 +104,12 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
     Raises
     ------
     PipelineError
-        If the batch is uint8 or uint16 and the fill is not whole numbers from 0 to 255 or 65535, if the batch is
-        int16, the bits of halves, and the fill is not 0, or if it has not as many numbers as images have channels.
+        If the batch is uint8 or uint16 and the fill is negative or not below 256 or 65536, if the batch is int16, the
+        bits of halves, and the fill is not 0, or if it has not as many numbers as images have channels.
+
+    Notes
+    -----
+    Levels drop the fraction of a fill, as FFCV's arrays do: unrounded means of a dataset are fills.
 
     Examples
     --------
@@ -114,10 +118,10 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
     fill_of(operation, fill, num_channels(state))
     dtype = dtype_name(state.dtype)
     most = {"uint8": 255, "uint16": 65535}.get(dtype)
-    if most is not None and not all(0 <= value <= most and value == int(value) for value in fill):
+    if most is not None and not all(0 <= value < most + 1 for value in fill):
         raise PipelineError(
-            f"{operation}: fill {fill} cannot be painted on {dtype} images; expected whole numbers from 0 to {most}. "
-            f"A fill in normalised units belongs after NormalizeImage."
+            f"{operation}: fill {fill} cannot be painted on {dtype} images; expected levels from 0 to {most}, of "
+            f"which fractions are dropped. A fill in normalised units belongs after NormalizeImage."
         )
     if dtype == "int16" and any(fill):
         raise PipelineError(
@@ -148,6 +152,7 @@ def fill_like(batch: Any, fill: Fill) -> Any:
     """
     own = fill_of("fill", fill, as_nhwc(batch).shape[3])
     if is_torch_dtype(batch.dtype):
-        return batch.new_tensor(own)
+        # torch drops fractions too, but refuses 255.9 as too large for uint8.
+        return batch.new_tensor(own if batch.dtype.is_floating_point else tuple(map(int, own)))
     values: NDArray[Any] = np.asarray(own).astype(batch.dtype)
     return values

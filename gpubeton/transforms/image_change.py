@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
+from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import CHANNELS, as_nhwc, change_colours, image_size
 from gpubeton.transforms.transform import Transform
 
@@ -95,11 +94,7 @@ class ChangeTransform(Transform):
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=self.takes_any_kind or self.takes_any_channels)
         known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
-        if dtype_name(previous_state.dtype) not in known:
-            raise PipelineError(
-                f"{type(self).__name__} works on levels, uint8 from 0 to 255, but here the images are "
-                f"{dtype_name(previous_state.dtype)}. Put it before NormalizeImage and whatever else converts them."
-            )
+        checked_type(self, previous_state, known)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:

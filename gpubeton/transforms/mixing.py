@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms import mix_pixels
+from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.mix_pixels import MIX_COLUMNS, ONE, PARTNER, WEIGHT
 from gpubeton.transforms.transform import Transform
@@ -49,12 +50,7 @@ class ImageMixing(Transform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=True)
-        dtype = dtype_name(previous_state.dtype)
-        if dtype != "uint8" and "float" not in dtype:
-            raise PipelineError(
-                f"{type(self).__name__} works on levels or on floating-point images, but here the images are {dtype}. "
-                f"Put it before NormalizeImage."
-            )
+        checked_type(self, previous_state, takes_floats=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:

@@ -14,6 +14,7 @@ from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.transforms.chosen_samples import ChosenSamples
+from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
 
 
@@ -26,7 +27,7 @@ class Poison(ChosenSamples):
         The mask, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
     alpha : ndarray, shape (H, W)
         Opacity of each of its pixels, 0 to 1.
-    indices : sequence of int
+    indices : sequence of int, or of whole float
         Sample ids of the images.
     clamp : tuple of two numbers
         Values are cut off below the first and above the second.
@@ -73,11 +74,7 @@ class Poison(ChosenSamples):
                 f"Poison: the mask has {self.alpha.shape[0]} x {self.alpha.shape[1]} pixels, the images have {size[0]} "
                 f"x {size[1]}; expected a mask of their size"
             )
-        if dtype != "uint8" and "float" not in dtype:
-            raise PipelineError(
-                f"Poison works on levels or on floating-point images, but here the images are {dtype}. Put it before "
-                f"NormalizeImage."
-            )
+        checked_type(self, previous_state, takes_floats=True)
         if dtype == "uint8" and not (self.clamp[0] >= 0 and self.clamp[1] <= 255):
             raise PipelineError(
                 f"Poison: clamp is {self.clamp}, but levels are 0 to 255; expected limits in that range"

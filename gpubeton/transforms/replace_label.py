@@ -19,7 +19,7 @@ class ReplaceLabel(ChosenSamples):
 
     Parameters
     ----------
-    indices : sequence of int
+    indices : sequence of int, or of whole float
         Their sample ids.
     new_label : int
         The label.

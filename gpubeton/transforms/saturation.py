@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,8 @@ class RandomSaturation(ColourTransform):
     Notes
     -----
     FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. The factors come from the
-    loader's seed (FFCV's do not), and are multiples of 2**-15.
+    loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point images, as after
+    ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
 
     Examples
     --------
@@ -40,6 +41,8 @@ class RandomSaturation(ColourTransform):
     >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
     [120, 145, 170]
     """
+
+    takes_floats: ClassVar[bool] = True
 
     def __init__(self, magnitude: float, p: float = 0.5) -> None:
         checked_limits("RandomSaturation", "magnitude", magnitude)

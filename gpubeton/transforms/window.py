@@ -55,7 +55,7 @@ def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: 
     Returns
     -------
     ndarray or torch.Tensor
-        A new batch; channels stand where they stood, NCHW in channels_last memory.
+        A new batch; channels stand where they stood, in memory too.
 
     Examples
     --------
@@ -65,8 +65,7 @@ def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: 
     """
     images = as_nhwc(batch)
     height, width = images.shape[1:3]
-    shape = len(images), *size, images.shape[3]
-    windows = np.empty(shape, images.dtype) if isinstance(images, np.ndarray) else images.new_empty(shape)
+    windows = _empty(batch, (len(images), *size, images.shape[3]))
     windows[:] = fill_like(batch, fill)
     for window, image, (top, left) in zip(windows, images, corners.tolist(), strict=True):
         first_row, last_row = max(top, 0), min(top + size[0], height)
@@ -75,6 +74,19 @@ def cut_windows(batch: Any, corners: NDArray[Any], size: tuple[int, int], fill: 
             part = image[first_row:last_row, first:last]
             window[first_row - top : last_row - top, first - left : last - left] = part
     return as_nchw(windows) if is_nchw(batch) else windows
+
+
+def _empty(batch: Any, shape: tuple[int, ...]) -> Any:
+    """Memory for images, to be seen with their channels last, in the order that the batch's memory has."""
+    if isinstance(batch, np.ndarray):
+        return np.empty(shape, batch.dtype)
+    if is_nchw(batch) and batch.is_contiguous():
+        count, height, width, channels = shape
+        windows = batch.new_empty((count, channels, height, width))
+        # Of windows as wide as there are channels, only channels_last memory tells where these stand.
+        if is_nchw(windows):
+            return windows.permute(0, 2, 3, 1)
+    return batch.new_empty(shape)
 
 
 def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:

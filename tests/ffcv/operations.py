@@ -26,6 +26,10 @@ def wide_cutout(ffcv):
     return ffcv.Cutout(WIDTH, fill=(9, 8, 7))
 
 
+def fraction_cutout(ffcv):
+    return ffcv.Cutout(WIDTH, fill=(1.5, 125.9, 3.2))
+
+
 def flip_some(ffcv):
     return ffcv.RandomHorizontalFlip(0.5)
 
@@ -44,6 +48,11 @@ def poison(ffcv):
 
 def normalize(dtype):
     return lambda ffcv: ffcv.NormalizeImage(MEAN, STD, dtype)
+
+
+def levels(dtype):
+    """Levels as floats: they stay what they are."""
+    return lambda ffcv: ffcv.NormalizeImage(np.zeros(3), np.ones(3), dtype)
 
 
 def crop(scale, ratio, size):

@@ -32,6 +32,16 @@ def test_a_cutout_fills_a_square_and_leaves_the_rest(results):
         assert (found[kept] == image[kept]).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "colour"), [("cutout_fraction", (1, 125, 3)), ("cutout_floats", np.float32([1.5, 125.9, 3.2]))]
+)
+def test_levels_drop_the_fraction_of_a_fill_and_floats_keep_it(results, name, colour):
+    for image, found in zip(IMAGES, np.concatenate(results(name)), strict=True):
+        painted = (found == colour).all(axis=(1, 2))
+        assert painted.sum() == WIDTH
+        assert (found[~painted] == image[~painted]).all()
+
+
 def test_a_translated_image_is_a_window_of_the_padded_one(results):
     for image, found in zip(IMAGES, np.concatenate(results("translate")), strict=True):
         padded = np.empty((HEIGHT + 6, WIDTH + 6, 3), np.uint8)
@@ -58,6 +68,27 @@ def test_a_change_of_colours_is_a_blend_with_one_factor(results, kind, magnitude
         blend = np.clip(factor * image + (1 - factor) * other, 0, 255)
         # Half a level of rounding or a whole one of cutting off, and what the estimate of the factor is off by.
         assert np.abs(blend - found).max() <= 2.5
+        factors.append(factor)
+    assert np.std(factors) > 0.1  # one for each image
+
+
+@pytest.mark.parametrize("name", ["brightness_floats", "contrast_floats", "saturation_doubles"])
+def test_a_change_of_floating_point_colours_is_the_blend_and_not_rounded(results, name):
+    kind = name.partition("_")[0]
+    arrays = np.concatenate(results(name)).transpose(0, 2, 3, 1)
+    # A value is off by a few roundings; a mean summed in float32, as FFCV's is, by as many as there are pixels.
+    roundings = HEIGHT * WIDTH if kind == "contrast" else 8
+    tolerance = 1.8 * 255 * roundings * np.finfo(arrays.dtype).eps
+    factors = []
+    for image, found in zip(IMAGES.astype(np.float64), arrays.astype(np.float64), strict=True):
+        other = np.broadcast_to(blended_from(kind, image), image.shape)
+        inside = (np.abs(image - other) > 40) & (found > 0) & (found < 255)
+        estimates = (found - other)[inside] / (image - other)[inside]
+        assert np.ptp(estimates) <= tolerance / 20
+        factor = np.median(estimates)
+        assert 0.2 <= factor <= 1.8
+        blend = np.clip(factor * image + (1 - factor) * other, 0, 255)
+        assert np.abs(blend - found).max() <= 8 * tolerance  # the factor's error, times at most 255 / 40
         factors.append(factor)
     assert np.std(factors) > 0.1  # one for each image
 

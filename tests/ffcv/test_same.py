@@ -16,12 +16,17 @@ from tests.ffcv.results import golden, ours
 
 DRAWN = {
     "brightness",
+    "brightness_floats",
     "brightness_some",
     "contrast",
+    "contrast_floats",
     "cutout",
+    "cutout_floats",
+    "cutout_fraction",
     "flip_some",
     "mixup",
     "saturation",
+    "saturation_doubles",
     "translate",
 }
 

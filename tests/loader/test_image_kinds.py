@@ -200,7 +200,7 @@ def test_what_needs_rgb_levels_is_refused_for_others(images, operation, name):
         (Cutout(3, (1, 2, 3)), r"fill \(1, 2, 3\) has 3 numbers, but the images have 1 channels"),
         (NormalizeImage([1, 2, 3], [1, 1, 1]), "mean has 3 numbers, but the images have 1 channels"),
         (NormalizeImage(1, [1, 1, 1]), "std has 3 numbers"),
-        (RandomErasing(1, value=300), "cannot be painted on uint8 images; expected whole numbers from 0 to 255"),
+        (RandomErasing(1, value=300), "cannot be painted on uint8 images; expected levels from 0 to 255"),
     ],
 )
 def test_as_many_numbers_as_channels_are_wanted(images, operation, message):

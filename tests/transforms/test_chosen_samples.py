@@ -101,6 +101,18 @@ def test_halves_written_as_integers_are_not_taken_for_levels():
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("int16")))
 
 
+def test_whole_floats_are_sample_ids_as_in_ffcv():
+    labels = np.array([[5], [6], [7], [8], [9]])
+    assert ReplaceLabel([3.0, 9.0], 1).apply(labels, SAMPLES).ravel().tolist() == [5, 6, 1, 1, 9]
+    found = Poison(MASK, ALPHA, np.array([9, 1], np.float32)).apply(IMAGES.copy(), SAMPLES)
+    assert np.array_equal(found, Poison(MASK, ALPHA, [9, 1]).apply(IMAGES.copy(), SAMPLES))
+
+
+def test_images_of_16_bits_are_sent_behind_normalize_image():
+    with pytest.raises(PipelineError, match=r"the images are uint16. Put it after NormalizeImage\(0, 257"):
+        Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("uint16")))
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -110,6 +122,11 @@ def test_halves_written_as_integers_are_not_taken_for_levels():
         lambda: Poison(MASK, ALPHA, [1], clamp=(1, 2, 3)),
         lambda: Poison(MASK, ALPHA, [-1]),
         lambda: ReplaceLabel([0.5], 1),
+        lambda: ReplaceLabel([-1.0], 1),
+        lambda: ReplaceLabel([float("nan")], 1),
+        lambda: ReplaceLabel([float("inf")], 1),
+        lambda: ReplaceLabel([2.0**64], 1),
+        lambda: ReplaceLabel(["1"], 1),
         lambda: ReplaceLabel([[1]], 1),
     ],
 )

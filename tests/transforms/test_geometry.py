@@ -6,12 +6,29 @@ import torch
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
-from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
+from gpubeton.transforms import (
+    Cutout,
+    Pad,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomRotation,
+    RandomTranslate,
+)
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)
 NHWC = State(True, "cpu", (6, 8, 3), np.dtype("uint8"))
 NCHW = State(False, "cpu", (3, 6, 8), torch.uint8)
+FRACTIONS = 125.3, 255.9, 3.0
+PAINTING = [
+    Cutout(2, FRACTIONS),
+    RandomTranslate(2, FRACTIONS),
+    RandomErasing(1, value=FRACTIONS),
+    Pad(1, FRACTIONS),
+    RandomCrop(7, 2, FRACTIONS),
+    RandomRotation((90, 90), fill=FRACTIONS),
+]
 OPERATIONS = [RandomHorizontalFlip(), Cutout(2), RandomTranslate(2)]
 
 
@@ -112,10 +129,29 @@ def test_a_cutout_larger_than_the_image_is_refused():
         Cutout(7).declare_state_and_memory(NHWC)
 
 
-@pytest.mark.parametrize("operation", [Cutout(2, (0, 0, 256)), RandomTranslate(2, (0.5, 0, 0)), Cutout(1, (-1, 0, 0))])
+@pytest.mark.parametrize("operation", [Cutout(2, (0, 0, 256)), RandomTranslate(2, (-0.5, 0, 0)), Cutout(1, (-1, 0, 0))])
 def test_a_fill_that_is_no_level_is_refused_on_levels(operation):
-    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
+    with pytest.raises(PipelineError, match="levels from 0 to 255"):
         operation.declare_state_and_memory(NHWC)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operation", PAINTING)
+def test_levels_drop_the_fraction_of_a_fill(operation, layout):
+    operation.declare_state_and_memory(NHWC)
+    images = np.zeros((4, 6, 8, 3), np.uint8)
+    draw = operation.draw(many(4), 4, NHWC)
+    found = as_nhwc_array(operation.apply(in_layout(images, layout), draw), layout)
+    assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[0, 0, 0], [125, 255, 3]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("operation", PAINTING[:-1])
+def test_floating_point_images_are_painted_with_the_fraction(operation, dtype):
+    state = State(True, "cpu", (6, 8, 3), np.dtype(dtype))
+    operation.declare_state_and_memory(state)
+    found = operation.apply(np.zeros((4, 6, 8, 3), dtype), operation.draw(many(4), 4, state))
+    assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[0] * 3, np.array(FRACTIONS, dtype).tolist()]
 
 
 def test_a_fill_in_normalised_units_is_painted_on_normalised_images():

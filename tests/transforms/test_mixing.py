@@ -265,6 +265,8 @@ def test_halves_written_as_integers_are_not_taken_for_levels(operation):
     assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
     with pytest.raises(PipelineError, match=r"the images are int16. Put it before NormalizeImage"):
         operation.declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("int16")))
+    with pytest.raises(PipelineError, match=r"the images are uint16. Put it after NormalizeImage\(0, 257"):
+        operation.declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("uint16")))
     with pytest.raises(PipelineError, match="works on images"):
         operation.declare_state_and_memory(LABEL)
 

@@ -190,7 +190,7 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(argu
 
 
 def test_a_fill_that_is_no_level_is_refused():
-    with pytest.raises(PipelineError, match="whole numbers from 0 to 255"):
-        RandomRotation(10, fill=(0.5, 0, 0)).declare_state_and_memory(NHWC)
+    with pytest.raises(PipelineError, match="levels from 0 to 255"):
+        RandomRotation(10, fill=(0, 256.0, 0)).declare_state_and_memory(NHWC)
     with pytest.raises(PipelineError, match="works on levels"):
         RandomRotation(10).declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))

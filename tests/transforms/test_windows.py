@@ -45,6 +45,27 @@ def test_a_crop_is_a_window_of_the_padded_image(layout):
     assert np.array_equal(as_nhwc_array(found, layout), np.stack(wanted))
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("operation", [RandomCrop(7, 2), CornerCrop((4, 6)), Pad((1, 2, 0, 3))])
+def test_contiguous_images_with_channels_first_stay_contiguous(operation, channels):
+    images = np.random.default_rng(0).integers(1, 256, (4, 6, 9, channels), np.uint8)
+    first = torch.from_numpy(images).permute(0, 3, 1, 2)
+    draw = operation.draw(lambda count, _rows=None: np.full((4, count), 0.3), 4, NHWC)
+    found = operation.apply(first.contiguous(), draw)
+    assert found.is_contiguous()
+    last = operation.apply(first, draw)
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, last)
+
+
+def test_windows_as_wide_as_there_are_channels_are_read_rightly_by_what_follows():
+    # Of shape (N, 3, H, 3), only the memory tells where channels are.
+    corners, first = np.zeros((4, 2), int), torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
+    for batch in (first, first.contiguous()):
+        twice = Pad((1, 0)).apply(RandomCrop(3).apply(batch, corners))
+        assert torch.equal(twice[..., 1:-1], first[:, :, :3, :3])
+
+
 def test_a_window_outside_the_image_is_all_padding():
     found = RandomCrop(2, 50, (7, 8, 9)).apply(IMAGES, np.array([[-50, 0], [0, -50], [40, 0], [0, 40]]))
     assert (found == [7, 8, 9]).all()
@@ -99,8 +120,8 @@ def test_normalised_images_are_padded_in_their_units():
         (RandomCrop((8, 5)), "window of 8 x 5 does not fit into images of 6 x 9 with a padding of 0"),
         (RandomCrop(12, 1), "window of 12 x 12 does not fit"),
         (CornerCrop(7), "window of 7 x 7 does not fit into images of 6 x 9"),
-        (RandomCrop(3, 1, (0.5, 0, 0)), "whole numbers from 0 to 255"),
-        (Pad(1, (256, 0, 0)), "whole numbers from 0 to 255"),
+        (RandomCrop(3, 1, (-0.5, 0, 0)), "levels from 0 to 255"),
+        (Pad(1, (256, 0, 0)), "levels from 0 to 255"),
     ],
 )
 def test_what_does_not_fit_is_refused(operation, message):

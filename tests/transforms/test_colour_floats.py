@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline import State
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
+
+#: Beyond what levels can be, at both ends.
+IMAGES = np.random.default_rng(0).uniform(-40, 300, (5, 20, 30, 3))
+FACTORS = np.array([0, 12_345, ONE, 50_000, 3 * ONE], np.int32)
+DTYPES = ["float16", "float32", "float64"]
+OPERATIONS = {kind: make(0.5, p=1) for kind, make in enumerate((RandomBrightness, RandomContrast, RandomSaturation))}
+
+
+def blend(kind, images, factors):
+    """FFCV's formula in float64. An image whose factor is 1 is not touched: none was drawn for it."""
+    gray = (images @ [0.2989, 0.587, 0.114])[..., None] if images.shape[3] > 1 else images
+    others = {BRIGHTNESS: 0 * gray, CONTRAST: gray.mean((1, 2), keepdims=True), SATURATION: gray}
+    factor = factors[:, None, None, None] / ONE
+    changed = np.clip(factor * images + (1 - factor) * others[kind], 0, 255)
+    return np.where(factor == 1, images, changed)
+
+
+def tolerance(dtype):
+    """Up to eight roundings of numbers of up to 3 * 300 + 2 * 300, and one to the type that is handed out."""
+    computed = np.finfo("float64" if dtype == "float64" else "float32").eps
+    return 8 * 1500 * computed + 256 * np.finfo(dtype).eps
+
+
+def steps_of(kind):
+    return np.stack([np.full(len(FACTORS), kind, np.int32), FACTORS], axis=1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_a_blend_is_cut_off_and_not_rounded_to_levels(kind, dtype, layout):
+    images = IMAGES.astype(dtype)
+    batch = in_layout(images, layout)
+    found = OPERATIONS[kind].apply(batch, steps_of(kind))
+    assert found is batch
+    found = as_nhwc_array(found, layout)
+    assert found.dtype == dtype
+    assert np.abs(found - blend(kind, images.astype(np.float64), FACTORS)).max() <= tolerance(dtype)
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_bfloat16_is_taken_too(kind):
+    images = torch.from_numpy(IMAGES).bfloat16()
+    found = OPERATIONS[kind].apply(images.clone(), steps_of(kind))
+    wanted = blend(kind, images.double().numpy(), FACTORS)
+    assert np.abs(found.double().numpy() - wanted).max() <= 256 * torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("kind", [BRIGHTNESS, CONTRAST])
+def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
+    gray, rgba = IMAGES[..., :1].copy(), np.concatenate([IMAGES, IMAGES[..., :1]], axis=3)
+    found = OPERATIONS[kind].apply(gray.copy(), steps_of(kind))
+    assert np.abs(found - blend(kind, gray, FACTORS)).max() <= tolerance("float64")
+    found = OPERATIONS[kind].apply(rgba.copy(), steps_of(kind))
+    assert np.abs(found[..., :3] - blend(kind, IMAGES, FACTORS)).max() <= tolerance("float64")
+    assert np.array_equal(found[..., 3], IMAGES[..., 0])
+
+
+@pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])
+def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(operation):
+    state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
+    tail = compile_tail([operation], state, field_number=2)
+    samples, order = np.array([9, 4, 7, 1, 0], np.uint64), [3, 0, 2]
+    images = IMAGES.astype(np.float32)
+    whole = tail.run(images.copy(), 5, 1, samples)
+    assert np.array_equal(tail.run(images[order], 5, 1, samples[order]), whole[order])
+    assert not np.array_equal(tail.run(images.copy(), 5, 2, samples), whole)
+    levels = np.clip(IMAGES, 0, 255).astype(np.uint8)
+    rounded = compile_tail([operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2)
+    floats = tail.run(levels.astype(np.float32), 5, 1, samples)
+    # A gray value that is rounded down is up to a level less, and so is what is rounded down in the end.
+    assert np.abs(rounded.run(levels.copy(), 5, 1, samples) - floats).max() < 1.51
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values())
+def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
+    levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
+    tail = compile_tail([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
+    assert tail.state.dtype == np.float32
+    with pytest.raises(
+        PipelineError, match=r"levels, .* or floating-point images, but here .* are int16. Put it before"
+    ):
+        compile_tail([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
+
+
+def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
+    sixteen = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint16"))
+    for operation in OPERATIONS.values():
+        with pytest.raises(PipelineError, match=r"are uint16. Put it after NormalizeImage\(0, 257, np.float32\)"):
+            operation.declare_state_and_memory(sixteen)
+        tail = compile_tail([NormalizeImage(0, 257, np.float32), operation], sixteen, field_number=0)
+        images = np.full((1, 20, 30, 3), 65535, np.uint16)
+        assert tail.run(images, 0, 0, np.zeros(1, np.uint64)).max() <= 255
+    with pytest.raises(PipelineError, match=r"ColorJitter .* are uint16. It is for images of 8 bits: leave it out"):
+        ColorJitter(0.5).declare_state_and_memory(sixteen)
