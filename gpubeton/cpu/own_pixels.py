@@ -17,6 +17,7 @@ from numba.core import types
 
 from gpubeton.cpu.lanes import I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.types import Array
+from gpubeton.pipeline.compiler import Compiler
 from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram
 from gpubeton.transforms.pixel_lines import compiled_line
 from gpubeton.transforms.pixel_operation import PixelOperation
@@ -74,7 +75,9 @@ def own_pixels(programs: Sequence[ImageProgram]) -> Array:
     for row, program in zip(rows, programs, strict=True):
         own = [one for one, _ in program.colours if isinstance(one, PixelOperation)]
         for number, operation in enumerate(own):
-            function = _compiled(operation.numba, tuple(operation.arguments), tuple(operation.parameters))
+            function = _compiled(
+                operation.numba, tuple(operation.arguments), tuple(operation.parameters), Compiler.generation
+            )
             row[OWN_FIELDS * number] = function.address
             row[OWN_FIELDS * number + 1] = len(operation.parameters)
     return rows
@@ -82,7 +85,9 @@ def own_pixels(programs: Sequence[ImageProgram]) -> Array:
 
 # Never forgotten: a worker may be in it for as long as the process lives.
 @cache
-def _compiled(function: Callable[..., Any], arguments: tuple[str, ...], parameters: tuple[str, ...]) -> Any:
+def _compiled(
+    function: Callable[..., Any], arguments: tuple[str, ...], parameters: tuple[str, ...], generation: int
+) -> Any:
     change: Any = compiled_line(function, arguments, parameters)
     carray, count = _numba.carray, 2 * len(parameters)
 

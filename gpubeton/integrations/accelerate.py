@@ -60,7 +60,6 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         self.adapter = DataLoaderAdapter(loader, names=names)
         self.gradient_state = GradientState()
         self.dataset = self.adapter.dataset  # type: ignore[assignment]  # it has a length, which is what is asked for
-        self._drop_last = loader.drop_last
         self._non_blocking = non_blocking
 
     def __len__(self) -> int:
@@ -92,6 +91,10 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         if name == "adapter" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.adapter, name)
+
+    @property
+    def _drop_last(self) -> bool:  # Accelerate asks for it
+        return self.adapter.loader.drop_last
 
     @property
     def total_batch_size(self) -> int:

@@ -84,8 +84,16 @@ class BatchSampler:
     def __init__(self, loader: Loader, sampler: Sampler) -> None:
         self._loader = loader
         self.sampler = sampler
-        self.batch_size = loader.batch_size
-        self.drop_last = loader.drop_last
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a smaller last batch is left out."""
+        return self._loader.drop_last
 
     def __len__(self) -> int:
         """Batches of an epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,15 @@ class Progress:
         The first batch that was not received.
     is_complete : bool
         Whether the loop has seen its end.
+    batch_size : int
+        Samples in a batch of it.
+    drop_last : bool
+        Whether a smaller last batch of it is left out.
     """
 
     epoch: int
+    batch_size: int
+    drop_last: bool
     batch: int = 0
     is_complete: bool = False
 
@@ -60,11 +66,9 @@ class Epochs:
         self, make_order: Callable[[], TraversalOrder], num_samples: int, batch_size: int, *, drop_last: bool
     ) -> None:
         self.order = make_order()
-        self.next = Progress(epoch=0)
+        self.next = Progress(0, batch_size, drop_last)
         self._make_order = make_order
         self._num_samples = num_samples
-        self._batch_size = batch_size
-        self._drop_last = drop_last
         self._lock = threading.Lock()
         self._current: Progress | None = None
         self._samples: tuple[int, NDArray[np.uint64]] | None = None
@@ -91,7 +95,7 @@ class Epochs:
         if kept is None or kept[0] != epoch:
             kept = epoch, checked_indices("the order", self.order.sample_order(epoch), self._num_samples)
             self._samples = kept
-        return EpochPlan(kept[1], self._batch_size, self._drop_last)
+        return EpochPlan(kept[1], self.next.batch_size, self.next.drop_last)
 
     def begin(self) -> Progress:
         """Take the next epoch.
@@ -103,7 +107,7 @@ class Epochs:
         """
         with self._lock:
             self._current = self.next
-            self.next = Progress(self._current.epoch + 1)
+            self.next = replace(self._current, epoch=self._current.epoch + 1, batch=0)
             return self._current
 
     def go_to(self, epoch: int, batch: int = 0) -> None:
@@ -122,8 +126,33 @@ class Epochs:
         if epoch < 0:
             raise OptionError(f"epoch is {epoch}; expected at least 0")
         with self._lock:
-            self.next = Progress(int(epoch), batch)
+            self.next = replace(self.next, epoch=int(epoch), batch=batch)
             self._current = None
+
+    def cut_anew(self, batch_size: int, drop_last: bool) -> None:
+        """Cut the next epoch, and all behind it, into other batches.
+
+        Parameters
+        ----------
+        batch_size : int
+            Samples in a batch.
+        drop_last : bool
+            Whether a smaller last batch is left out.
+
+        Raises
+        ------
+        OptionError
+            If the next loop begins in the middle of an epoch, after so many of the batches as they were.
+        """
+        with self._lock:
+            if self.next.batch:
+                raise OptionError(
+                    f"the next loop goes on at batch {self.next.batch} of epoch {self.next.epoch}, of which a loaded "
+                    f"state says the batch_size and drop_last. Begin that loop first, or call set_epoch to begin an "
+                    f"epoch anew"
+                )
+            self.next = replace(self.next, batch_size=batch_size, drop_last=drop_last)
+            self._samples = None  # an order may depend on the batch size
 
     @property
     def now(self) -> Progress:

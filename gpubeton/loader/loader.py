@@ -24,22 +24,22 @@ from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.epochs import Epochs
-from gpubeton.loader.explanation import explanation, summary
 from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import OrderOption, order_class
+from gpubeton.loader.reporting import Reporting
 from gpubeton.loader.resumable import Resumable
 from gpubeton.loader.selection import scanning_arguments, select_samples
+from gpubeton.loader.settings import Settings
 from gpubeton.loader.statistics import EpochRecord, Statistics
-from gpubeton.loader.stats import LoaderStats
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 
 
-class Loader(Resumable):
+class Loader(Resumable, Reporting, Settings):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
@@ -85,7 +85,9 @@ class Loader(Resumable):
     batches_ahead : int
         Batches that are in work or ready ahead of the loop.
     recompile : bool
-        Without effect: pipelines are prepared anew for each epoch.
+        Compile your own functions anew for each epoch, so that changes of what they read from outside count: of global
+        arrays, of attributes of modules. What operations and their `generate_code` give counts from the next epoch on
+        in any case.
     order_kwargs : mapping, optional
         Further arguments of the order's class.
     device : str, int or torch.device
@@ -105,7 +107,8 @@ class Loader(Resumable):
     Attributes
     ----------
     fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
-        The arguments, as they were resolved.
+        The arguments, as they were resolved. `batch_size`, `drop_last`, `num_workers`, `on_error`, `recompile` and, on
+        the CPU, `batches_ahead` may be set; that counts from the next epoch on. Setting others is an `OptionError`.
     gpu_choice : GpuChoice
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
@@ -243,6 +246,8 @@ class Loader(Resumable):
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
+            if self.recompile:
+                Compiler.forget()
             record = EpochRecord(self.next_epoch, self.num_workers)
             plan, first = self.plan(), self._epochs.next.batch
             arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
@@ -302,27 +307,6 @@ class Loader(Resumable):
         epoch = self.next_epoch if epoch is None else epoch
         return Plan(self._compile_outputs(), self._epochs.plan(epoch), self.seed, epoch)
 
-    def explain(self) -> None:
-        """Print what runs where, operation by operation, and how much memory it takes at most."""
-        print(explanation(self))
-
-    def stats(self, *, total: bool = False) -> LoaderStats:
-        """Tell where the time of the loop goes: into waiting, its own step, reading, decoding and the rest.
-
-        Costs nothing worth naming, and may be asked for at any time and in any thread.
-
-        Parameters
-        ----------
-        total : bool
-            Add up all epochs. Otherwise it is the epoch that was begun last, or is under way.
-
-        Returns
-        -------
-        LoaderStats
-            Numbers by name; ``print`` shows them as a table.
-        """
-        return self._statistics.stats(total=total)
-
     @property
     def gpu(self) -> Gpu | None:
         """The GPU that decodes, if any."""
@@ -349,9 +333,6 @@ class Loader(Resumable):
         {1}
         """
         return self.reader.index.sample_pages()
-
-    def __repr__(self) -> str:
-        return summary(self)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.

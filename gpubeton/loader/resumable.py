@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -125,9 +126,11 @@ class Resumable:
         True
         """
         loaded = LoaderState.from_dict(state)
-        loaded.check_against(self._state(), seed_is_fixed=self._seed_was_given)
+        # Of an epoch that is under way, the batches may have been others.
+        own = replace(self._state(), batch_size=self.batch_size, drop_last=self.drop_last)
+        loaded.check_against(own, seed_is_fixed=self._seed_was_given)
         if loaded.seed != self.seed:
-            self.seed = loaded.seed
+            vars(self)["seed"] = loaded.seed  # which users cannot set
             self._epochs.remake_order()
         num_batches = len(self._epochs.plan(loaded.epoch))
         if loaded.batch > num_batches:

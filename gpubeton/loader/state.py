@@ -175,8 +175,8 @@ def state_of(loader: Resumable, epochs: Epochs, file: str, indices: str, argumen
         num_samples=loader.reader.num_samples,
         indices=indices,
         order=f"{order.__module__}.{order.__qualname__}{arguments}",
-        batch_size=loader.batch_size,
-        drop_last=loader.drop_last,
+        batch_size=now.batch_size,
+        drop_last=now.drop_last,
         world_size=epochs.world_size,
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 from gpubeton.errors import PipelineError
 from gpubeton.machine import count_cores
 
+_LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_REMEMBERED = 256
 """Compiled functions kept for reuse; a process that makes more starts afresh."""
 
@@ -16,7 +19,7 @@ class Compiler:
     """Compile functions of operations with Numba, for the whole process.
 
     A function that equals an earlier one (same code, same captured values) is not compiled again: asking an operation
-    for its code at every epoch costs nothing.
+    for its code at every epoch costs nothing. `forget` ends that for what was compiled until then.
 
     Examples
     --------
@@ -30,6 +33,7 @@ class Compiler:
 
     is_enabled: ClassVar[bool] = True
     num_threads: ClassVar[int] = 1
+    generation: ClassVar[int] = 0
     _compiled: ClassVar[dict[Any, Any]] = {}
 
     @classmethod
@@ -60,6 +64,26 @@ class Compiler:
         set_num_threads(cls.num_threads)
 
     @classmethod
+    def forget(cls) -> None:
+        """Compile functions of users anew from now on, each once: what they read may have changed in place.
+
+        Numba copies what a function reads from outside, global arrays among it, into the machine code.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> def weighted(x):
+        ...     return x * WEIGHTS[0]
+        >>> WEIGHTS = np.array([2])
+        >>> before = Compiler.compile(weighted)(10)
+        >>> WEIGHTS[0] = 3
+        >>> Compiler.forget()
+        >>> before, Compiler.compile(weighted)(10)
+        (20, 30)
+        """
+        cls.generation += 1
+
+    @classmethod
     def compile(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
         """Compile a function; it runs without the interpreter's lock.
 
@@ -81,13 +105,12 @@ class Compiler:
         import numba
 
         is_parallel = bool(getattr(code, "is_parallel", False)) and cls.num_threads > 1
-        key = _identity(code, signature, is_parallel)
-        if key is None or key not in cls._compiled:
+        key = _identity(code, signature, is_parallel, cls.generation)
+        compiled: Callable[..., Any] | None = None if key is None else cls._compiled.get(key)
+        if compiled is None:
             make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
-            compiled: Callable[..., Any] = make(code)
-            return compiled if key is None else cls._remember(key, compiled)
-        found: Callable[..., Any] = cls._compiled[key]
-        return found
+            compiled = cls._remember(key, make(code))
+        return compiled
 
     @classmethod
     def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
@@ -118,22 +141,24 @@ class Compiler:
         import numba
         from numba.core.errors import NumbaError
 
-        key = _identity(code, signature, is_parallel=False)
+        key = _identity(code, signature, False, cls.generation)
         key = None if key is None else ("exact", *key)
-        if key is not None and key in cls._compiled:
-            found: Callable[..., Any] = cls._compiled[key]
-            return found
+        compiled: Callable[..., Any] | None = None if key is None else cls._compiled.get(key)
+        if compiled is not None:
+            return compiled
         try:
-            compiled: Callable[..., Any] = numba.njit(signature, nogil=True, error_model="numpy")(code)
+            compiled = numba.njit(signature, nogil=True, error_model="numpy")(code)
         except NumbaError as error:
             where = f"{code.__code__.co_filename}:{code.__code__.co_firstlineno}"
             raise PipelineError(
                 f"Numba could not compile {code.__name__} ({where}) for {signature}: {error}"
             ) from error
-        return compiled if key is None else cls._remember(key, compiled)
+        return cls._remember(key, compiled)
 
     @classmethod
     def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        if key is None:
+            return compiled
         if len(cls._compiled) >= _MAX_REMEMBERED:
             cls._compiled.clear()
         cls._compiled[key] = compiled
@@ -162,12 +187,14 @@ class _Same:
         return id(self.value)
 
 
-def _identity(code: Callable[..., Any], signature: Any, is_parallel: bool) -> Any:
+def _identity(code: Callable[..., Any], signature: Any, is_parallel: bool, generation: int) -> Any:
     """Key that two functions share only if they compile to the same; None if that cannot be told."""
     try:
         cells = tuple(cell.cell_contents for cell in code.__closure__ or ())
         called = tuple(_Same(code.__globals__.get(name)) for name in code.__code__.co_names)
-        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, signature, is_parallel)
+        # The library's own functions read nothing that changes, and take long to compile.
+        since = 0 if code.__code__.co_filename.startswith(_LIBRARY) else generation
+        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, signature, is_parallel, since)
         hash(key)
     except (AttributeError, TypeError, ValueError):
         return None

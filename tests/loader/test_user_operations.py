@@ -11,9 +11,10 @@ import pytest
 
 from gpubeton.engine.arrays import ArrayPool
 from gpubeton.fields.decoders import IntDecoder
+from gpubeton.fields.rgb_image import ResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.pipeline import AllocationQuery, Compiler, Operation
-from gpubeton.transforms import ToTensor
+from gpubeton.pipeline import AllocationQuery, Compiler, DrawnParameters, Operation
+from gpubeton.transforms import PixelOperation, RandomGaussianBlur, ToTensor
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -129,3 +130,57 @@ def test_an_error_in_an_operation_names_it_and_where_its_code_stands(photos, is_
         next(iter(loader(photos, Broken(1))))
     line = Broken.generate_code.__code__.co_firstlineno + 1
     assert f"in Broken ({__file__}:{line})" in caught.value.__notes__
+
+
+WEIGHTS = np.array([1], np.int64)
+SHADE = np.array([10], np.float32)
+
+
+class AddWeight(Add):
+    """Adds a number out of an array of the module."""
+
+    def generate_code(self):
+        def add_weight(labels, memory):
+            memory[:] = labels + WEIGHTS[0]
+            return memory
+
+        return add_weight
+
+
+def shaded(r, g, b):
+    return SHADE[0], SHADE[0], SHADE[0]
+
+
+class Corner(ResizedCropRGBImageDecoder):
+    """A box whose place stands in an array of the module."""
+
+    scale = ratio = None
+
+    @property
+    def get_crop_generator(self):
+        def corner(height, width, scale, ratio):
+            return WEIGHTS[0], 0, 8, 8
+
+        return corner
+
+
+def seen(path, recompile):
+    """What two epochs make of arrays of the module, which are changed in between: label, fused and tail pixel, crop."""
+    changed = PixelOperation(numba=shaded)
+    found, others = [], dict.fromkeys(["weight", "note", "info", "vector"])
+    for pipeline in ([changed], [RandomGaussianBlur(3, p=0.0), changed]):
+        pipelines = {**others, "image": [Corner((8, 8)), *pipeline, ToTensor()], "crop": DrawnParameters("image")}
+        pipelines["label"] = [IntDecoder(), AddWeight(0), ToTensor()]
+        two, epochs = Loader(path, 10, num_workers=1, pipelines=pipelines, recompile=recompile), []
+        for number in range(2):
+            WEIGHTS[0], SHADE[0] = 1 + number, 10 + number
+            images, labels, drawn = next(iter(two))
+            epochs.append((int(labels[0, 0]), int(images[0, 0, 0, 0]), int(drawn["crop"][0, 0])))
+        found.append(epochs)
+        Compiler.forget()
+    return found
+
+
+def test_with_recompile_each_epoch_has_what_its_code_reads_as_it_is_then(photos):
+    assert seen(photos, recompile=True) == [[(1, 10, 1), (2, 11, 2)]] * 2
+    assert seen(photos, recompile=False) == [[(1, 10, 1), (1, 10, 1)]] * 2

@@ -4,6 +4,7 @@ import numba
 import numpy as np
 import pytest
 
+from gpubeton.libffcv import memcpy
 from gpubeton.pipeline.compiler import Compiler
 
 OFFSET = 1
@@ -73,3 +74,28 @@ def test_fewer_than_one_thread_means_all_and_more_than_numba_has_is_cut():
 def test_more_functions_than_are_remembered_still_compile(monkeypatch):
     monkeypatch.setattr("gpubeton.pipeline.compiler._MAX_REMEMBERED", 2)
     assert [Compiler.compile(adder(amount))(0) for amount in (101, 102, 103, 101)] == [101, 102, 103, 101]
+
+
+WEIGHTS = np.array([2.0])
+
+
+def weighted(x):
+    return x * WEIGHTS[0]
+
+
+@pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
+def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(compile_):
+    WEIGHTS[0] = 2
+    kept = compile_(weighted)
+    assert kept(1) == 2
+    WEIGHTS[0] = 10
+    assert compile_(weighted) is kept
+    Compiler.forget()
+    assert compile_(weighted)(1) == 10
+    assert compile_(weighted) is compile_(weighted)
+
+
+def test_functions_of_the_library_are_not_forgotten():
+    kept = Compiler.compile(memcpy)
+    Compiler.forget()
+    assert Compiler.compile(memcpy) is kept

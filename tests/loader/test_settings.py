@@ -1,0 +1,117 @@
+"""What is assigned to a loader counts from the next epoch on, or is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, StateError
+from gpubeton.integrations import DataLoaderAdapter
+from gpubeton.loader import Loader
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def make(path, **changes):
+    arguments = {"num_workers": 1, "order": "quasi_random", "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}
+    return Loader(path, **{"batch_size": 8, **arguments, **changes})
+
+
+def test_another_batch_size_and_drop_last_count_from_the_next_epoch_on(photos):
+    loader = make(photos)
+    first = iter(loader)
+    assert len(loader) == 7
+    loader.batch_size = 20
+    assert len(loader) == 3
+    loader.drop_last = True
+    assert (len(loader), len(first)) == (2, 7)
+    assert [batch.tolist() for (batch,) in first] == labels(make(photos))
+    other = make(photos, batch_size=20, drop_last=True)
+    other.set_epoch(1)
+    assert labels(loader) == labels(other)
+
+
+@pytest.mark.parametrize("os_cache", [False, True])
+def test_images_of_larger_and_smaller_batches_are_those_of_a_new_loader(photos, os_cache):
+    pipelines = {**ONLY_IMAGE, "image": augmented()}
+    loader = make(photos, pipelines=pipelines, os_cache=os_cache, order="random")
+    for epoch, batch_size in enumerate((8, 25, 3)):
+        loader.batch_size = batch_size
+        new = make(photos, batch_size=batch_size, pipelines=pipelines, os_cache=os_cache, order="random")
+        new.set_epoch(epoch)
+        ours, theirs = [batch for (batch,) in loader], [batch for (batch,) in new]
+        assert [len(batch) for batch in ours] == [len(batch) for batch in theirs]
+        assert torch.equal(torch.cat(ours), torch.cat(theirs))
+
+
+def test_a_state_is_of_the_batches_of_the_epoch_that_is_under_way(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    loader.batch_size = 5
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [batch.tolist() for (batch,) in batches]
+    resumed = make(photos)
+    resumed.load_state_dict(state)
+    assert labels(resumed) == rest
+    assert loader.state_dict()["batch_size"] == 5
+    with pytest.raises(StateError, match="batch_size is 5 here and 8 in the state"):
+        loader.load_state_dict(state)
+
+
+def test_where_a_loaded_state_says_how_an_epoch_is_cut_it_is_not_cut_otherwise(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    resumed = make(photos)
+    resumed.load_state_dict(loader.state_dict())
+    with pytest.raises(OptionError, match="goes on at batch 1 of epoch 0"):
+        resumed.batch_size = 5
+    assert resumed.batch_size == 8
+    assert labels(resumed) == [batch.tolist() for (batch,) in batches]
+    resumed.batch_size = 5
+    assert len(resumed) == 10
+
+
+def test_what_may_be_set_is_checked_as_an_argument_is(photos):
+    loader = make(photos)
+    for name, value in (("batch_size", 0), ("num_workers", 10_000), ("batches_ahead", "3"), ("on_error", "ignore")):
+        before = getattr(loader, name)
+        with pytest.raises(OptionError, match=name):
+            setattr(loader, name, value)
+        assert getattr(loader, name) == before
+    loader.num_workers, loader.batches_ahead, loader.on_error = -1, 1, "skip"
+    assert loader.num_workers >= 1
+    assert labels(loader) == labels(make(photos))
+
+
+FIXED = (
+    "fname os_cache order order_kwargs traversal_order distributed seed indices pipelines custom_fields device decoder "
+    "gpu_options"
+)
+
+
+@pytest.mark.parametrize("name", FIXED.split())
+def test_what_would_change_nothing_is_refused_and_the_way_out_named(photos, name):
+    loader = make(photos)
+    argument = "order" if name == "traversal_order" else name
+    with pytest.raises(OptionError, match=rf"{name} of a loader cannot be changed .*Loader\(\.\.\., {argument}=\.\.\."):
+        setattr(loader, name, getattr(loader, name))
+
+
+def test_a_state_brings_its_seed_to_a_loader_made_without_one(photos):
+    loader = make(photos, seed=None)
+    loader.load_state_dict(make(photos).state_dict())
+    assert loader.seed == 3
+    assert labels(loader) == labels(make(photos))
+
+
+def test_an_adapter_knows_the_new_batch_size(photos):
+    loader = make(photos, order="sequential")
+    adapter = DataLoaderAdapter(loader)
+    loader.batch_size, loader.drop_last = 20, True
+    sampler = adapter.batch_sampler
+    assert (sampler.batch_size, sampler.drop_last, [len(ids) for ids in sampler]) == (20, True, [20, 20])
