@@ -103,7 +103,7 @@ def compose(
         elif isinstance(step, Cutout):
             placement.paint(np.hstack([draw, draw + step.crop_size]), fills[step.fill])
         elif isinstance(step, RandomErasing):
-            placement.paint(draw, fills[step.value])
+            placement.paint(draw, fills[step.colour])
         elif isinstance(step, RandomTranslate):
             placement.translate(draw - step.padding, fills[step.fill])
         else:

@@ -288,7 +288,7 @@ def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
         if isinstance(step, Cutout | RandomTranslate):
             numbers.setdefault(step.fill, len(numbers))
         elif isinstance(step, RandomErasing):
-            numbers.setdefault(step.value, len(numbers))
+            numbers.setdefault(step.colour, len(numbers))
     return numbers
 
 

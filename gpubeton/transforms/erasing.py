@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import OptionError
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.state import State
 from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import between, checked_probability
-from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
+from gpubeton.transforms.fill import Fill, checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
+from gpubeton.transforms.noise import normal_noise
 from gpubeton.transforms.transform import Transform
 
 _TRIES = 10
 """Rectangles that are tried before an image stays as it is; torchvision's number."""
+
+_KEY = slice(3 + 2 * _TRIES, 5 + 2 * _TRIES)
+"""Which of a sample's random numbers are the key of its noise: the two behind those of the last try."""
 
 
 class RandomErasing(Transform):
@@ -35,9 +41,11 @@ class RandomErasing(Transform):
         Least and largest share of the image that is painted over.
     ratio : sequence of two floats
         Least and largest ratio of the rectangle's height to its width.
-    value : number or sequence of three numbers
+    value : number, sequence of three numbers, or "random"
         Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
         fractions are dropped. For images with one channel or four, so many numbers.
+        "random" is noise, normally distributed around 0 with standard deviation 1, another for each channel of each
+        pixel: for floating-point images, behind ``NormalizeImage``.
 
     Raises
     ------
@@ -48,7 +56,8 @@ class RandomErasing(Transform):
     -----
     From Zhong, Zheng, Kang, Li and Yang, "Random Erasing Data Augmentation" (AAAI 2020, arXiv:1708.04896). Rectangles
     are drawn as torchvision's ``RandomErasing`` draws them: ten tries, as one that is not smaller than the image along
-    both axes is thrown away. Noise as a filling is not offered.
+    both axes is thrown away. Noise is a function of seed, epoch and sample, as all that is drawn;
+    it is made on the CPU.
 
     Examples
     --------
@@ -65,20 +74,44 @@ class RandomErasing(Transform):
         p: float = 0.5,
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
-        value: float | Sequence[float] = 0,
+        value: float | Sequence[float] | Literal["random"] = 0,
     ) -> None:
         self.p = checked_probability("RandomErasing", p)
         self.scale = _checked_pair("scale", scale, "shares of the image, 0 to 1: (0.02, 0.33)", 1.0)
         self.ratio = _checked_pair("ratio", ratio, "height over width, above 0: (0.3, 3.3)", None)
-        self.value = checked_fill("RandomErasing", value)
+        if isinstance(value, str) and value != "random":
+            raise OptionError(f"RandomErasing: value is {value!r}; expected a colour, such as 0, or 'random' for noise")
+        self.value = value if isinstance(value, str) else checked_fill("RandomErasing", value)
+
+    @property
+    def colour(self) -> Fill:
+        """What is painted, where it is no noise."""
+        if isinstance(self.value, str):
+            raise TypeError(f"{self!r} paints noise, which has no colour")
+        return self.value
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=True)
-        checked_levels("RandomErasing", self.value, previous_state)
+        dtype = dtype_name(previous_state.dtype)
+        if self.value != "random":
+            checked_levels("RandomErasing", self.colour, previous_state)
+        elif "float" not in dtype:
+            raise PipelineError(
+                f"RandomErasing: value 'random' is noise around 0, for floating-point images, but here the images are "
+                f"{dtype}. Put it behind {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a colour "
+                f"as value."
+            )
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        # Top, left, bottom and right; an empty rectangle where nothing is painted.
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32] | NDArray[np.int64]:
+        # Top, left, bottom and right; an empty rectangle where nothing is painted. Behind them the key of the noise.
+        boxes = self._boxes(uniform, count, state)
+        if self.value != "random":
+            return boxes
+        key: NDArray[np.float64] = uniform(_KEY.stop)[:, _KEY] * 2**32
+        return np.hstack([boxes, key.astype(np.int64)])
+
+    def _boxes(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         height, width = image_size(self, state, any_channels=True)
         boxes = np.zeros((count, 4), np.int32)
         first = uniform(5)
@@ -97,7 +130,7 @@ class RandomErasing(Transform):
         return boxes
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        corners = self.draw(uniform, count, state)
+        corners = self._boxes(uniform, count, state)
         return {"": np.hstack([corners[:, :2], corners[:, 2:] - corners[:, :2]])}
 
     def _sides(self, numbers: NDArray[np.float64], pixels: int) -> NDArray[np.int32]:
@@ -109,10 +142,27 @@ class RandomErasing(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomErasing.apply needs the rectangles: pass what draw() returned")
-        images, fill = as_nhwc(batch), fill_like(batch, self.value)
+        images = as_nhwc(batch)
+        if self.value == "random":
+            for image, row in zip(images, draw.tolist(), strict=True):
+                _paint_noise(image, *row)
+            return batch
+        fill = fill_like(batch, self.colour)
         for image, (top, left, bottom, right) in zip(images, draw.tolist(), strict=True):
             image[top:bottom, left:right] = fill
         return batch
+
+
+def _paint_noise(image: Any, top: int, left: int, bottom: int, right: int, *key: int) -> None:
+    part = image[top:bottom, left:right]
+    shape = tuple(part.shape)
+    noise = normal_noise((key[0], key[1]), math.prod(shape)).reshape(shape)
+    if not isinstance(part, np.ndarray):
+        import torch
+
+        part.copy_(torch.from_numpy(noise))
+    else:
+        part[:] = noise
 
 
 def _checked_pair(name: str, value: Sequence[float], expected: str, most: float | None) -> tuple[float, float]:

@@ -7,7 +7,9 @@ import torch
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale
+from gpubeton.plan.tail import compile_tail
+from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale, ToTensor, ToTorchImage
+from gpubeton.transforms.noise import normal_noise
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)
@@ -100,6 +102,65 @@ def test_what_does_not_fit_is_refused():
     assert RandomErasing(1).generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
 
+def floats_tail():
+    erasing = RandomErasing(1, value="random")
+    return compile_tail([erasing], State(True, torch.device("cpu"), (60, 80, 3), np.dtype("float32")), field_number=1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_noise_is_painted_on_the_rectangle_and_nothing_else(dtype, layout):
+    erasing = RandomErasing(1, value="random")
+    boxes = erasing.draw(numbers, 20_000, NHWC)[:4]
+    assert np.array_equal(boxes[:, :4], RandomErasing(1).draw(numbers, 20_000, NHWC)[:4])
+    images = np.full((4, 60, 80, 3), 9, dtype)
+    batch = in_layout(images, layout)
+    assert erasing.apply(batch, boxes) is batch
+    found = as_nhwc_array(batch, layout)
+    assert np.array_equal(found, erasing.apply(images, boxes))  # as on arrays
+    for image, (top, left, bottom, right) in zip(found, boxes[:, :4], strict=True):
+        noise = image[top:bottom, left:right].copy()
+        assert len(np.unique(noise)) > noise.size / 4  # of its own for each pixel and channel; halves are few
+        image[top:bottom, left:right] = 9
+        assert (image == 9).all()
+
+
+def test_noise_is_a_function_of_seed_epoch_and_sample():
+    samples, order = np.array([9, 4, 7, 1, 0, 3], np.uint64), [3, 0, 5]
+    images = np.full((6, 60, 80, 3), 9, np.float32)
+    whole = floats_tail().run(images.copy(), 5, 1, samples)
+    assert np.array_equal(floats_tail().run(images[order], 5, 1, samples[order]), whole[order])
+    others = [floats_tail().run(images.copy(), seed, epoch, samples) for seed, epoch in ((5, 2), (6, 1))]
+    noises = [image[image != 9][:8].tolist() for image in np.concatenate([whole, *others])]
+    assert len(np.unique(noises, axis=0)) == 3 * 6
+
+
+def test_noise_is_normally_distributed_and_uncorrelated():
+    noise = normal_noise((3, 4), 1_000_001)
+    assert noise.shape == (1_000_001,)
+    assert abs(noise.mean()) < 0.005
+    for limit, share in ((0, 0.5), (1, 0.841345), (2, 0.977250), (3, 0.998650)):
+        assert abs((noise < limit).mean() - share) < 0.002
+        assert abs((noise > -limit).mean() - share) < 0.002
+    assert abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 0.005
+    assert abs(np.corrcoef(noise, normal_noise((4, 4), 1_000_001))[0, 1]) < 0.005
+
+
+def test_noise_is_for_floating_point_images():
+    noise = RandomErasing(1, value="random")
+    size = np.array([60, 60])
+    for behind in ([ToTensor()], []):
+        with pytest.raises(PipelineError, match=r"for floating-point images, .* are uint8. Put it behind Normalize"):
+            compile_image_program("image", 0, [*behind, noise], size, size)
+    halves = NormalizeImage(0, 1, np.float16)
+    with pytest.raises(PipelineError, match=r"are int16. Put it behind ToTorchImage"):
+        compile_image_program("image", 0, [halves, noise], size, size)
+    program = compile_image_program("image", 0, [halves, ToTensor(), ToTorchImage(), noise], size, size)
+    assert (len(program.steps), program.tail.steps[-1].operation.value) == (0, "random")
+    with pytest.raises(TypeError, match="paints noise, which has no colour"):
+        noise.colour  # noqa: B018  (asked for in vain)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -110,7 +171,7 @@ def test_what_does_not_fit_is_refused():
         {"ratio": (0, 1)},
         {"ratio": (2, 1)},
         {"ratio": (1, float("inf"))},
-        {"value": "random"},
+        {"value": "noise"},
         {"value": (1, 2)},
     ],
 )
@@ -120,4 +181,6 @@ def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(argu
 
 
 def test_a_repr_can_be_read_back():
-    assert repr(eval(repr(RandomErasing(0.1, value=3)))) == repr(RandomErasing(0.1, value=3))
+    for value in (3, "random"):
+        assert repr(eval(repr(RandomErasing(0.1, value=value)))) == repr(RandomErasing(0.1, value=value))
+    assert "value='random'" in repr(RandomErasing(value="random"))
