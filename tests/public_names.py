@@ -23,6 +23,7 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "OrderOption": (),
     },
+    "loader.loader": {"Loader": (), "OrderOption": (), "ORDER_MAP": (), "ORDER_TYPE": ()},
     "reader": {"Reader": ("fname", "custom_handlers")},
     "fields": {
         "Field": (),
@@ -48,6 +49,9 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         "ResizedCropRGBImageDecoder": ("output_size",),
         "RGBImageField": (),
         "IMAGE_MODES": (),
+        "get_random_crop": ("height", "width", "scale", "ratio"),
+        "get_center_crop": ("height", "width", "_", "ratio"),
+        "resizer": ("image", "target_resolution"),
     },
     "libffcv": {
         "memcpy": ("source", "dest"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["area_average", "fitted_size"]
+__all__ = ["area_average", "fitted_size", "resizer"]
 
 
 def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[int, int]:
@@ -77,6 +77,29 @@ def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
         small = _weighted_sum(narrow, rows, row_weights, axis=0)
         result[:, :, colour] = np.rint(small, out=small) if is_whole else small
     return result
+
+
+def resizer(image: NDArray[Any], target_resolution: int | None) -> NDArray[Any]:
+    """Make an image smaller if its longer side is too long, as the writer does; FFCV's function of that name.
+
+    Parameters
+    ----------
+    image : ndarray of uint8, shape (H, W, 3)
+        The image.
+    target_resolution : int or None
+        Most pixels that its longer side is to have; None for no limit.
+
+    Returns
+    -------
+    ndarray of uint8, shape (height, width, 3)
+        The smaller image, or `image` itself.
+
+    Examples
+    --------
+    >>> resizer(np.zeros((30, 40, 3), np.uint8), 20).shape
+    (15, 20, 3)
+    """
+    return area_average(image, *fitted_size(image.shape[0], image.shape[1], target_resolution))
 
 
 def _average_blocks(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:

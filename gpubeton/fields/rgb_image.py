@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.fields.area_average import area_average, fitted_size
+from gpubeton.fields.area_average import area_average, fitted_size, resizer
 from gpubeton.fields.base import Malloc, PlainField
+from gpubeton.fields.crop_rules import get_center_crop, get_random_crop
 from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of
 from gpubeton.fields.image_decoders import (
     CenterCropRGBImageDecoder,
@@ -28,6 +29,9 @@ __all__ = [
     "RandomResizedCropRGBImageDecoder",
     "ResizedCropRGBImageDecoder",
     "SimpleRGBImageDecoder",
+    "get_center_crop",
+    "get_random_crop",
+    "resizer",
 ]
 
 IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}

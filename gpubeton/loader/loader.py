@@ -27,7 +27,7 @@ from gpubeton.loader.epochs import Epochs
 from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
-from gpubeton.loader.order_option import OrderOption, order_class
+from gpubeton.loader.order_option import ORDER_MAP, ORDER_TYPE, OrderOption, order_class
 from gpubeton.loader.reporting import Reporting
 from gpubeton.loader.resumable import Resumable
 from gpubeton.loader.selection import scanning_arguments, select_samples
@@ -37,6 +37,8 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
+
+__all__ = ["ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
 
 class Loader(Resumable, Reporting, Settings):

@@ -21,11 +21,15 @@ class OrderOption(Enum):
     """Shuffled, but from few pages of the file at a time; for files that do not fit into memory."""
 
 
-_CLASSES: dict[OrderOption, type[TraversalOrder]] = {
+ORDER_TYPE = OrderOption | str | type[TraversalOrder]
+"""What may be given as a loader's order."""
+
+ORDER_MAP: dict[OrderOption, type[TraversalOrder]] = {
     OrderOption.SEQUENTIAL: Sequential,
     OrderOption.RANDOM: Random,
     OrderOption.QUASI_RANDOM: QuasiRandom,
 }
+"""The class of each order that has a name."""
 
 
 def order_class(order: OrderOption | str | type[TraversalOrder]) -> type[TraversalOrder]:
@@ -55,7 +59,7 @@ def order_class(order: OrderOption | str | type[TraversalOrder]) -> type[Travers
     if isinstance(order, str) and order.upper() in OrderOption.__members__:
         found = OrderOption[order.upper()]
     if isinstance(found, OrderOption):
-        return _CLASSES[found]
+        return ORDER_MAP[found]
     if isinstance(found, type) and issubclass(found, TraversalOrder):
         return found
     names = ", ".join(repr(option.name.lower()) for option in OrderOption)

@@ -68,10 +68,6 @@ class DrawnParameters:
     >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
     >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
     >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor()]
-    >>> from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-    >>> from gpubeton.loader import Loader
-    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
-    >>> image = [RandomResizedCropRGBImageDecoder((32, 32)), RandomHorizontalFlip(), ToTensor()]
     >>> pipelines = {"image": image, "label": None, "drawn": DrawnParameters("image")}
     >>> for images, drawn in Loader("train.beton", 150, pipelines=pipelines):
     ...     print(images.shape, drawn["crop"].shape, drawn["RandomHorizontalFlip"].dtype)

@@ -73,7 +73,7 @@ def moves_alike(operation: Transform, interpolation: str, fill: Fill) -> Transfo
     if isinstance(operation, _WARPS):
         copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
     if isinstance(operation, Policy):
-        copied.moves_only = True
+        copied.moves_only = copied.takes_any_kind = True
     if isinstance(operation, RandomResizedCrop):
         copied.interpolation = "nearest" if interpolation == "nearest" else "area"
     moved: Transform = copied

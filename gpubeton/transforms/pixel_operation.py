@@ -218,6 +218,10 @@ class PixelOperation(ColourTransform):
     def _checked_arguments(self, function: Callable[..., Any]) -> list[str]:
         """Names of the function's arguments behind the colours."""
         plain = getattr(function, "py_func", function)
+        if not hasattr(plain, "__code__"):
+            raise OptionError(
+                f"PixelOperation: numba is {function!r}; expected a Python function: numba=lambda r, g, b: (b, g, r)"
+            )
         names = list(inspect.signature(plain).parameters)
         known = {*self.parameters, *POSITION}
         unknown = [name for name in names[3:] if name not in known]

@@ -88,7 +88,6 @@ class Policy(ChangeTransform):
         return {"operation": which, "magnitude": table[which, column, sign]}
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        self.takes_any_kind = self.moves_only
         declared = super().declare_state_and_memory(previous_state)
         checked_levels(type(self).__name__, self.fill, previous_state)
         return declared

@@ -175,3 +175,9 @@ def test_without_the_numba_half_nothing_is_done_on_the_cpu():
 )
 def test_whether_the_position_matters_is_found_out(arguments, expected):
     assert PixelOperation(**arguments).uses_position == expected
+
+
+@pytest.mark.parametrize("half", ["r", max, 3])
+def test_a_numba_half_that_is_no_python_function_is_refused(half):
+    with pytest.raises(OptionError, match=r"numba is .*; expected a Python function"):
+        PixelOperation(numba=half)

@@ -148,3 +148,10 @@ def test_only_images_of_levels_are_taken(operation):
 def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
     with pytest.raises(OptionError, match="expected"):
         make()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_planning_adds_nothing_to_what_is_printed(operation):
+    before = repr(operation)
+    operation.declare_state_and_memory(NHWC)
+    assert repr(operation) == before
