@@ -285,7 +285,7 @@ class _Fusion:
         is_on_cpu = self.state.device.type == "cpu"
         if isinstance(operation, PixelOperation) and not (is_on_cpu and operation.numba is not None):
             raise PipelineError(operation.missing("numba" if is_on_cpu else "cuda"))
-        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | RandomResizedCrop | PixelOperation)
+        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | PixelOperation)
         is_of_the_user = not isinstance(operation, Transform) or needs_it_there
         if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and is_on_cpu)):
             if not self.stays:

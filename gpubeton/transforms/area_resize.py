@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,8 +15,16 @@ _SLIVER = 1e-3
 """Smaller shares of a pixel are left out, as OpenCV does."""
 
 
-class _Taps(NamedTuple):
-    """What the pixels of a resized line are made of: first pixel and weights of each, zeros behind them."""
+class Taps(NamedTuple):
+    """What the pixels of a resized line are made of.
+
+    Parameters
+    ----------
+    first : ndarray of int32, shape (output,)
+        First pixel of each, counted from the part's own.
+    weights : ndarray of float32, shape (output, taps)
+        Weights of that and the next ones; zeros behind or in front of those that count.
+    """
 
     first: NDArray[np.int32]
     weights: NDArray[np.float32]
@@ -45,8 +53,7 @@ def resize_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[An
     resize = _compiled_resize(out.shape[3], np.iinfo(out.dtype).max)
     height, width = out.shape[1:3]
     for image, (top, left, rows, columns), target in zip(images, boxes.tolist(), out, strict=True):
-        grows = rows < height or columns < width
-        down, across = _taps(rows, height, grows=grows), _taps(columns, width, grows=grows)
+        down, across = crop_taps((top, left, rows, columns), (height, width))
         # OpenCV rounds halves up in blocks of 2 x 2 and to even in all others.
         is_halved = rows == 2 * height and columns == 2 * width
         resize(image[top : top + rows, left : left + columns], *down, *across, is_halved, target)
@@ -73,10 +80,62 @@ def pick_crops(images: NDArray[Any], boxes: NDArray[np.int32], out: NDArray[Any]
     [0, 90]
     """
     height, width = out.shape[1:3]
-    for image, (top, left, rows, columns), target in zip(images, boxes.tolist(), out, strict=True):
-        down = top + (2 * np.arange(height) + 1) * rows // (2 * height)
-        across = left + (2 * np.arange(width) + 1) * columns // (2 * width)
+    for image, down, across, target in zip(images, *nearest_places(boxes, (height, width)), out, strict=True):
         target[:] = image[down[:, None], across]
+
+
+def nearest_places(boxes: NDArray[np.int32], size: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the rows and columns in which the centres of new pixels lie.
+
+    Parameters
+    ----------
+    boxes : ndarray of int32, shape (N, 4)
+        Top, left, height and width of each part, in pixels.
+    size : tuple of int
+        Height and width of the results in pixels.
+
+    Returns
+    -------
+    tuple of ndarray of int64, shapes (N, height) and (N, width)
+        Rows and columns of the images.
+
+    Examples
+    --------
+    >>> nearest_places(np.array([[5, 0, 1, 3]], "int32"), (1, 2))
+    (array([[5]]), array([[0, 2]]))
+    """
+    corners, sides = boxes[:, :2].astype(np.int64), boxes[:, 2:].astype(np.int64)
+    rows, columns = (
+        corners[:, axis, None] + (2 * np.arange(length) + 1) * sides[:, axis, None] // (2 * length)
+        for axis, length in enumerate(size)
+    )
+    return rows, columns
+
+
+def crop_taps(box: Sequence[int], size: tuple[int, int]) -> tuple[Taps, Taps]:
+    """Say what the pixels of a resized part are made of.
+
+    Parameters
+    ----------
+    box : sequence of four int
+        Top, left, height and width of the part, in pixels.
+    size : tuple of int
+        Height and width of the result in pixels.
+
+    Returns
+    -------
+    tuple of Taps
+        Those down and those across.
+
+    Examples
+    --------
+    >>> down, across = crop_taps((0, 0, 2, 3), (1, 1))
+    >>> down.weights.tolist(), across.weights.shape
+    ([[0.5, 0.5]], (1, 3))
+    """
+    _, _, rows, columns = box
+    grows = rows < size[0] or columns < size[1]
+    return _taps(rows, size[0], grows=grows), _taps(columns, size[1], grows=grows)
 
 
 def _compiled_resize(channels: int, most: int) -> Callable[..., Any]:
@@ -88,7 +147,7 @@ def _compiled_resize(channels: int, most: int) -> Callable[..., Any]:
                 for channel in range(channels):
                     total = np.float32(0)
                     for k in range(across.shape[1]):
-                        total += source[y, left[x] + k, channel] * across[x, k]
+                        total += np.float32(source[y, left[x] + k, channel]) * across[x, k]
                     narrow[y, x, channel] = total
         for y in range(out.shape[0]):
             for x in range(out.shape[1]):
@@ -99,11 +158,12 @@ def _compiled_resize(channels: int, most: int) -> Callable[..., Any]:
                     level = np.floor(total + np.float32(0.5)) if is_halved else np.rint(total)
                     out[y, x, channel] = min(max(level, np.float32(0)), np.float32(most))
 
-    return Compiler.compile(resize)
+    # Exact, so that a GPU gets the same levels: fast arithmetic reorders, and rounds a product and a sum once.
+    return Compiler.compile_exact(resize)
 
 
 @lru_cache(maxsize=1024)
-def _taps(size: int, output: int, *, grows: bool) -> _Taps:
+def _taps(size: int, output: int, *, grows: bool) -> Taps:
     """Taps of a line of `size` pixels that is to have `output` of them; `grows` if any side of the image does."""
     shares = _two_pixels(size, output) if grows else _areas(size, output)
     # As many for each, inside the line: those at its end begin earlier, with zeros in front.
@@ -113,7 +173,7 @@ def _taps(size: int, output: int, *, grows: bool) -> _Taps:
     first = np.minimum(begin, size - most)
     packed = np.zeros((output, most + 1), np.float64)
     np.add.at(packed, (np.arange(output)[:, None], np.where(weights > 0, position - first[:, None], most)), weights)
-    return _Taps(first.astype(np.int32), packed[:, :most].astype(np.float32))
+    return Taps(first.astype(np.int32), packed[:, :most].astype(np.float32))
 
 
 def _areas(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

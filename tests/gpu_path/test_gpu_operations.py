@@ -22,10 +22,12 @@ from gpubeton.transforms import (
     RandomErasing,
     RandomGaussianBlur,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomRotation,
     RandomSaturation,
     RandomSolarization,
     RandomTranslate,
+    ToDevice,
     ToTensor,
     ToTorchImage,
     TrivialAugmentWide,
@@ -37,6 +39,8 @@ pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU w
 CROP = RandomResizedCropRGBImageDecoder((24, 20))
 NORMALIZE = NormalizeImage((123, 116, 103), (58, 57, 57), np.float16)
 FLOATS = NormalizeImage(0, 1, np.float32)
+SCALES = (0.1, 0.9), (0.7, 1.4)
+THERE = ToDevice("cuda:0")
 VIEWS = [ToTensor(), ToTorchImage()]
 JITTER = ColorJitter(0.4, 0.4, 0.4, 0.1)
 
@@ -59,6 +63,9 @@ PIPELINES = {
     "turned": [CROP, RandomRotation(40, "bilinear", (1, 2, 3)), RandomCrop(18, 2), ToTensor(), Pad(1), ToTorchImage()],
     "affine": [CROP, RandomHorizontalFlip(), RandomAffine(9, (0.1, 0.2), (0.7, 1.3), 8), NORMALIZE, *VIEWS],
     "rand augment": [CROP, RandomHorizontalFlip(), RandAugment(2, 15), NORMALIZE, *VIEWS, RandomErasing(value=1)],
+    "cropped again": [CROP, RandomHorizontalFlip(), RandomResizedCrop(*SCALES, 14), ToTensor(), THERE, ToTorchImage()],
+    "cropped there": [CROP, RandomHorizontalFlip(), *VIEWS, THERE, RandomResizedCrop(*SCALES, 14)],
+    "cropped when normalised": [CROP, NORMALIZE, *VIEWS, RandomResizedCrop(*SCALES, 14), RandomErasing(1, value=0.5)],
     "trivial augment": [CROP, TrivialAugmentWide(interpolation="bilinear"), *VIEWS, NORMALIZE],
 }
 

@@ -9,13 +9,22 @@ import torch
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.pipeline import Operation, State
+from gpubeton.pipeline import Compiler, Operation, State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.tail import compile_tail
-from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, RandomResizedCrop, ToTensor, ToTorchImage
+from gpubeton.transforms import (
+    NormalizeImage,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    ToDevice,
+    ToTensor,
+    ToTorchImage,
+    tensor_resize,
+)
 from gpubeton.transforms.area_resize import resize_crops
 from tests.reference.weights import resize
 from tests.small_files import picture, write_photos
+from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -136,11 +145,89 @@ def test_what_was_flipped_before_is_cropped_where_it_stands(raw_photos):
     assert np.array_equal(flipped, plain)
 
 
-def test_behind_other_operations_it_works_on_the_cpu_whoever_decodes():
+@pytest.mark.parametrize("before", [[], [RandomHorizontalFlip()], [RandomHorizontalFlip(), ToTensor()]])
+def test_behind_other_operations_it_works_where_the_images_were_made(before):
     size = np.array([40])
-    for before, returns in (([], False), ([RandomHorizontalFlip()], True)):
-        operations = [SimpleRGBImageDecoder(), *before, CROP, ToTensor()]
-        assert compile_image_program("image", 0, operations, size, size, "cuda:0").returns_to_cpu is returns
+    operations = [SimpleRGBImageDecoder(), *before, CROP, ToTensor(), ToDevice("cuda:0"), ToTorchImage()]
+    program = compile_image_program("image", 0, operations, size, size, "cuda:0")
+    assert not program.returns_to_cpu
+    assert "copy to the CPU" not in program.explain()
+    assert program.state == State(False, torch.device("cuda:0"), (3, 20, 20), torch.uint8)
+
+
+def test_it_may_stand_behind_the_way_to_a_gpu():
+    size = np.array([40])
+    operations = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), ToTensor(), ToDevice("cuda:0"), CROP]
+    for device in ("cpu", "cuda:0"):
+        program = compile_image_program("image", 0, operations, size, size, device)
+        assert program.state == State(False, torch.device("cuda:0"), (20, 20, 3), torch.uint8)
+
+
+BOXES = np.array(
+    # The second is halved, where its width is; the last two grow, one of them along one side.
+    [[0, 0, 50, 70], [3, 5, 40, 40], [3, 5, 41, 37], [7, 11, 20, 20], [2, 9, 45, 6], [49, 69, 1, 1]],
+    np.int32,
+)
+
+
+@pytest.mark.parametrize("interpolation", ["area", "nearest"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_of_levels_are_resized_without_compiled_code_to_the_same_bit(
+    monkeypatch, layout, dtype, channels, interpolation
+):
+    """What a GPU runs, on the CPU; arrays take that way, too, while compilation is switched off."""
+    most = np.iinfo(dtype).max
+    images = np.random.default_rng(1).integers(0, most + 1, (6, 50, 70, channels)).astype(dtype)
+    images[:, :, :35] //= most  # halves, which are rounded in one way or another
+    crop = RandomResizedCrop((0.1, 0.9), (0.7, 1.4), size=20)
+    crop.interpolation = interpolation
+    compiled = crop.apply(images, BOXES)
+    monkeypatch.setattr(Compiler, "is_enabled", False)
+    monkeypatch.setattr(tensor_resize, "_PIXELS_AT_ONCE", 50 * 70 * 4)  # four images, then two
+    found = crop.apply(in_layout(images, layout), BOXES)
+    assert isinstance(found, np.ndarray) == (layout == "numpy")
+    assert np.array_equal(as_nhwc_array(found, layout), compiled)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_compiled_code_rounds_each_product_and_each_sum_as_tensors_do(dtype):
+    """Sums near a half come out on one side or the other if anything is rounded once instead of twice."""
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, np.iinfo(dtype).max + 1, (300, 40, 45, 3)).astype(dtype)
+    sides = rng.integers(1, [41, 46], (300, 2))
+    boxes = np.hstack([rng.integers(0, [40, 45] - sides + 1), sides]).astype(np.int32)
+    for size in ((7, 31), (24, 12), (36, 28)):
+        out = np.empty((300, *size, 3), dtype)
+        resize_crops(images, boxes, out)
+        assert np.array_equal(tensor_resize.resize_tensors(torch.from_numpy(images), boxes, size).numpy(), out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+def test_floating_point_numbers_are_means_of_areas_that_are_not_rounded(layout, dtype):
+    values = np.random.default_rng(2).standard_normal((6, 50, 70, 3))
+    batch = in_layout(values, layout).to(dtype)
+    given = as_nhwc_array(batch.to(torch.float64), layout)
+    found = CROP.apply(batch, BOXES)
+    assert found.dtype == dtype
+    if layout != "tensor":
+        assert found.is_contiguous(memory_format=torch.channels_last)
+    found = as_nhwc_array(found.to(torch.float64), layout)
+    # Rounded once to the type; before that, sums of not a hundred products in single precision and such weights.
+    tolerance = torch.finfo(dtype).eps * np.abs(given).max() + 200 * 2.0**-24 * np.abs(given).max()
+    for image, (top, left, height, width), resized in zip(given, BOXES.tolist(), found, strict=True):
+        exact = resize(image[top : top + height, left : left + width], (20, 20), "area")
+        assert np.abs(resized - exact).max() <= tolerance
+
+
+def test_what_is_not_taken_stays_out_of_the_part():
+    batch = torch.full((1, 50, 70, 3), torch.inf)
+    batch[:, 10:25, 30:44] = 1.5
+    other = torch.ones((1, 50, 70, 3))
+    found = CROP.apply(torch.cat([batch, other]), np.array([[10, 30, 15, 14], [0, 0, 50, 70]], np.int32))
+    assert (found[0] == 1.5).all()
 
 
 def test_each_epoch_and_sample_has_a_part_of_its_own():
@@ -168,12 +255,12 @@ def test_wrong_arguments_are_refused(arguments, says):
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        (replace(LEVELS, dtype=np.dtype("float32")), "works on levels, uint8 or uint16 on the CPU, .* float32 on cpu"),
-        (State(False, torch.device("cuda:0"), (50, 70, 3), torch.uint8), "uint8 on cuda:0. Put it before"),
+        (replace(LEVELS, dtype=np.dtype("int16")), "works on levels, uint8 or uint16, and on .* images are int16. Put"),
+        (State(False, torch.device("cuda:0"), (50, 70, 3), torch.int64), "images are int64"),
         (replace(LEVELS, shape=(1,)), "works on images"),
     ],
 )
-def test_what_are_no_levels_on_the_cpu_is_refused(state, says):
+def test_what_are_no_images_of_levels_or_floats_is_refused(state, says):
     with pytest.raises(PipelineError, match=says):
         CROP.declare_state_and_memory(state)
 
