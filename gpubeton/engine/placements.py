@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
 from gpubeton.plan.draws import SHIFT_X
-from gpubeton.plan.following import STILL
+from gpubeton.plan.tail import TailStep
+from gpubeton.plan.tail_placements import moves_of, placements_by
 from gpubeton.transforms.boxes import TransformBoxes
-from gpubeton.transforms.transform import Transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +25,13 @@ class ImagePlacements:
     Parameters
     ----------
     output : ImageOutput
-        The output.
+        The output, or the one that it goes on from.
+    moves : tuple of TailStep
+        What moves its pixels behind the one pass, in order.
     """
 
     output: ImageOutput
+    moves: tuple[TailStep, ...] = ()
 
     def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Give a row for each sample, see `gpubeton.transforms.boxes.PLACEMENT_COLUMNS`.
@@ -41,14 +45,16 @@ class ImagePlacements:
 
         Returns
         -------
-        ndarray of float64, shape (N, PLACEMENT_COLUMNS)
-            Crop, flip, shift and sizes.
+        ndarray of float64, shape (N, (1 + moves) * PLACEMENT_COLUMNS)
+            Crop, flip, shift and sizes, first of the one pass and then of each move.
         """
         program, column = self.output.program, self.output.source.column
         heights, widths = (column[side][samples].astype(np.int32) for side in ("height", "width"))
         draws = program.draw(seed, epoch, samples, heights, widths)[:, : SHIFT_X + 1]
         size = np.broadcast_to([program.height, program.width], (len(samples), 2))
-        return np.concatenate([draws, heights[:, None], widths[:, None], size], axis=1).astype(np.float64)
+        later = [placements_by(step, seed, epoch, samples) for step in self.moves]
+        columns = [draws, heights[:, None], widths[:, None], size, *later]
+        return np.concatenate(columns, axis=1).astype(np.float64)
 
 
 def connect_boxes(outputs: Mapping[str, Any]) -> None:
@@ -68,25 +74,18 @@ def connect_boxes(outputs: Mapping[str, Any]) -> None:
         for step in () if isinstance(output, ImageOutput) else output.tail.steps:
             if isinstance(step.operation, TransformBoxes):
                 try:
-                    image = _followed(step.operation.image, outputs)
+                    placements = _followed(step.operation.image, outputs)
                 except PipelineError as error:
                     raise PipelineError(f"field {name!r}: {error}") from error
-                step.operation.accept_placements(ImagePlacements(image))
+                step.operation.accept_placements(placements)
 
 
-def _followed(name: str, outputs: Mapping[str, Any]) -> ImageOutput:
-    image = outputs.get(name)
-    if not isinstance(image, ImageOutput):
-        images = [repr(other) for other, output in outputs.items() if isinstance(output, ImageOutput)]
+def _followed(name: str, outputs: Mapping[str, Any]) -> ImagePlacements:
+    root, steps = history_of(outputs[name], outputs) if name in outputs else (None, [])
+    if not isinstance(root, ImageOutput):
+        images = [repr(other) for other in outputs if isinstance(history_of(outputs[other], outputs)[0], ImageOutput)]
         raise PipelineError(
             f"TransformBoxes(image={name!r}), but {name!r} is no output with decoded images; there are "
             f"{', '.join(images) or 'none'}."
         )
-    for step in image.program.tail.steps:
-        if isinstance(step.operation, Transform) and not isinstance(step.operation, STILL):
-            raise PipelineError(
-                f"TransformBoxes(image={name!r}) cannot follow {step.operation!r}, which runs after the one pass over "
-                f"the image. If it is a flip or a translate, move it up in the pipeline of {name!r}, right behind the "
-                "decoder; else boxes cannot follow it."
-            )
-    return image
+    return ImagePlacements(root, moves_of(name, steps))

@@ -1,4 +1,4 @@
-"""TransformBoxes: boxes follow their image through its crop and its flips."""
+"""TransformBoxes: boxes follow their image through its crops and its flips."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ PLACEMENT_COLUMNS = 11
 """Crop (top, left, height, width), flip, shift (y, x), size of the source (height, width), of the output (same)."""
 
 Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
-"""Called with seed, epoch and samples: where their images went, float64 of shape (N, PLACEMENT_COLUMNS)."""
+"""Called with seed, epoch and samples: where their images went, float64 of shape (N, K * PLACEMENT_COLUMNS).
+
+K placements stand one behind the other: that of the one pass over the pixels, and those of what moves them afterwards,
+each of which has the result of the one before as its source."""
 
 _ROUNDING = 2.0**-30
 """Share of a box's area that mirroring and shifting may take away by rounding, and much more."""
@@ -29,7 +32,7 @@ _FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 class TransformBoxes(Transform):
-    """Move the boxes of each sample as another output moves its image: crop, resize, flips and translates.
+    """Move the boxes of each sample as another output moves its image: crops, paddings, flips and translates.
 
     Stands behind the `RaggedDecoder` of a field of boxes, before ``ToTensor``. What was drawn for the image is drawn
     again, as a function of the seed, the epoch and the sample, so that the two agree in every batch. Boxes are cut off
@@ -57,9 +60,11 @@ class TransformBoxes(Transform):
 
     Notes
     -----
-    Only what the image's pipeline does in one pass is followed, see ``Loader.explain``; a flip or a translate that runs
-    afterwards is refused, and modules and operations of your own must leave pixels where they are. Rectangles that are
-    painted over the image, and other images that are mixed in, hide no box.
+    ``RandomCrop``, ``CornerCrop``, ``Pad`` and ``RandomResizedCrop`` are followed, flips and translates anywhere in the
+    pipeline, and outputs that go on from another one's operation. Rotations, affine maps and the policies that contain
+    them are refused, as what they move stays in no box with sides along the image's. Modules and operations of your own
+    must leave pixels where they are. Rectangles that are painted over the image, and other images that are mixed in,
+    hide no box.
 
     Examples
     --------
@@ -109,7 +114,7 @@ class TransformBoxes(Transform):
         Parameters
         ----------
         placements : callable
-            Called with seed, epoch and samples, gives float64 of shape (N, PLACEMENT_COLUMNS).
+            Called with seed, epoch and samples, gives float64 of shape (N, K * PLACEMENT_COLUMNS).
         """
         self._placements = placements
 
@@ -125,8 +130,8 @@ class TransformBoxes(Transform):
 
         Returns
         -------
-        ndarray of float64, shape (N, PLACEMENT_COLUMNS)
-            A row for each.
+        ndarray of float64, shape (N, K * PLACEMENT_COLUMNS)
+            A row for each, of K placements one after the other.
         """
         return self._placements(seed, epoch, samples)
 
@@ -134,16 +139,14 @@ class TransformBoxes(Transform):
         if draw is None:
             raise TypeError("TransformBoxes.apply needs to know where the images went: pass rows of placements")
         rows = draw[batch.rows].astype(np.float64)
-        crop, flip, shift, source, size = rows[:, :4], rows[:, 4:5] == 1, rows[:, 5:7], rows[:, 7:9], rows[:, 9:11]
-        # All pairs are (y, x) from here on, as in the placement: corners of shape (M, 2).
-        first, last = self._corners(batch.values[:, :4].astype(np.float64), source)
-        first, last = ((corner - crop[:, :2]) * (size / crop[:, 2:]) for corner in (first, last))
+        placements = np.split(rows, rows.shape[1] // PLACEMENT_COLUMNS, axis=1)
+        # All pairs are (y, x) from here on, as in the placements: corners of shape (M, 2).
+        first, last = self._corners(batch.values[:, :4].astype(np.float64), placements[0][:, 7:9])
         area = np.prod(last - first, axis=1)
-        first, last = (np.clip(corner, 0, size) for corner in (first, last))
-        mirrored = flip & np.array([False, True])
-        first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
-        first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
-        sides = last - first
+        for placement in placements:
+            first, last, scale = _placed(first, last, placement)
+            area = area * np.prod(scale, axis=1)
+        sides, size = last - first, placements[-1][:, 9:11]
         enough = self.min_visible * area * (1 - _ROUNDING)
         is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= enough)
         boxes = np.concatenate([self._written(first, last, size), batch.values[:, 4:]], axis=1)
@@ -179,3 +182,16 @@ class TransformBoxes(Transform):
         # Not what the loader has told it, which would tell all of the image's pipeline.
         names = ("image", "box_format", "relative", "min_visible", "keep")
         return f"TransformBoxes({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+def _placed(
+    first: NDArray[np.float64], last: NDArray[np.float64], placement: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Corners after one placement, cut off at its borders, and how many times as long sides are, (y, x)."""
+    crop, flip, shift, size = placement[:, :4], placement[:, 4:5] == 1, placement[:, 5:7], placement[:, 9:11]
+    scale = size / crop[:, 2:]
+    first, last = (np.clip((corner - crop[:, :2]) * scale, 0, size) for corner in (first, last))
+    mirrored = flip & np.array([False, True])
+    first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
+    first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))
+    return first, last, scale

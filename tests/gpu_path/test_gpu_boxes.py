@@ -9,13 +9,23 @@ import torch
 from gpubeton.fields import RaggedField, RGBImageField
 from gpubeton.fields.decoders import RaggedDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.transforms import RandomHorizontalFlip, RandomTranslate, ToTensor, TransformBoxes
+from gpubeton.transforms import (
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomTranslate,
+    ToTensor,
+    TransformBoxes,
+)
 from tests.simulator.device import SimulatedDevice
 from tests.small_files import picture, write
 
 pytestmark = pytest.mark.timeout(600)
 
-IMAGE = [RandomResizedCropRGBImageDecoder((16, 20)), RandomHorizontalFlip(), RandomTranslate(2), ToTensor()]
+IMAGE = [
+    *(RandomResizedCropRGBImageDecoder((16, 20)), RandomHorizontalFlip(), RandomTranslate(2), RandomCrop(14, 1)),
+    *(ToTensor(), RandomResizedCrop((0.5, 1), (0.8, 1.2), 12)),
+]
 BOXES = [RaggedDecoder(), TransformBoxes(), ToTensor()]
 
 

@@ -10,15 +10,23 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields import IntField, RaggedField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RaggedDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
-from gpubeton.pipeline import PipelineSpec
+from gpubeton.pipeline import DrawnParameters, PipelineSpec
 from gpubeton.transforms import (
+    CornerCrop,
     Cutout,
     NormalizeImage,
+    Pad,
+    RandAugment,
+    RandomAffine,
+    RandomCrop,
     RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
     RandomTranslate,
     ToTensor,
     ToTorchImage,
     TransformBoxes,
+    TrivialAugmentWide,
 )
 from tests.small_files import damage, write
 
@@ -78,8 +86,10 @@ AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomH
         AUGMENTED,
         [*AUGMENTED, RandomTranslate(6)],
         [AUGMENTED[0], RandomTranslate(6), RandomHorizontalFlip(), RandomTranslate(3)],
+        [*AUGMENTED, Pad(3), RandomCrop((50, 60), padding=2), RandomHorizontalFlip(), CornerCrop((40, 52))],
+        [*AUGMENTED, RandomResizedCrop((0.5, 1), (0.8, 1.25), 44), RandomTranslate(2), RandomHorizontalFlip()],
     ],
-    ids=["center", "crop and flip", "then a translate", "a flip between translates"],
+    ids=["center", "crop and flip", "then a translate", "a flip between translates", "windows", "cropped again"],
 )
 def test_the_box_stays_around_what_is_seen(raw, image):
     num_seen = num_gone = 0
@@ -100,10 +110,93 @@ def test_the_box_stays_around_what_is_seen(raw, image):
                 found = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
                 # A border falls inside a pixel that is more or less than half white. A translate back over a border
                 # that was painted leaves up to its padding black.
-                slack = 1 + (3 if len(image) == 4 else 0)
+                # So does a window that reaches into the padding; and what is resized twice is blurred twice.
+                slack = 1 + (3 if len(image) > 3 else 0)
                 np.testing.assert_allclose(found, [left, top, right, bottom], rtol=0, atol=slack)
     assert num_seen > 40
     assert num_seen + num_gone == 72
+
+
+WINDOWS = {
+    "window": [RandomCrop(30)],
+    "into the padding": [RandomHorizontalFlip(), RandomCrop((40, 60), padding=9), RandomHorizontalFlip()],
+    "corner": [CornerCrop((24, 40)), RandomTranslate(5)],
+    "padded": [Pad((1, 2, 3, 4)), RandomTranslate(5), RandomHorizontalFlip()],
+    "part": [RandomResizedCrop((0.1, 0.8), (0.5, 2), 33)],
+    "all, as tensors": [
+        *(RandomTranslate(4), ToTensor(), Pad(5), RandomHorizontalFlip(), ToTorchImage(), RandomCrop((50, 60))),
+        *(NormalizeImage([0] * 3, [1] * 3, np.float32), RandomResizedCrop((0.3, 0.9), (0.5, 2), 40), CornerCrop(36)),
+        *(RandomHorizontalFlip(), RandomTranslate(3)),
+    ],
+}
+
+
+def reference(box, size, operations, row):
+    """One box after all of them, from what was drawn for its image, in plain Python: x and y by themselves."""
+    x, y = [[box[0], box[2]], [box[1], box[3]]]
+    height, width = (float(side) for side in size)
+
+    def take(top, left, rows, columns, out_rows, out_columns):
+        nonlocal x, y, height, width
+        x = [min(max((edge - left) * out_columns / columns, 0), out_columns) for edge in x]
+        y = [min(max((edge - top) * out_rows / rows, 0), out_rows) for edge in y]
+        height, width = out_rows, out_columns
+
+    take(*row["crop"], 48, 64)
+    counts = {}
+    for operation in operations:
+        name = type(operation).__name__
+        counts[name] = counts.get(name, 0) + 1
+        drawn = row.get(name if counts[name] == 1 else f"{name}_{counts[name]}")
+        if isinstance(operation, RandomHorizontalFlip) and drawn:
+            x = [width - x[1], width - x[0]]
+        elif isinstance(operation, RandomTranslate):
+            take(-drawn[0], -drawn[1], height, width, height, width)
+        elif isinstance(operation, RandomCrop | CornerCrop):
+            take(*drawn, *drawn[2:])
+        elif isinstance(operation, RandomResizedCrop):
+            take(*drawn, operation.size, operation.size)
+        elif isinstance(operation, Pad):
+            left, top, right, bottom = operation.padding
+            size = height + top + bottom, width + left + right
+            take(-top, -left, *size, *size)
+    return [x[0], y[0], x[1], y[1]]
+
+
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS)
+def test_boxes_go_where_what_was_drawn_for_the_image_puts_them(raw, windows):
+    as_written = make(raw, AUGMENTED).pipelines | {"image": [*AUGMENTED, *windows]}
+    # The names of the flips are counted from the first on, which is in the one pass.
+    pipelines = as_written | {"drawn": DrawnParameters("image")}
+    loader = Loader(raw, 5, num_workers=1, seed=3, drop_last=False, order="random", pipelines=pipelines)
+    num_visible = 0
+    for _ in range(2):
+        for images, boxes, drawn in loader:
+            assert len(images) == len(boxes)
+            for number, (box,) in enumerate(boxes):
+                row = {name: values[number].tolist() for name, values in drawn.items()}
+                _, own, _, _ = Rectangles()[int(box[4])]
+                expected = reference(own[0, :4].tolist(), row["size"], [AUGMENTED[1], *windows], row)
+                is_visible = expected[2] > expected[0] and expected[3] > expected[1]
+                # Float64 all the way, rounded to float32 once: half a unit in the last place of numbers below 128.
+                np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
+                assert box[5] == is_visible
+                num_visible += is_visible
+    assert num_visible > 12
+
+
+def test_boxes_follow_an_output_that_goes_on_from_another_one(raw):
+    flip, window = RandomHorizontalFlip(), RandomCrop((30, 40))
+    view = PipelineSpec(flip, transforms=[window, RandomHorizontalFlip(), ToTensor()])
+    followed = PipelineSpec("boxes", RaggedDecoder(), [TransformBoxes("view", keep="all")])
+    more = {"view": view, "followed": followed, "drawn": DrawnParameters("view")}
+    pipelines = make(raw, [AUGMENTED[0], flip, RandomTranslate(9)]).pipelines | more
+    ((_, _, _, boxes, drawn),) = Loader(raw, 24, num_workers=1, seed=3, pipelines=pipelines)
+    for number, (box,) in enumerate(boxes):
+        row = {name: values[number].tolist() for name, values in drawn.items()}
+        _, own, _, _ = Rectangles()[int(box[4])]
+        expected = reference(own[0, :4].tolist(), row["size"], [flip, window, RandomHorizontalFlip()], row)
+        np.testing.assert_allclose(box[:4], expected, rtol=0, atol=2.0**-18)
 
 
 def boxes_by_sample(loader):
@@ -178,10 +271,13 @@ def test_what_runs_later_and_moves_no_pixel_may_stand_in_the_images_pipeline(raw
     [
         (AUGMENTED, [TransformBoxes("boxes")], r"field 'boxes': .*'boxes' is no output with decoded images; .*'image'"),
         (AUGMENTED, [TransformBoxes("nothing")], "'nothing' is no output with decoded images"),
-        (
-            [AUGMENTED[0], NormalizeImage([0] * 3, [1] * 3, np.float32), RandomTranslate(3)],
-            [TransformBoxes()],
-            r"cannot follow RandomTranslate\(.* move it up in the pipeline of 'image'",
+        *(
+            (
+                [*AUGMENTED, turns],
+                [TransformBoxes()],
+                rf"cannot follow {type(turns).__name__}\(.*crops and paddings can",
+            )
+            for turns in (RandomRotation(9), RandomAffine(0, (0.1, 0.1)), RandAugment(), TrivialAugmentWide())
         ),
     ],
 )

@@ -74,6 +74,23 @@ def test_crop_flip_and_shift(placement, expected):
     assert moved([[15, 10, 25, 15]], placement) == [expected]
 
 
+def test_placements_follow_one_another():
+    # The 40 x 80 pixels are mirrored, of their right half 30 x 30 are taken, half outside, and made 60 x 60.
+    then = (-5, 40, 30, 30, 0, 0, 0, 40, 80, 60, 60)
+    assert moved([[15, 10, 25, 15]], MIRRORED + then) == [[20, 30, 60, 50]]
+    assert moved([[2, 10, 25, 15]], MIRRORED + then, min_visible=0.43) == [[20, 30, 60, 50]]
+    fractions = [15 / 60, 10 / 40, 25 / 60, 15 / 40]
+    np.testing.assert_allclose(moved([fractions], MIRRORED + then, relative=True), [[1 / 3, 0.5, 1, 5 / 6]], rtol=1e-14)
+    # 2 of 23 source pixels are cut off by the first, 6 by the second, and 4 of the last 15 rows.
+    assert moved([[2, 0, 25, 15]], MIRRORED + then, min_visible=10 / 23 * 10 / 15) == [[20, 10, 60, 50]]
+    assert moved([[2, 0, 25, 15]], MIRRORED + then, min_visible=10 / 23 * 10 / 15 + 1e-6) == []
+
+
+def test_what_one_placement_cuts_off_does_not_come_back_with_the_next():
+    padded = (-10, -10, 60, 100, 0, 0, 0, 40, 80, 60, 100)
+    assert moved([[0, 0, 15, 10]], AS_IT_IS + padded) == [[10, 10, 20, 20]]
+
+
 def test_what_a_shift_takes_out_of_the_image_does_not_come_back():
     # Right of the crop, and 4 pixels to the right again: the shift to the left shows nothing of it.
     outside = (5, 10, 20, 40, 0, 0, 4, 40, 60, 40, 80)
