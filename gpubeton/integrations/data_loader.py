@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from gpubeton.errors import OptionError
@@ -11,6 +12,8 @@ from gpubeton.integrations.samplers import BatchSampler, FileDataset, Sampler
 from gpubeton.loader import Loader, LoaderIterator
 
 __all__ = ["AdapterIterator", "DataLoaderAdapter"]
+
+_ARGUMENTS = frozenset(signature(Loader).parameters)
 
 
 class DataLoaderAdapter:
@@ -113,6 +116,12 @@ class DataLoaderAdapter:
         if name == "loader":  # not there yet: a copy that is being made
             raise AttributeError(name)
         return getattr(self.loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "loader" in vars(self) and name in _ARGUMENTS:  # the loader knows which of them may be set
+            setattr(self.loader, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<DataLoaderAdapter of {self.loader!r}>"

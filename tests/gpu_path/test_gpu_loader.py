@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.errors import OptionError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
@@ -209,3 +210,22 @@ def test_an_epoch_decodes_each_jpeg_once(gpus, faults, zoo):
         list(loader)
         assert num_decoded(faults) == epoch * NUM_DECODED
     loader.close()
+
+
+def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, zoo, decoded):
+    made = []
+    for path, device in ((zoo, "cuda:0"), (decoded, "cpu")):
+        loader, batches = gpu_loader(path, PIPELINES["half"], device=device, batch_size=3), []
+        for batch_size in (3, 11, 2):
+            loader.batch_size = batch_size
+            batches += list(loader)
+        loader.close()
+        made.append(batches)
+    assert_same(*made)
+
+
+def test_a_gpu_has_memory_for_as_many_batches_ahead_as_at_first(gpus, zoo):
+    loader = gpu_loader(zoo, PIPELINES["half"], batches_ahead=1)
+    with pytest.raises(OptionError, match="batches_ahead cannot be changed: the GPU"):
+        loader.batches_ahead = 3
+    assert len(epochs(loader)) > 0

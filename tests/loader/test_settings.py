@@ -112,6 +112,9 @@ def test_a_state_brings_its_seed_to_a_loader_made_without_one(photos):
 def test_an_adapter_knows_the_new_batch_size(photos):
     loader = make(photos, order="sequential")
     adapter = DataLoaderAdapter(loader)
-    loader.batch_size, loader.drop_last = 20, True
+    adapter.batch_size, loader.drop_last = 20, True
+    assert loader.batch_size == adapter.batch_size == 20
+    with pytest.raises(OptionError, match="indices of a loader cannot be changed"):
+        adapter.indices = [1]
     sampler = adapter.batch_sampler
     assert (sampler.batch_size, sampler.drop_last, [len(ids) for ids in sampler]) == (20, True, [20, 20])
