@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.lanes import I8, I32, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.types import Array
+from gpubeton.cpu.weaving import load_channels, store_channels
 from gpubeton.transforms import colour_lines
 
 # Pixels at a time: three vectors of 16 bytes.
@@ -29,27 +30,16 @@ def _first(emit: Emitter, group: Lanes, width: Lanes) -> Lanes:
 def _load(emit: Emitter, row: Lanes, line: Lanes, width: Lanes, groups: Lanes) -> None:
     with emit.loop(groups) as group:
         first = _first(emit, group, width)
-        parts = [emit.load(row + first * 3 + 16 * i, I8, 16) for i in range(3)]
-        for channel in range(3):
-            places = [3 * pixel + channel for pixel in range(_GROUP)]
-            # Of the first two parts what they have; the rest keeps its lanes free for the third.
-            early = parts[0].shuffle(parts[1], [place if place < 32 else 0 for place in places])
-            order = [lane if place < 32 else 16 + place - 32 for lane, place in enumerate(places)]
-            levels = early.shuffle(parts[2], order).zero_extend(I32)
-            emit.store(levels, line + (width * channel + first) * 4, align=4)
+        for number, channel in enumerate(load_channels(emit, row + first * 3, _GROUP, _GROUP)):
+            emit.store(channel.zero_extend(I32), line + (width * number + first) * 4, align=4)
 
 
 @vector_kernel
 def _store(emit: Emitter, line: Lanes, row: Lanes, width: Lanes, groups: Lanes) -> None:
     with emit.loop(groups) as group:
         first = _first(emit, group, width)
-        planes = [emit.load(line + (width * c + first) * 4, I32, _GROUP, align=4).narrow(I8) for c in range(3)]
-        for part in range(3):
-            places = range(16 * part, 16 * part + 16)
-            # Red and green in their places, then blue between them.
-            two = planes[0].shuffle(planes[1], [place // 3 + 16 * (place % 3 == 1) for place in places])
-            order = [16 + place // 3 if place % 3 == 2 else lane for lane, place in enumerate(places)]
-            emit.store(two.shuffle(planes[2], order), row + first * 3 + 16 * part)
+        channels = [emit.load(line + (width * c + first) * 4, I32, _GROUP, align=4).narrow(I8) for c in range(3)]
+        store_channels(emit, channels, row + first * 3, _GROUP)
 
 
 @stage

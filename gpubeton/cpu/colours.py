@@ -1,13 +1,19 @@
-"""Colours of one output image, changed in the worker's memory before it is finished into the batch.
+"""Colours of one output image, changed in the worker's memory and finished into the batch.
 
-The loops over pixels are those of `gpubeton.transforms.colour_lines`: what is fused and what is not agree to the bit.
+Vectors do it, and give to the bit what `gpubeton.transforms.colour_lines` does where operations are not fused. What
+they cannot do goes the way of those lines: users' pixel operations, very large factors, and the few pixels left over.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpubeton.cpu.colour_planes import load_planes, store_planes
+from gpubeton.cpu.colour_vectors import GROUP, LARGEST_FACTOR, change_groups, write_step
 from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.memory import signed
+from gpubeton.cpu.output import ITEM_SIZE, METHOD
 from gpubeton.cpu.own_pixels import OWN_FIELDS, change_own_line
 from gpubeton.cpu.types import Array
 from gpubeton.transforms import colour_lines
@@ -20,8 +26,17 @@ _PARAMETER = int(PARAMETER)
 _PIXEL = int(PIXEL)
 _ONE = int(ONE)
 
-# Pixels worked on at a time: their channels stay in the nearest cache, and what a call costs is small beside them.
+# Pixels worked on at a time: they are finished while they are in the nearest cache, and memory takes in what comes out
+# while the next are worked on.
 CHUNK = 1024
+
+
+class ColourMemory(NamedTuple):
+    """What one worker needs to change colours."""
+
+    rows: Array  # int16 (MAX_COLOUR_STEPS, STEP_FIELDS): see `colour_vectors`
+    line: Array  # int32 (3 * max(W, CHUNK),): channels of some pixels
+
 
 _blend = stage(colour_lines.blend)
 _saturate = stage(colour_lines.saturate)
@@ -56,8 +71,43 @@ def _change_line(line: Array, steps: Array, own: Array, added: int, y: int, heig
 
 
 @stage
-def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
-    """Carry out the steps of one image, piece by piece; a contrast, which needs the mean of all pixels, begins anew.
+def _write_steps(steps: Array, added: int, rows: Array) -> int:
+    """Write those steps down for vectors that change something; return how many, or -1 if vectors cannot do them."""
+    count = 0
+    for step in range(0, steps.shape[0], 2):
+        kind, factor = signed(steps[step]), signed(steps[step + 1])
+        if _is_idle(kind, factor):
+            continue
+        if kind == _PIXEL or factor > LARGEST_FACTOR:
+            return -1
+        write_step(rows[count], kind, factor, added)
+        count += 1
+    return count
+
+
+@stage
+def _change_rest(pixels: Array, line: Array, steps: Array, own: Array, added: int, y: int, height: int) -> int:
+    """Do the same with few pixels, or with one line for pixel operations; return the sum of the new gray values."""
+    planes = line[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
+    load_planes(pixels, planes)
+    _change_line(planes, steps, own, added, y, height)
+    store_planes(planes, pixels)
+    total: int = _gray_sum(planes)
+    return total
+
+
+@stage
+def change_colours(
+    image: Array,
+    steps: Array,
+    own: Array,
+    memory: ColourMemory,
+    target: int,
+    final: Array,
+    factors: Array,
+    table: Array,
+) -> None:
+    """Carry out the steps of one image and finish it; a contrast, which needs the mean of all pixels, begins anew.
 
     Parameters
     ----------
@@ -67,37 +117,42 @@ def change_colours(image: Array, steps: Array, own: Array, line: Array) -> None:
         Kind and factor of each step, see `gpubeton.transforms.colour`.
     own : ndarray of int64, shape (OWN_FIELDS * MAX_COLOUR_STEPS,)
         The program's pixel operations, see `own_pixels`.
-    line : ndarray of int32, shape (3 * max(W, CHUNK),)
+    memory : ColourMemory
         Scratch.
+    target : int
+        Address of the output image.
+    final, factors, table : ndarray
+        What the program wants, see `output` and `finish`.
     """
     height, width = image.shape[0], image.shape[1]
     size = height * width
     pixels = image.reshape((size, 3))
-    # Pixel operations go by rows.
-    chunk = CHUNK if own[0] == 0 else width
     count, stop, first_own, total, begins_anew = steps.shape[0], 0, 0, 0, False
     while True:
-        start, next_own, idle, added = stop, first_own, True, 0
+        start, next_own, added = stop, first_own, 0
         if begins_anew:
             added = (_ONE - signed(steps[start + 1])) * total // size
-            idle = False
             stop += 2
         # Up to the next contrast that changes something.
         while stop < count and (steps[stop] != _CONTRAST or _is_idle(steps[stop], steps[stop + 1])):
-            idle = idle and _is_idle(steps[stop], steps[stop + 1])
             next_own += OWN_FIELDS * (steps[stop] == _PIXEL)
             stop += 2
         total, begins_anew = 0, stop < count
-        if begins_anew or not idle:
-            for first in range(0, size, chunk):
-                part = pixels[first : first + chunk]
-                planes = line[: 3 * part.shape[0]].reshape((3, part.shape[0]))
-                load_planes(part, planes)
-                if not idle:
-                    _change_line(planes, steps[start:stop], own[first_own:], added, first // width, height)
-                    store_planes(planes, part)
-                if begins_anew:
-                    total += _gray_sum(planes)
+        run = steps[start:stop]
+        num_rows = _write_steps(run, added, memory.rows)
+        # Pixel operations go by rows.
+        chunk = CHUNK if num_rows >= 0 else width
+        for first in range(0, size, chunk):
+            part, y = pixels[first : first + chunk], first // width
+            in_vectors = part.shape[0] // GROUP * GROUP if num_rows >= 0 else 0
+            if num_rows != 0 or begins_anew:
+                total += change_groups(part[:in_vectors], memory.rows, num_rows, begins_anew)
+                rest = part[in_vectors:]
+                if rest.shape[0] > 0:
+                    total += _change_rest(rest, memory.line, run, own[first_own:], added, y, height)
+            if not begins_anew:
+                place = target + 3 * final[ITEM_SIZE] * first
+                finish_row(part.ctypes.data, place, part.shape[0], final[METHOD], factors, table)
         if not begins_anew:
             return
         first_own = next_own

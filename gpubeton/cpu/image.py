@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from gpubeton.cpu.colours import change_colours
 from gpubeton.cpu.compile import merged, stage
-from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.memory import load_u8, store_i16, store_u8
-from gpubeton.cpu.output import EARLY_PAINTS, IS_GRAY, ITEM_SIZE, METHOD, NUM_STEPS, STEPS, Outputs
+from gpubeton.cpu.output import EARLY_PAINTS, IS_GRAY, ITEM_SIZE, NUM_STEPS, STEPS, Outputs
 from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
 from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
 from gpubeton.cpu.paint import paint
@@ -66,18 +65,6 @@ def _take_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: O
 
 
 @stage
-def _finish_colours(
-    draw: Array, final: Array, own: Array, factors: Array, table: Array, target: int, levels: Array, line: Array
-) -> None:
-    """Change the colours of the levels that were made, and finish them into the batch."""
-    rows, columns = final[OUTPUT_HEIGHT], final[OUTPUT_WIDTH]
-    image = levels[: 3 * rows * columns].reshape((rows, columns, 3))
-    steps = draw[final[STEPS] : final[STEPS] + 2 * final[NUM_STEPS]]
-    change_colours(image, steps, own, line)
-    finish_row(image.ctypes.data, target, rows * columns, final[METHOD], factors, table)
-
-
-@stage
 def _finish_gray(final: Array, levels: int, table: Array, target: int) -> None:
     """Finish the levels of a gray JPEG, of three equal channels each, into the batch; of others their brightness."""
     size = final[ITEM_SIZE]
@@ -106,8 +93,10 @@ def _finish_view(draw: Array, place: int, target: int, outputs: Outputs, scratch
         _finish_gray(final, view[VIEW_TARGET], own_table, target)
         return
     if final[NUM_STEPS] > 0:
-        own, levels = outputs.own[program], scratch.levels[place]
-        _finish_colours(draw, final, own, factors, own_table, target, levels, scratch.line)
+        rows, columns = final[OUTPUT_HEIGHT], final[OUTPUT_WIDTH]
+        image = scratch.levels[place][: 3 * rows * columns].reshape((rows, columns, 3))
+        steps = draw[final[STEPS] : final[STEPS] + 2 * final[NUM_STEPS]]
+        change_colours(image, steps, outputs.own[program], scratch.colours, target, final, factors, own_table)
     paint(draw, final, outputs.fills, own_table, target, final[EARLY_PAINTS], draw[NUM_PAINTS])
 
 

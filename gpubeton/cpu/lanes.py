@@ -100,10 +100,30 @@ class Lanes:
 
     def clamp(self, low: int, high: int) -> Lanes:
         """Return each signed integer lane limited to low..high."""
-        smallest, largest = self.like(low).value, self.like(high).value
-        emit = self.builder
-        value = emit.select(emit.icmp_signed(">", self.value, smallest), self.value, smallest)
-        return Lanes(emit, emit.select(emit.icmp_signed("<", value, largest), value, largest))
+        return self.larger(self.like(low)).smaller(self.like(high))
+
+    def smaller(self, other: Lanes) -> Lanes:
+        """Return the smaller of two signed integers, lane by lane."""
+        return self._choose(self.builder.icmp_signed("<", self.value, other.value), other)
+
+    def smaller_unsigned(self, other: Lanes) -> Lanes:
+        """Return the smaller of two unsigned integers, lane by lane."""
+        return self._choose(self.builder.icmp_unsigned("<", self.value, other.value), other)
+
+    def larger(self, other: Lanes) -> Lanes:
+        """Return the larger of two signed integers, lane by lane."""
+        return self._choose(self.builder.icmp_signed(">", self.value, other.value), other)
+
+    def absolute(self) -> Lanes:
+        """Return each signed integer without its sign."""
+        return self.larger(self.like(0) - self)
+
+    def where_equal(self, other: Lanes, then: Lanes, otherwise: Lanes) -> Lanes:
+        """Return `then` in the lanes that equal those of `other`, and `otherwise` in the rest."""
+        return then._choose(self.builder.icmp_signed("==", self.value, other.value), otherwise)
+
+    def _choose(self, condition: Any, otherwise: Lanes) -> Lanes:
+        return Lanes(self.builder, self.builder.select(condition, self.value, otherwise.value))
 
     def _cast(self, instruction: str, element: Any) -> Lanes:
         target = ir.VectorType(element, self.count) if self.count else element
@@ -138,6 +158,11 @@ class Lanes:
         product = self.zero_extend(I32) * weight.zero_extend(I32)
         return product.shift_right_logical(16).narrow(I16)
 
+    def times_signed_fraction(self, factor: Lanes) -> Lanes:
+        """Return (self * factor) >> 16 of signed 16-bit lanes, rounded down: one multiply instruction, too."""
+        product = self.sign_extend(I32) * factor.sign_extend(I32)
+        return product.shift_right(16).narrow(I16)
+
     def times_rounded(self, factor: int) -> Lanes:
         """Return (self * factor + 2**14) >> 15 of signed 16-bit lanes: a fixed-point product, rounded."""
         product = self.sign_extend(I32) * factor
@@ -152,9 +177,24 @@ class Lanes:
         """Return self followed by `other`."""
         return self.shuffle(other, range(2 * self.count))
 
+    @staticmethod
+    def joined(vectors: list[Lanes]) -> Lanes:
+        """Return vectors, a power of two of them, one after another."""
+        while len(vectors) > 1:
+            vectors = [one.join(other) for one, other in zip(vectors[::2], vectors[1::2], strict=True)]
+        return vectors[0]
+
     def part(self, start: int, stop: int) -> Lanes:
         """Return lanes start..stop."""
         return self.shuffle(self, range(start, stop))
+
+    def sum(self) -> Lanes:
+        """Return all lanes, a power of two of them, added up."""
+        value = self
+        while value.count > 1:
+            half = value.count // 2
+            value = value.part(0, half) + value.part(half, value.count)
+        return value.lane(0)
 
     def lane(self, index: int) -> Lanes:
         """Return one lane as a scalar."""
@@ -218,6 +258,13 @@ class Emitter:
         """Run the block `count` times; yields the index."""
         with _cgutils.for_range(self.builder, count.value) as state:
             yield Lanes(self.builder, state.index)
+
+    @contextmanager
+    def when(self, condition: Lanes) -> Iterator[None]:
+        """Run the block unless `condition` is 0."""
+        is_met = self.builder.icmp_signed("!=", condition.value, ir.Constant(condition.value.type, 0))
+        with self.builder.if_then(is_met):
+            yield
 
     def switch(self, selector: Lanes, cases: Sequence[int], body: Callable[[int | None], None]) -> None:
         """Emit `body(case)` for the case that `selector` equals, else `body(None)`."""

@@ -7,7 +7,7 @@ Between the two a sample is rounded to 8 bits: with the final rounding, no outpu
 from __future__ import annotations
 
 from gpubeton.cpu.compile import stage
-from gpubeton.cpu.finish import finish_row
+from gpubeton.cpu.finish import BYTES, finish_row
 from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import copy
 from gpubeton.cpu.output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
@@ -184,5 +184,10 @@ def resample_rgb(
         # The widest output row's taps may not fit below the others: those rows have no more than are left.
         count = min(down, height - begin)
         _resample_down(line, crop + begin * stride, stride, words[2, i].ctypes.data, count, size)
-        _resample_across(pixels, line, first[0].ctypes.data, scratch.lane_words.ctypes.data, pairs, groups)
-        finish_row(pixels, target + i * columns * 3 * output[ITEM_SIZE], columns, output[METHOD], factors, table)
+        place = target + i * columns * 3 * output[ITEM_SIZE]
+        # Bytes go where they belong at once if what is written beyond the row belongs to the next one.
+        at_once = output[METHOD] == BYTES and columns >= _LANES and i < rows - 1
+        made = place if at_once else pixels
+        _resample_across(made, line, first[0].ctypes.data, scratch.lane_words.ctypes.data, pairs, groups)
+        if not at_once:
+            finish_row(pixels, place, columns, output[METHOD], factors, table)

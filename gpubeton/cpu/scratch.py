@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.colours import CHUNK
+from gpubeton.cpu.colour_vectors import STEP_FIELDS
+from gpubeton.cpu.colours import CHUNK, ColourMemory
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
@@ -14,6 +15,7 @@ from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
 from gpubeton.cpu.taps import most_taps
 from gpubeton.cpu.types import Array
 from gpubeton.cpu.views import VIEW_FIELDS
+from gpubeton.plan.program import MAX_COLOUR_STEPS
 
 # Vectors are written whole: rows are this much longer than their pixels need.
 _SLACK = 64
@@ -45,7 +47,7 @@ class Scratch(NamedTuple):
     source_row: Array  # uint8: one source row of RGB, vertically resampled
     lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
     levels: Array  # uint8 (V, n): output images whose colours are still to be changed
-    line: Array  # int32 (3 * pixels,): channels of some pixels of one
+    colours: ColourMemory
 
 
 def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
@@ -113,5 +115,8 @@ def allocate(
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
         levels=np.zeros((views, 3 * coloured[0] * coloured[1] + _SLACK), np.uint8),
-        line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
+        colours=ColourMemory(
+            rows=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
+            line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
+        ),
     )

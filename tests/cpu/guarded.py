@@ -54,8 +54,11 @@ def guarded(array, alignment=64):
     return copy
 
 
-def guarded_scratch(scratch):
-    """A worker's memory with each of its arrays guarded."""
-    tables = scratch.tables._replace(**{name: guarded(array) for name, array in scratch.tables._asdict().items()})
-    arrays = {name: guarded(array) for name, array in scratch._asdict().items() if name != "tables"}
-    return scratch._replace(tables=tables, **arrays)
+def guarded_scratch(memory):
+    """A worker's memory, or a part of it, with each of its arrays guarded."""
+    return memory._replace(
+        **{
+            name: guarded(one) if isinstance(one, np.ndarray) else guarded_scratch(one)
+            for name, one in memory._asdict().items()
+        }
+    )

@@ -1,0 +1,215 @@
+"""Steps on colours in vectors: 64 pixels stay in registers from the first step to the last.
+
+Levels have 16 bits, in a vector for each channel. A factor in units of 2**-15 is split, ``whole * 2**15 + part``, and a
+product with it into one that fits 16 bits and the upper half of one of 32 bits. What is rounded down is the same
+number: everything agrees to the bit with `gpubeton.transforms.colour_lines`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
+from gpubeton.cpu.memory import signed
+from gpubeton.cpu.types import Array
+from gpubeton.cpu.weaving import load_channels, store_channels, usual_span
+from gpubeton.transforms.colour_kinds import (
+    BLUE_WEIGHT,
+    CONTRAST,
+    GREEN_WEIGHT,
+    HUE,
+    ONE,
+    RED_WEIGHT,
+    SATURATION,
+    WEIGHTS,
+)
+
+_CONTRAST, _HUE, _SATURATION, _ONE = int(CONTRAST), int(HUE), int(SATURATION), int(ONE)
+_SHIFT = 15
+
+# Pixels at a time: for each channel a vector of 8-bit levels, of 64 bytes, the widest that machines have.
+GROUP = 64
+
+_SPAN = usual_span(GROUP)
+
+# Or two vectors of 16-bit levels, every other pixel and those between them.
+_HALF = GROUP // 2
+
+# The most of them that one call may sum: two gray values of each fit 16 bits.
+MOST_GROUPS = 128
+
+# Larger factors leave no room in 16 bits.
+LARGEST_FACTOR = 32 * ONE
+
+# Columns of a step, int16.
+KIND = 0
+WHOLE = 1  # of the factor, in units of 1; of a hue the factor itself
+PART = 2  # of the factor, what it is more or less than that, in units of 2**-16
+ADDED = 3  # to each level: whole levels
+ADDED_PART = 4  # and 2**-15 of one
+STEP_FIELDS = 5
+
+
+@inlined
+def write_step(row: Array, kind: int, factor: int, added: int) -> None:
+    """Write a step down as `change_groups` reads it.
+
+    Parameters
+    ----------
+    row : ndarray of int16, shape (STEP_FIELDS,)
+        Written.
+    kind : int
+        BRIGHTNESS, CONTRAST, SATURATION or HUE.
+    factor : int
+        In units of 2**-15; at most LARGEST_FACTOR.
+    added : int
+        What a CONTRAST adds to each level, in units of 2**-15.
+    """
+    row[KIND] = kind
+    if kind == _HUE:
+        row[WHOLE] = factor
+        return
+    # The nearest whole number: half a unit and less, doubled, fits a signed factor of 16 bits.
+    whole = (factor + _ONE // 2) >> _SHIFT
+    row[WHOLE] = whole
+    row[PART] = 2 * (factor - (whole << _SHIFT))
+    row[ADDED] = added >> _SHIFT
+    row[ADDED_PART] = added & (_ONE - 1)
+
+
+def _split(channel: Lanes) -> list[Lanes]:
+    """Levels of 8 bits in 16 bits: every other one, and those between them."""
+    pairs = channel.bits(I16, _HALF)
+    return [pairs & 255, pairs.shift_right_logical(8)]
+
+
+def _merged(halves: list[Lanes]) -> Lanes:
+    """What was split."""
+    return (halves[0] | halves[1].shift_left(8)).bits(I8, GROUP)
+
+
+def _gray(channels: list[Lanes]) -> Lanes:
+    """The weighed sum over WEIGHTS, rounded down.
+
+    Weights of 8 bits, rounded down, give it or one less. What is then left of the exact sum is known modulo 2**16, and
+    below twice WEIGHTS: so 2**15 less WEIGHTS carries one into the uppermost bit if there is one to be added.
+    """
+    red, green, blue = channels
+    rough = (red * (256 * RED_WEIGHT // WEIGHTS) + green * (256 * GREEN_WEIGHT // WEIGHTS)) + (
+        blue * (256 * BLUE_WEIGHT // WEIGHTS)
+    )
+    gray = rough.shift_right_logical(8)
+    left = red * RED_WEIGHT + green * GREEN_WEIGHT + blue * BLUE_WEIGHT - gray * WEIGHTS
+    return gray + (left + ((1 << 15) - WEIGHTS)).shift_right_logical(15)
+
+
+def _turned(channels: list[Lanes], factor: Lanes) -> list[Lanes]:
+    """The hue turned; see `colour_tensors.turn` for how."""
+    red, green, blue = channels
+    most, least = red.larger(green).larger(blue), red.smaller(green).smaller(blue)
+    chroma = most - least
+    corner = chroma.shift_left(2) + red - green
+    corner = most.where_equal(green, chroma.shift_left(1) + blue - red, corner)
+    corner = most.where_equal(red, green - blue, corner).sign_extend(I32)
+    wide = chroma.zero_extend(I32)
+    side = wide.shift_left(_SHIFT)
+    place = corner.shift_left(_SHIFT) + wide * factor
+    # Negative numbers are the largest of those without a sign.
+    place = place.smaller_unsigned(place + side * 6)
+    place = place.smaller_unsigned(place - side * 6)
+    nothing = place.like(0)
+    base = least.zero_extend(I32).shift_left(_SHIFT)
+    heights = [(place - side * 3).absolute() - side, *(side * 2 - (place - side * at).absolute() for at in (2, 4))]
+    return [_rounded(base + height.larger(nothing).smaller(side)) for height in heights]
+
+
+def _rounded(level: Lanes) -> Lanes:
+    """See `colour_tensors`; the product's upper half is that of 16-bit lanes, every other of which is 0."""
+    upper = level.shift_right_logical(7).bits(I16, GROUP)
+    added = upper.times_fraction(upper.like(32864)).bits(I32, _HALF)
+    return (level + added).shift_right_logical(_SHIFT).narrow(I16)
+
+
+def _changed(emit: Emitter, kind: int | None, step: Lanes, levels: list[Lanes]) -> list[Lanes]:
+    """The levels of three channels after a step."""
+
+    def every_lane(field: int) -> Lanes:
+        return emit.splat(emit.load(step + 2 * field, I16, align=2), _HALF)
+
+    whole, part = every_lane(WHOLE), every_lane(PART)
+    if kind == _HUE:
+        return _turned(levels, whole.sign_extend(I32) * 6)
+    if kind == _SATURATION:
+        gray = _gray(levels)
+        away = [level - gray for level in levels]
+        return [(one * whole + gray + one.times_signed_fraction(part)).clamp(0, 255) for one in away]
+    if kind == _CONTRAST:
+        added, added_part = every_lane(ADDED), every_lane(ADDED_PART)
+        changed = []
+        for level in levels:
+            # Both parts' lower halves may add up to one more.
+            lower = (level * part).shift_right_logical(1) + added_part
+            product = level * whole + added + level.times_signed_fraction(part)
+            changed.append((product + lower.shift_right_logical(15)).clamp(0, 255))
+        return changed
+    changed = [level * whole + level.times_signed_fraction(part) for level in levels]
+    return [level.smaller(level.like(255)) for level in changed]
+
+
+@vector_kernel
+def _change_groups(emit: Emitter, pixels: Lanes, groups: Lanes, steps: Lanes, count: Lanes, sums: Lanes) -> Lanes:
+    # Of both halves three channels.
+    halves = [[emit.variable(emit.fill(I16, _HALF, 0)) for _ in range(3)] for _ in range(2)]
+    total = emit.variable(emit.fill(I16, _HALF, 0))
+
+    def carry_out(step: Lanes, kind: int | None) -> None:
+        for channels in halves:
+            levels = _changed(emit, kind, step, [channel.get() for channel in channels])
+            for channel, level in zip(channels, levels, strict=True):
+                channel.set(level)
+
+    with emit.loop(groups) as group:
+        first = pixels + group * (3 * GROUP)
+        for channel, levels in enumerate(load_channels(emit, first, GROUP, _SPAN)):
+            for channels, half in zip(halves, _split(levels), strict=True):
+                channels[channel].set(half)
+        with emit.when(count):
+            with emit.loop(count) as number:
+                step = steps + number * (2 * STEP_FIELDS)
+                kind = emit.load(step + 2 * KIND, I16, align=2)
+                emit.switch(kind, (_HUE, _SATURATION, _CONTRAST), partial(carry_out, step))
+            changed = [_merged([channels[channel].get() for channels in halves]) for channel in range(3)]
+            store_channels(emit, changed, first, _SPAN)
+        with emit.when(sums):
+            for channels in halves:
+                total.set(total.get() + _gray([channel.get() for channel in channels]))
+    return total.get().zero_extend(I32).sum().zero_extend(I64)
+
+
+@stage
+def change_groups(pixels: Array, steps: Array, count: int, with_sum: bool) -> int:
+    """Carry out steps on pixels, and sum what comes out.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (GROUP * n, 3), C-contiguous
+        Levels, changed.
+    steps : ndarray of int16, shape (>= count, STEP_FIELDS)
+        See `write_step`.
+    count : int
+        How many of them.
+    with_sum : bool
+        Whether to sum.
+
+    Returns
+    -------
+    int
+        The sum of the new gray values, or 0.
+    """
+    groups, total = pixels.shape[0] // GROUP, 0
+    for first in range(0, groups, MOST_GROUPS):
+        some = min(groups - first, MOST_GROUPS)
+        address = pixels.ctypes.data + 3 * GROUP * first
+        total += signed(_change_groups(address, some, steps.ctypes.data, count, 1 if with_sum else 0))
+    return total

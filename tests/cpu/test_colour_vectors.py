@@ -1,0 +1,114 @@
+"""Steps in vectors: to the bit those of `gpubeton.transforms.colour_lines`, for every level, colour and factor."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+
+from gpubeton.cpu.colour_vectors import GROUP, LARGEST_FACTOR, MOST_GROUPS, STEP_FIELDS, change_groups, write_step
+from gpubeton.transforms import colour_lines
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
+from tests.cpu.guarded import guarded
+
+
+@numba.njit
+def change(pixels, steps, rows, with_sum):
+    """Steps: int64 (K, 3), kind, factor, and what a contrast adds."""
+    for number in range(len(steps)):
+        write_step(rows[number], steps[number, 0], steps[number, 1], steps[number, 2])
+    return change_groups(pixels, rows, len(steps), with_sum)
+
+
+def changed(pixels, *steps, with_sum=False):
+    """The pixels after the steps, and their sum."""
+    memory = guarded(pixels)
+    rows = guarded(np.zeros((max(len(steps), 1), STEP_FIELDS), np.int16))
+    total = change(memory, np.array(steps, np.int64).reshape(-1, 3), rows, with_sum)
+    return memory, total
+
+
+def expected(pixels, *steps):
+    """What the lines give."""
+    line = np.ascontiguousarray(pixels.T).astype(np.int32)
+    for kind, factor, added in steps:
+        if kind == SATURATION:
+            SATURATE(line, factor)
+        elif kind == HUE:
+            TURN(line, factor)
+        else:
+            BLEND(line, factor, added)
+    return line.T
+
+
+SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_lines.saturate, colour_lines.turn, colour_lines.blend))
+LEVELS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
+FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 77777]
+COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)
+
+
+def all_gray_levels():
+    """Every colour there is, in a random order, and its gray value by whole numbers without limit."""
+    order = np.random.default_rng(0).permutation(1 << 24)
+    pixels = np.stack([order >> 16, order >> 8 & 255, order & 255], axis=1)
+    return pixels.astype(np.uint8), pixels @ np.array([2989, 5870, 1140]) // 10000
+
+
+def test_every_colour_has_its_gray_value():
+    pixels, gray = all_gray_levels()
+    found, _ = changed(pixels, (SATURATION, 0, 0))
+    assert np.array_equal(found, np.repeat(gray[:, None], 3, axis=1))
+
+
+def test_gray_values_are_summed():
+    pixels, gray = all_gray_levels()
+    untouched, total = changed(pixels, with_sum=True)
+    assert total == gray.sum()
+    assert np.array_equal(untouched, pixels)
+
+
+def test_the_brightest_pixels_are_summed_without_overflow():
+    white = np.full((GROUP * (2 * MOST_GROUPS + 1), 3), 255, np.uint8)
+    assert changed(white, with_sum=True)[1] == 254 * len(white)
+    assert changed(white, with_sum=False)[1] == 0
+
+
+@pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
+def test_every_level_gets_brighter_by_every_kind_of_factor(factor):
+    step = BRIGHTNESS, factor, 0
+    assert np.array_equal(changed(LEVELS, step)[0], expected(LEVELS, step))
+
+
+@pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
+def test_every_level_moves_from_every_mean(factor):
+    for mean in np.random.default_rng(factor).uniform(0, 254, 50):
+        step = CONTRAST, factor, int(np.floor((ONE - factor) * mean))
+        assert np.array_equal(changed(LEVELS, step)[0], expected(LEVELS, step))
+
+
+@pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
+def test_colours_move_from_their_gray(factor):
+    step = SATURATION, factor, 0
+    assert np.array_equal(changed(COLOURS, step)[0], expected(COLOURS, step))
+
+
+@pytest.mark.parametrize("factor", [-ONE // 2, -12345, -1, 0, 1, 5461, ONE // 3, ONE // 2])
+def test_colours_turn(factor):
+    step = HUE, factor, 0
+    grays_and_others = np.concatenate([LEVELS, COLOURS])
+    assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_follow_each_other_in_their_order(seed):
+    random = np.random.default_rng(seed)
+    steps = [
+        (kind, int(random.integers(0, ONE // 2 if kind == HUE else 2 * ONE)), 0) for kind in random.integers(0, 4, 5)
+    ]
+    steps = [
+        (kind, factor, int(random.integers(-ONE, ONE)) * 99 if kind == CONTRAST else 0) for kind, factor, _ in steps
+    ]
+    pixels = COLOURS[: GROUP * 40]
+    found, total = changed(pixels, *steps, with_sum=True)
+    assert np.array_equal(found, expected(pixels, *steps))
+    assert total == (found @ np.array([2989, 5870, 1140]) // 10000).sum()
