@@ -2,11 +2,13 @@
 
 Importing the package costs nothing: what needs torch or numba is imported
 when it is used, from `gpubeton.loader`, `gpubeton.writer`, `gpubeton.fields`
-and `gpubeton.transforms`.
+and `gpubeton.transforms`; also if it is only named, as in
+``gpubeton.transforms.ToTensor()`` after ``import gpubeton``.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["DatasetWriter", "Loader", "__version__"]
 
 __version__ = "0.1.0"
+
+#: What ``import ffcv`` brings along, so that scripts name it without another import.
+_BROUGHT_ALONG = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +32,6 @@ def __getattr__(name: str) -> Any:
         from gpubeton.writer import DatasetWriter
 
         return DatasetWriter
+    if name in _BROUGHT_ALONG:
+        return importlib.import_module(f"gpubeton.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

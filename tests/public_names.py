@@ -23,7 +23,15 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "OrderOption": (),
     },
-    "loader.loader": {"Loader": (), "OrderOption": (), "ORDER_MAP": (), "ORDER_TYPE": ()},
+    "loader.loader": {
+        "Loader": (),
+        "OrderOption": (),
+        "ORDER_MAP": (),
+        "ORDER_TYPE": (),
+        "DEFAULT_OS_CACHE": (),
+        "DEFAULT_PROCESS_CACHE": (),
+    },
+    "loader.epoch_iterator": {"EpochIterator": ("loader", "order")},
     "reader": {"Reader": ("fname", "custom_handlers")},
     "fields": {
         "Field": (),
@@ -41,6 +49,7 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         "JSONField": (),
         "TorchTensorField": ("dtype", "shape"),
     },
+    "fields.base": {"Field": (), "ARG_TYPE": ()},
     "fields.basics": {"IntDecoder": (), "FloatDecoder": (), "IntField": (), "FloatField": ()},
     "fields.rgb_image": {
         "SimpleRGBImageDecoder": (),
@@ -106,6 +115,17 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
         "View": ("target_dtype",),
     },
     "transforms.common": {"Squeeze": ("dims",)},
+    "transforms.ops": {"Convert": (), "ToDevice": (), "ToTensor": (), "ToTorchImage": (), "View": ()},
+    "transforms.color_jitter": {"RandomBrightness": (), "RandomContrast": (), "RandomSaturation": ()},
+    "transforms.cutout": {"Cutout": ()},
+    "transforms.flip": {"RandomHorizontalFlip": ()},
+    "transforms.mixup": {"ImageMixup": (), "LabelMixup": (), "MixupToOneHot": ()},
+    "transforms.module": {"ModuleWrapper": ()},
+    "transforms.normalize": {"NormalizeImage": ()},
+    "transforms.poisoning": {"Poison": ()},
+    "transforms.random_resized_crop": {"RandomResizedCrop": ()},
+    "transforms.replace_label": {"ReplaceLabel": ()},
+    "transforms.translate": {"RandomTranslate": ()},
     "pipeline": {"Compiler": (), "PipelineSpec": ()},
     "pipeline.operation": {"Operation": ()},
     "pipeline.state": {"State": ("jit_mode", "device", "shape", "dtype")},
@@ -114,6 +134,9 @@ FFCV: dict[str, dict[str, tuple[str, ...]]] = {
     "pipeline.pipeline_spec": {"PipelineSpec": ("source", "decoder=None", "transforms=None")},
     "traversal_order": {"Sequential": ("loader",), "Random": ("loader",), "QuasiRandom": ("loader",)},
     "traversal_order.base": {"TraversalOrder": ("loader",)},
+    "traversal_order.sequential": {"Sequential": ()},
+    "traversal_order.random": {"Random": ()},
+    "traversal_order.quasi_random": {"QuasiRandom": ()},
 }
 
 #: What a user may import and rely on; every other module is ours to change.

@@ -58,6 +58,18 @@ def test_the_package_itself_exports_loader_and_writer() -> None:
         _ = gpubeton.Lader
 
 
+def test_what_import_ffcv_brings_along_can_be_named_after_import_gpubeton() -> None:
+    program = """
+import gpubeton
+print(gpubeton.transforms.ToTensor.__name__, gpubeton.loader.loader.OrderOption.RANDOM.name)
+print(gpubeton.fields.rgb_image.RGBImageField.__name__, gpubeton.pipeline.operation.Operation.__name__)
+print(gpubeton.traversal_order.base.TraversalOrder.__name__, gpubeton.reader.Reader.__name__)
+print(gpubeton.writer.DatasetWriter.__name__, gpubeton.libffcv.memcpy.__name__)
+"""
+    expected = "ToTensor RANDOM RGBImageField Operation TraversalOrder Reader DatasetWriter memcpy"
+    assert " ".join(run(program).split()) == expected
+
+
 @pytest.mark.parametrize("module", ["gpubeton", "gpubeton.errors", "gpubeton.format", "gpubeton.cli"])
 def test_light_imports_stay_light(module: str) -> None:
     loaded = run(f"import {module}, sys; print(sorted(sys.modules))")

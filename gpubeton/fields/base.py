@@ -14,7 +14,7 @@ from gpubeton.pipeline.operation import Operation
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ARG_TYPE", "Field", "Malloc", "PlainField"]
+__all__ = ["ARG_TYPE", "Field"]
 
 #: What `Field.to_binary` returns one of: the 1024 bytes of arguments of a descriptor.
 ARG_TYPE = np.dtype([("", "u1", ARGUMENTS_SIZE)])

@@ -31,6 +31,12 @@ def default_os_cache() -> bool:
     return os.environ.get("FFCV_DEFAULT_CACHE_PROCESS", "0").strip() in ("", "0")
 
 
+DEFAULT_OS_CACHE = default_os_cache()
+"""What it was when gpubeton was imported: FFCV's name for it."""
+DEFAULT_PROCESS_CACHE = int(not DEFAULT_OS_CACHE)
+"""The opposite, FFCV's name too."""
+
+
 def checked_count(name: str, value: int) -> int:
     """Check a number of things.
 

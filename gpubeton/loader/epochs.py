@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +41,28 @@ class Progress:
     is_complete: bool = False
 
 
+@dataclass
+class _Asked:
+    """What an order has answered."""
+
+    epoch: int
+    attributes: dict[str, Any]
+    samples: NDArray[np.uint64]
+
+    def answers(self, epoch: int, order: TraversalOrder) -> bool:
+        """Whether the order would say the same: it is that epoch, and no attribute was assigned since."""
+        now = vars(order)
+        same = epoch == self.epoch and now.keys() == self.attributes.keys()
+        return same and all(now[name] is value for name, value in self.attributes.items())
+
+
 class Epochs:
     """Counts epochs and batches, and plans which samples each batch holds.
 
     Parameters
     ----------
     make_order : callable
-        Makes the order of the samples; called again when the seed has changed.
+        Makes the order of the samples; called again when the seed or the samples have changed.
     num_samples : int
         Samples of the file.
     batch_size : int
@@ -71,15 +87,20 @@ class Epochs:
         self._num_samples = num_samples
         self._lock = threading.Lock()
         self._current: Progress | None = None
-        self._samples: tuple[int, NDArray[np.uint64]] | None = None
+        self._kept: _Asked | None = None
 
-    def plan(self, epoch: int) -> EpochPlan:
+    def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, anew: bool = False) -> EpochPlan:
         """Plan an epoch.
 
         Parameters
         ----------
         epoch : int
             Its number.
+        samples : ndarray of uint64, shape (N,), optional
+            Its samples, of which none are left out; by default those that the order gives.
+        anew : bool
+            Ask an order of the user's own again, even if it has the attributes with which it was asked for that epoch
+            before: what it goes by may lie deeper.
 
         Returns
         -------
@@ -91,14 +112,28 @@ class Epochs:
         OptionError
             If an order of the user's own gives anything but samples of the file.
         """
-        kept = self._samples  # of the epoch that was asked for last: len() comes before the loop
-        if kept is None or kept[0] != epoch:
-            kept = epoch, checked_indices("the order", self.order.sample_order(epoch), self._num_samples)
-            self._samples = kept
-        return EpochPlan(kept[1], self.next.batch_size, self.next.drop_last)
+        if samples is not None:
+            return EpochPlan(samples, self.next.batch_size, drop_last=False)
+        anew &= not type(self.order).__module__.startswith("gpubeton.")
+        kept = self._kept
+        if kept is None or anew or not kept.answers(epoch, self.order):  # len() comes before the loop, and in it
+            attributes = dict(vars(self.order))
+            samples = checked_indices("the order", self.order.sample_order(epoch), self._num_samples)
+            self._kept = kept = _Asked(epoch, attributes, samples)
+        return EpochPlan(kept.samples, self.next.batch_size, self.next.drop_last)
 
-    def begin(self) -> Progress:
-        """Take the next epoch.
+    @property
+    def last(self) -> Progress:
+        """The beginning of the epoch that was counted last."""
+        return replace(self.next, epoch=max(self.next.epoch - 1, 0), batch=0)
+
+    def begin(self, epoch: Progress) -> Progress:
+        """Begin an epoch; if it is the next one, count it.
+
+        Parameters
+        ----------
+        epoch : Progress
+            `next` or `last`.
 
         Returns
         -------
@@ -106,9 +141,10 @@ class Epochs:
             Where to begin; to be kept up to date by whoever goes through the epoch.
         """
         with self._lock:
-            self._current = self.next
-            self.next = replace(self._current, epoch=self._current.epoch + 1, batch=0)
-            return self._current
+            if epoch is self.next:
+                self.next = replace(epoch, epoch=epoch.epoch + 1, batch=0)
+            self._current = epoch
+            return epoch
 
     def go_to(self, epoch: int, batch: int = 0) -> None:
         """Choose what the next loop begins with.
@@ -145,14 +181,34 @@ class Epochs:
             If the next loop begins in the middle of an epoch, after so many of the batches as they were.
         """
         with self._lock:
-            if self.next.batch:
-                raise OptionError(
-                    f"the next loop goes on at batch {self.next.batch} of epoch {self.next.epoch}, of which a loaded "
-                    f"state says the batch_size and drop_last. Begin that loop first, or call set_epoch to begin an "
-                    f"epoch anew"
-                )
+            self._check_that_it_begins_anew("batch_size and drop_last")
             self.next = replace(self.next, batch_size=batch_size, drop_last=drop_last)
-            self._samples = None  # an order may depend on the batch size
+            self._kept = None  # an order may depend on the batch size
+
+    def go_through(self, make_order: Callable[[], TraversalOrder] | None = None) -> None:
+        """Go through other samples, or in another order, in the next epoch and all behind it.
+
+        Parameters
+        ----------
+        make_order : callable, optional
+            Makes the order; by default the one that there is, made anew.
+
+        Raises
+        ------
+        OptionError
+            If the next loop begins in the middle of an epoch, after batches of the samples as they were.
+        """
+        with self._lock:
+            self._check_that_it_begins_anew("samples")
+            self._make_order = make_order or self._make_order
+        self.remake_order()
+
+    def _check_that_it_begins_anew(self, what: str) -> None:
+        if self.next.batch:
+            raise OptionError(
+                f"the next loop goes on at batch {self.next.batch} of epoch {self.next.epoch}, of which a loaded "
+                f"state says the {what}. Begin that loop first, or call set_epoch to begin an epoch anew"
+            )
 
     @property
     def now(self) -> Progress:
@@ -166,6 +222,6 @@ class Epochs:
         return 1 if self.order.rank is None else self.order.rank.world
 
     def remake_order(self) -> None:
-        """Make the order anew, after the seed has changed."""
+        """Make the order anew, after the seed or the samples have changed."""
         self.order = self._make_order()
-        self._samples = None
+        self._kept = None

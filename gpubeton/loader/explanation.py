@@ -11,6 +11,7 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.gpu.arena import lay_out
 from gpubeton.loader.line import num_in_flight
+from gpubeton.loader.order_option import order_class
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.storage.reads import MAX_GAP
 from gpubeton.storage.staging import STEP
@@ -34,7 +35,9 @@ def summary(loader: Loader) -> str:
     str
         Its file, size, order and seed.
     """
-    order = loader.order.__name__ if isinstance(loader.order, type) else str(loader.order)
+    goes_by = type(loader.traversal_order)
+    is_named = not isinstance(loader.order, type) and order_class(loader.order) is goes_by
+    order = str(loader.order) if is_named else goes_by.__name__
     return (
         f"<Loader of {loader.reader.index.title}: {len(loader.indices)} samples in {len(loader)} batches of "
         f"{loader.batch_size}, {order}, seed {loader.seed}, next epoch {loader.next_epoch}>"

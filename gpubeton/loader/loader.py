@@ -23,7 +23,9 @@ from gpubeton.format.paths import Paths, listed_paths
 from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
+from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE
 from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.familiar import Familiar
 from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
@@ -38,10 +40,10 @@ from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 
-__all__ = ["ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
+__all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
 
-class Loader(Resumable, Reporting, Settings):
+class Loader(Familiar, Resumable, Reporting, Settings):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
@@ -109,12 +111,13 @@ class Loader(Resumable, Reporting, Settings):
     Attributes
     ----------
     fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
-        The arguments, as they were resolved. `batch_size`, `drop_last`, `num_workers`, `on_error`, `recompile` and, on
-        the CPU, `batches_ahead` may be set; that counts from the next epoch on. Setting others is an `OptionError`.
+        The arguments, as they were resolved. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
+        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be set; that counts from the next
+        epoch on. Setting others is an `OptionError`.
     gpu_choice : GpuChoice
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
-        The samples.
+        The samples. Those that are set count from the next epoch on.
     pipelines : dict
         The pipelines, as they were given.
     reader : Reader
@@ -226,6 +229,7 @@ class Loader(Resumable, Reporting, Settings):
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
+        self._generation = Compiler.begin()
         self._statistics = Statistics()
         if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
@@ -245,16 +249,22 @@ class Loader(Resumable, Reporting, Settings):
         LoaderClosedError, PipelineError, StorageError
             If the loader was closed, a pipeline was changed so that it cannot be planned, or the file has changed.
         """
+        return self._begin()
+
+    def _begin(self, samples: NDArray[np.uint64] | None = None) -> LoaderIterator:
+        """Begin the next epoch; or one of these samples, as if it were the last that was counted."""
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
             if self.recompile:
-                Compiler.forget()
-            record = EpochRecord(self.next_epoch, self.num_workers)
-            plan, first = self.plan(), self._epochs.next.batch
+                self._generation = Compiler.forget()
+            begun = self._epochs.next if samples is None else self._epochs.last
+            record = EpochRecord(begun.epoch, self.num_workers)
+            order = self._epochs.plan(begun.epoch, samples, anew=True)
+            plan = Plan(self._compile_outputs(), order, self.seed, begun.epoch)
             arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
-            engine = make_engine(self, plan, first, self._memory, self._make_crew, record.stages)
-            progress = self._epochs.begin()
+            engine = make_engine(self, plan, begun.batch, self._memory, self._make_crew, record.stages)
+            progress = self._epochs.begin(begun)
             batches = Prefetcher(engine, self.batches_ahead)
             iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
             self._iterators.add(iterator)
@@ -370,14 +380,17 @@ class Loader(Resumable, Reporting, Settings):
         return self._with(indices=select_samples(scan, condition))
 
     def _with(self, **changes: Any) -> Loader:
-        """Make a loader with other arguments; every argument is an attribute of the same name."""
-        same = {name: getattr(self, name) for name in signature(Loader).parameters}
-        loader = Loader(**{**same, **changes})
+        """Make a loader with other arguments."""
+        loader = Loader(**{**self._args, **changes})
         loader._make_crew, loader._seed_was_given = self._make_crew, self._seed_was_given
         return loader
 
+    @property
+    def _args(self) -> dict[str, Any]:  # every argument is an attribute of the same name; FFCV's users know this one
+        return {name: getattr(self, name) for name in signature(Loader).parameters}
+
     def _compile_outputs(self) -> tuple[Any, ...]:
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
-        Compiler.num_threads = self.num_workers
+        Compiler.num_threads, Compiler.generation = self.num_workers, self._generation
         target = self.gpu_choice.target
         return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import StateError
 from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.order_option import order_class
 from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
+
+if TYPE_CHECKING:
+    from gpubeton.loader.loader import Loader
 
 
 class Resumable:
@@ -51,8 +55,21 @@ class Resumable:
 
     @property
     def traversal_order(self) -> TraversalOrder:
-        """The order, an object with ``sample_order(epoch)``."""
+        """The order, an object with ``sample_order(epoch)``.
+
+        What is assigned, an option, its name, a class or an object, counts from the next epoch on, and so do
+        assignments to its own attributes.
+        """
         return self._epochs.order
+
+    @traversal_order.setter
+    def traversal_order(self, order: Any) -> None:
+        if isinstance(order, TraversalOrder):
+            self._epochs.go_through(lambda: order)
+        else:
+            self._epochs.go_through(partial(order_class(order), cast("Loader", self)))
+            vars(self).update(order=order, order_kwargs={})
+        vars(self).pop("_fingerprints", None)
 
     @property
     def next_epoch(self) -> int:
@@ -130,7 +147,7 @@ class Resumable:
         own = replace(self._state(), batch_size=self.batch_size, drop_last=self.drop_last)
         loaded.check_against(own, seed_is_fixed=self._seed_was_given)
         if loaded.seed != self.seed:
-            vars(self)["seed"] = loaded.seed  # which users cannot set
+            vars(self)["seed"] = self.traversal_order.seed = loaded.seed  # the loader's is not for users to set
             self._epochs.remake_order()
         num_batches = len(self._epochs.plan(loaded.epoch))
         if loaded.batch > num_batches:

@@ -21,22 +21,12 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "recompile": bool,
 }
 
-# The order, the plan of the memory and the choice of the device were made from them.
-_FIXED = {
-    "fname": "fname",
-    "os_cache": "os_cache",
-    "order": "order",
-    "order_kwargs": "order_kwargs",
-    "traversal_order": "order",
-    "distributed": "distributed",
-    "seed": "seed",
-    "indices": "indices",
-    "pipelines": "pipelines",
-    "custom_fields": "custom_fields",
-    "device": "device",
-    "decoder": "decoder",
-    "gpu_options": "gpu_options",
-}
+# The plan of the memory and the choice of the device were made from them.
+_FIXED = (
+    *("fname", "os_cache", "order_kwargs", "distributed", "seed", "pipelines", "custom_fields"),
+    *("device", "decoder", "gpu_options"),
+)
+_SAMPLES = ("indices", "order", "traversal_order")
 
 
 class Settings:
@@ -57,27 +47,44 @@ class Settings:
     reader: Reader
     batch_size: int
     drop_last: bool
+    traversal_order: Any
     _epochs: Epochs
     _memory: Memory
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_epochs" in vars(self):
-            self._refuse(name)
+            self._refuse(name, value)
             if name in _CHECKS:
                 value = _CHECKS[name](value)
             if name in ("batch_size", "drop_last"):
                 self._epochs.cut_anew(**{"batch_size": self.batch_size, "drop_last": self.drop_last, name: value})
+            if name == "indices":
+                self._go_through(value)
+                return
+            if name == "order":
+                name = "traversal_order"
         super().__setattr__(name, value)
 
-    def _refuse(self, name: str) -> None:
+    def _go_through(self, indices: Any) -> None:
+        """Take other samples."""
+        chosen = arguments.checked_indices("indices", indices, self.reader.num_samples)
+        before = {"loader": vars(self)["indices"], "order": self._epochs.order.indices}
+        vars(self)["indices"] = self._epochs.order.indices = chosen  # of an order that a user has made, too
+        try:
+            self._epochs.go_through()
+        except BaseException:
+            vars(self)["indices"], self._epochs.order.indices = before["loader"], before["order"]
+            raise
+        vars(self).pop("_fingerprints", None)
+
+    def _refuse(self, name: str, value: Any) -> None:
         """Refuse an assignment that would change nothing, or only a part of what it should."""
         title = self.reader.index.title
-        if name in _FIXED:
-            argument = _FIXED[name]
+        if name in _FIXED and value is not getattr(self, name):  # classes derived from Loader keep what they were given
             raise OptionError(
                 f"{title}: {name} of a loader cannot be changed once it is made. Make a new one: "
-                f"Loader(..., {argument}=...). What may be set is {', '.join(_CHECKS)} and next_epoch; what is changed "
-                f"in the operations of the pipelines counts, too. All count from the next epoch on."
+                f"Loader(..., {name}=...). What may be set is {', '.join((*_SAMPLES, *_CHECKS))} and next_epoch; what "
+                f"is changed in the operations of the pipelines counts, too. All count from the next epoch on."
             )
         if name == "batches_ahead" and self._memory.gpu is not None:
             raise OptionError(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from types import CodeType, ModuleType
+from typing import Any, ClassVar, cast
+
+import numpy as np
 
 from gpubeton.errors import PipelineError
 from gpubeton.machine import count_cores
 
 _LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
-_MAX_REMEMBERED = 256
+_MAX_REMEMBERED = 512
 """Compiled functions kept for reuse; a process that makes more starts afresh."""
 
 
@@ -19,7 +23,8 @@ class Compiler:
     """Compile functions of operations with Numba, for the whole process.
 
     A function that equals an earlier one (same code, same captured values) is not compiled again: asking an operation
-    for its code at every epoch costs nothing. `forget` ends that for what was compiled until then.
+    for its code at every epoch costs nothing. `begin` ends that where what it reads from outside has changed, `forget`
+    for all that was compiled until then.
 
     Examples
     --------
@@ -34,6 +39,8 @@ class Compiler:
     is_enabled: ClassVar[bool] = True
     num_threads: ClassVar[int] = 1
     generation: ClassVar[int] = 0
+    _last_generation: ClassVar[int] = 0
+    _forgotten: ClassVar[int] = 0
     _compiled: ClassVar[dict[Any, Any]] = {}
 
     @classmethod
@@ -64,10 +71,16 @@ class Compiler:
         set_num_threads(cls.num_threads)
 
     @classmethod
-    def forget(cls) -> None:
-        """Compile functions of users anew from now on, each once: what they read may have changed in place.
+    def begin(cls) -> int:
+        """Compile functions of users anew from now on, each once, if the global values that they name have changed.
 
-        Numba copies what a function reads from outside, global arrays among it, into the machine code.
+        Numba copies global values into the machine code: arrays with their contents. Each loader begins so; epoch after
+        epoch it goes on with what it has compiled.
+
+        Returns
+        -------
+        int
+            To be assigned to ``Compiler.generation``, to go on with what is compiled from now on.
 
         Examples
         --------
@@ -77,11 +90,38 @@ class Compiler:
         >>> WEIGHTS = np.array([2])
         >>> before = Compiler.compile(weighted)(10)
         >>> WEIGHTS[0] = 3
-        >>> Compiler.forget()
+        >>> still = Compiler.compile(weighted)(10)
+        >>> _ = Compiler.begin()
+        >>> before, still, Compiler.compile(weighted)(10)
+        (20, 20, 30)
+        """
+        cls._last_generation += 1
+        cls.generation = cls._last_generation
+        return cls.generation
+
+    @classmethod
+    def forget(cls) -> int:
+        """Compile functions of users anew from now on, each once: what they read may have changed in place.
+
+        Returns
+        -------
+        int
+            As of `begin`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> def weighted(x):
+        ...     return x * WEIGHTS[0]
+        >>> WEIGHTS = np.array([2])
+        >>> before = Compiler.compile(weighted)(10)
+        >>> WEIGHTS[0] = 3
+        >>> _ = Compiler.forget()
         >>> before, Compiler.compile(weighted)(10)
         (20, 30)
         """
-        cls.generation += 1
+        cls._forgotten += 1
+        return cls.begin()
 
     @classmethod
     def compile(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
@@ -105,12 +145,8 @@ class Compiler:
         import numba
 
         is_parallel = bool(getattr(code, "is_parallel", False)) and cls.num_threads > 1
-        key = _identity(code, signature, is_parallel, cls.generation)
-        compiled: Callable[..., Any] | None = None if key is None else cls._compiled.get(key)
-        if compiled is None:
-            make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
-            compiled = cls._remember(key, make(code))
-        return compiled
+        make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
+        return cls._once(code, (signature, is_parallel), make)
 
     @classmethod
     def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
@@ -141,28 +177,38 @@ class Compiler:
         import numba
         from numba.core.errors import NumbaError
 
-        key = _identity(code, signature, False, cls.generation)
-        key = None if key is None else ("exact", *key)
-        compiled: Callable[..., Any] | None = None if key is None else cls._compiled.get(key)
-        if compiled is not None:
-            return compiled
         try:
-            compiled = numba.njit(signature, nogil=True, error_model="numpy")(code)
+            return cls._once(code, (signature, "exact"), numba.njit(signature, nogil=True, error_model="numpy"))
         except NumbaError as error:
             where = f"{code.__code__.co_filename}:{code.__code__.co_firstlineno}"
             raise PipelineError(
                 f"Numba could not compile {code.__name__} ({where}) for {signature}: {error}"
             ) from error
-        return cls._remember(key, compiled)
 
     @classmethod
-    def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def _once(cls, code: Callable[..., Any], options: tuple[Any, ...], make: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile a function, or give what it was compiled to before."""
+        key = _identity(code)
         if key is None:
-            return compiled
+            return cast("Callable[..., Any]", make(code))
+        # The library's own functions read nothing that changes, and take long to compile.
+        is_ours = code.__code__.co_filename.startswith(_LIBRARY)
+        key = (*key, *options, 0 if is_ours else cls.generation)
+        found: Callable[..., Any] | None = cls._compiled.get(key)
+        if found is None and is_ours:
+            found = make(code)
+        elif found is None:
+            contents = (*key[:-1], cls._forgotten, *_read_from_outside(code.__code__, code.__globals__))
+            found = cls._compiled.get(contents) or make(code)
+            cls._remember(contents, found)
+        cls._remember(key, found)
+        return found
+
+    @classmethod
+    def _remember(cls, key: Any, compiled: Callable[..., Any]) -> None:
         if len(cls._compiled) >= _MAX_REMEMBERED:
             cls._compiled.clear()
         cls._compiled[key] = compiled
-        return compiled
 
     @classmethod
     def get_iterator(cls) -> Any:
@@ -187,15 +233,35 @@ class _Same:
         return id(self.value)
 
 
-def _identity(code: Callable[..., Any], signature: Any, is_parallel: bool, generation: int) -> Any:
+def _identity(code: Callable[..., Any]) -> tuple[Any, ...] | None:
     """Key that two functions share only if they compile to the same; None if that cannot be told."""
     try:
         cells = tuple(cell.cell_contents for cell in code.__closure__ or ())
         called = tuple(_Same(code.__globals__.get(name)) for name in code.__code__.co_names)
-        # The library's own functions read nothing that changes, and take long to compile.
-        since = 0 if code.__code__.co_filename.startswith(_LIBRARY) else generation
-        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, signature, is_parallel, since)
+        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called)
         hash(key)
     except (AttributeError, TypeError, ValueError):
         return None
     return key
+
+
+def _read_from_outside(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:
+    """What a function's names stand for: global values, attributes of global modules; also in functions within it."""
+    for name in code.co_names:
+        if name in values:
+            yield name, _frozen(values[name])
+            if isinstance(values[name], ModuleType):
+                attributes = vars(values[name])
+                yield from ((name, each, _frozen(attributes[each])) for each in code.co_names if each in attributes)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _read_from_outside(constant, values)
+
+
+def _frozen(value: Any) -> Any:
+    """What of a value goes into machine code: of an array its contents."""
+    if isinstance(value, tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.dtype.str, value.shape, value.strides, hashlib.blake2b(value.tobytes(), digest_size=16).digest()
+    return _Same(value)

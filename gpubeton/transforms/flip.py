@@ -43,11 +43,10 @@ class RandomHorizontalFlip(Transform):
     is_random: ClassVar[bool] = True
 
     def __init__(self, flip_prob: float = 0.5) -> None:
-        if not 0 <= flip_prob <= 1:
-            raise OptionError(f"RandomHorizontalFlip: flip_prob is {flip_prob}; expected a probability from 0 to 1")
-        self.flip_prob = float(flip_prob)
+        self.flip_prob = _checked(flip_prob)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        _checked(self.flip_prob)  # it may have been set since
         image_size(self, previous_state, any_channels=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
@@ -65,3 +64,9 @@ class RandomHorizontalFlip(Transform):
         chosen = images[rows]
         images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
         return batch
+
+
+def _checked(flip_prob: Any) -> float:
+    if isinstance(flip_prob, str) or not 0 <= flip_prob <= 1:
+        raise OptionError(f"RandomHorizontalFlip: flip_prob is {flip_prob!r}; expected a probability from 0 to 1")
+    return float(flip_prob)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -205,8 +206,8 @@ class View(Transform):
 
     Parameters
     ----------
-    target_dtype : torch.dtype, numpy.dtype, type or str
-        The type wanted.
+    target_dtype : torch.dtype, numpy.dtype, type, str or int
+        The type wanted; or -1, for a tensor with one number for each sample: a batch of shape (N,), as of `Squeeze`.
 
     Notes
     -----
@@ -222,6 +223,8 @@ class View(Transform):
         self.target_dtype = target_dtype
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        if isinstance(self.target_dtype, int):
+            return self._flat(previous_state), None
         dtype = _same_library(self, previous_state, self.target_dtype)
         if dtype.itemsize != previous_state.dtype.itemsize:
             raise PipelineError(
@@ -230,7 +233,18 @@ class View(Transform):
             )
         return replace(previous_state, jit_mode=False, dtype=dtype), None
 
+    def _flat(self, state: State) -> State:
+        _require_tensor(self, state)
+        if self.target_dtype != -1 or prod(state.shape) != 1:
+            raise PipelineError(
+                f"View({self.target_dtype}): each sample has the shape {state.shape} here; expected a type, or -1 "
+                "where each sample is one number"
+            )
+        return replace(state, jit_mode=False, shape=())
+
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if isinstance(self.target_dtype, int):
+            return batch.reshape(len(batch))
         if isinstance(batch, np.ndarray):
             return batch.view(self.target_dtype)
         return batch.view(torch_dtype(self.target_dtype))

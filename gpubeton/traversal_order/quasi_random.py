@@ -27,7 +27,8 @@ class QuasiRandom(TraversalOrder):
 
     def __init__(self, loader: OrderedLoader) -> None:
         super().__init__(loader)
-        self.pages = loader.sample_pages()[np.asarray(self.indices, np.int64)]
+        self.pages = loader.sample_pages()
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        return quasi_random(self.indices, self.pages, self.loader.batch_size, self.seed, epoch, self.rank)
+        pages = self.pages[np.asarray(self.indices, np.int64)]
+        return quasi_random(self.indices, pages, self.loader.batch_size, self.seed, epoch, self.rank)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import ModuleType
+
 import numba
 import numpy as np
 import pytest
@@ -93,6 +95,60 @@ def test_what_changed_in_place_is_seen_once_compiled_functions_are_forgotten(com
     Compiler.forget()
     assert compile_(weighted)(1) == 10
     assert compile_(weighted) is compile_(weighted)
+
+
+@pytest.mark.parametrize("compile_", [Compiler.compile, Compiler.compile_exact])
+def test_what_changed_in_place_is_seen_from_the_next_beginning_on(compile_):
+    WEIGHTS[0] = 2
+    first, kept = Compiler.begin(), compile_(weighted)
+    assert kept(1) == 2
+    WEIGHTS[0] = 10
+    assert compile_(weighted) is kept
+    Compiler.begin()
+    assert compile_(weighted)(1) == 10
+    Compiler.generation = first
+    assert compile_(weighted) is kept
+
+
+def test_without_a_change_nothing_is_compiled_at_a_beginning():
+    kept = Compiler.compile(weighted)
+    Compiler.begin()
+    assert Compiler.compile(weighted) is kept
+
+
+SETTINGS = ModuleType("settings")
+TABLES = (np.zeros(1),)
+
+
+def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_at():
+    def scaled(x):
+        return x * SETTINGS.scale
+
+    def summed(x):
+        def weight(i):
+            return WEIGHTS[i] + TABLES[0][0]
+
+        return x + weight(0)
+
+    for number in (3, 4):
+        SETTINGS.scale, WEIGHTS[0] = number, 10 * number
+        Compiler.begin()
+        assert (Compiler.compile(scaled)(2), Compiler.compile(summed)(2)) == (2 * number, 2 + 10 * number)
+    TABLES[0][0] = 1
+    Compiler.begin()
+    assert Compiler.compile(summed)(2) == 43
+
+
+def test_what_lies_deeper_is_seen_once_compiled_functions_are_forgotten():
+    def scaled(x):
+        return x * SETTINGS.inner.scale
+
+    SETTINGS.inner = ModuleType("inner")
+    found = []
+    for SETTINGS.inner.scale, begin in ((3, Compiler.begin), (4, Compiler.begin), (5, Compiler.forget)):
+        begin()
+        found.append(Compiler.compile(scaled)(2))
+    assert found == [6, 6, 10]
 
 
 def test_functions_of_the_library_are_not_forgotten():

@@ -1,0 +1,327 @@
+"""What scripts written for FFCV do with a loader besides iterating over it."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from queue import Queue
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import LoaderClosedError, OptionError, PipelineError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.loader.epoch_iterator import EpochIterator
+from gpubeton.pipeline import DrawnParameters, PipelineSpec
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.operation import Operation
+from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage, View
+from gpubeton.traversal_order import QuasiRandom, Sequential, TraversalOrder
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def make(path, **changes):
+    arguments = {"batch_size": 8, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}
+    return Loader(path, **{**arguments, **changes})
+
+
+def samples(loader):
+    """Sample ids of the next epoch, batch by batch."""
+    batches = iter(loader)
+    return [batches.samples.tolist() for _ in batches]
+
+
+def in_a_row(loader):
+    return list(chain.from_iterable(samples(loader)))
+
+
+class Listed(TraversalOrder):
+    """Whatever a list holds when it is asked."""
+
+    def __init__(self, loader, listed):
+        super().__init__(loader)
+        self.listed = listed
+
+    def sample_order(self, epoch):
+        return np.array(list(self.listed))
+
+
+@pytest.mark.parametrize("order", [OrderOption.SEQUENTIAL, OrderOption.RANDOM, "quasi_random"])
+def test_other_indices_count_from_the_next_epoch_on(photos, order):
+    loader = make(photos, order=order)
+    under_way = iter(loader)
+    loader.indices = [3, 1, 4, 15, 9]
+    assert (len(loader), len(under_way), loader.indices.dtype) == (1, 7, np.uint64)
+    other = make(photos, order=order, indices=[3, 1, 4, 15, 9])
+    other.set_epoch(1)
+    assert samples(loader) == samples(other)
+    assert sum(len(batch) for (batch,) in under_way) == 50
+
+
+@pytest.mark.parametrize("order", [OrderOption.SEQUENTIAL, OrderOption.RANDOM, "quasi_random"])
+def test_indices_may_be_given_to_the_order_as_well_as_ffcvs_users_have_to(photos, order):
+    loader = make(photos, order=order)
+    assert len(loader) == 7
+    for subset in ([5, 2, 8], np.arange(20, 40)):
+        loader.indices = subset
+        loader.traversal_order.indices = subset
+        assert sorted(in_a_row(loader)) == sorted(map(int, subset))
+    assert len(loader) == 3
+    loader.traversal_order.indices = np.array([7])
+    assert (len(loader), samples(loader)) == (1, [[7]])
+
+
+def test_indices_that_are_none_are_refused_and_change_nothing(photos):
+    loader = make(photos)
+    with pytest.raises(OptionError, match="indices holds 50"):
+        loader.indices = [50]
+    assert (len(loader.indices), len(loader)) == (50, 7)
+
+
+def test_an_order_that_cannot_be_made_of_other_indices_leaves_the_loader_as_it_was(photos):
+    weights = np.zeros(50)
+    weights[:10] = 1
+    loader = make(photos, order="random", indices=range(20))
+
+    class Weighted(TraversalOrder):
+        def __init__(self, loader):
+            super().__init__(loader)
+            if not weights[np.asarray(self.indices, int)].any():
+                raise OptionError("nothing to draw")
+
+        def sample_order(self, epoch):
+            return self.indices
+
+    loader.order = Weighted
+    with pytest.raises(OptionError, match="nothing to draw"):
+        loader.indices = range(30, 40)
+    assert samples(loader) == samples(make(photos, indices=range(20)))
+
+
+@pytest.mark.parametrize("attribute", ["order", "traversal_order"])
+@pytest.mark.parametrize("order", [OrderOption.RANDOM, "random", QuasiRandom])
+def test_another_order_counts_from_the_next_epoch_on(photos, attribute, order):
+    loader = make(photos)
+    first = iter(loader)
+    setattr(loader, attribute, order)
+    other = make(photos, order=order)
+    other.set_epoch(1)
+    assert samples(loader) == samples(other)
+    assert next(first)[0].tolist() == next(iter(make(photos)))[0].tolist()
+    assert loader.filter("label", lambda label: label < 100).order == order
+    with pytest.raises(OptionError, match="order is 'shuffled'"):
+        setattr(loader, attribute, "shuffled")
+
+
+def test_an_order_may_be_an_object_of_a_users_own(photos):
+    loader = make(photos)
+    loader.traversal_order = Listed(loader, [7, 3, 3])
+    loader.first_traversal_order = loader.next_traversal_order()  # without which FFCV's len would not follow
+    assert (len(loader), samples(loader)) == (1, [[7, 3, 3]])
+    assert len(loader) == 1
+    loader.traversal_order.listed.append(1)  # deeper than an attribute
+    assert samples(loader) == [[7, 3, 3, 1]]
+    assert "Listed" in repr(loader)
+    loader.traversal_order = Sequential(loader)
+    loader.indices = [2, 6]
+    assert samples(loader) == [[2, 6]]
+
+
+def test_a_state_knows_the_samples_and_the_order_that_were_set(photos):
+    loader = make(photos)
+    before = loader.state_dict()
+    loader.indices = range(40)
+    assert loader.state_dict()["indices"] != before["indices"]
+    loader.order = "random"
+    batches = iter(loader)
+    next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = make(photos, indices=range(40), order="random")
+    resumed.load_state_dict(state)
+    with pytest.raises(OptionError, match="goes on at batch 1 of epoch 0, of which a loaded state says the samples"):
+        resumed.indices = [1]
+    with pytest.raises(OptionError, match="says the samples"):
+        resumed.order = "sequential"
+    assert len(resumed.indices) == 40
+    assert labels(resumed) == [batch.tolist() for (batch,) in batches]
+
+
+def test_the_order_of_the_next_epoch_can_be_asked_for(photos):
+    loader = make(photos, order="random", drop_last=True)
+    assert loader.next_traversal_order().tolist() == loader.first_traversal_order.tolist()
+    expected = make(photos, order="random").next_traversal_order()
+    loader.next_traversal_order()[:] = 0  # a copy
+    assert in_a_row(loader) == expected[:48].tolist()
+    assert loader.next_traversal_order().tolist() != expected.tolist()
+    assert loader.first_traversal_order.shape == (50,)
+
+
+def test_the_arguments_make_another_loader(photos):
+    loader = make(photos, order="random")
+    copy = Loader(**{**loader._args, "batch_size": 5})
+    assert (copy.batch_size, copy.seed, copy.pipelines, copy._args.keys()) == (5, 3, ONLY_LABEL, loader._args.keys())
+    assert in_a_row(copy) == in_a_row(loader)
+
+
+def test_settings_are_changed_in_the_specs_of_pipelines(photos):
+    decoder = CenterCropRGBImageDecoder((24, 24), 1.0)
+    second = PipelineSpec("image", RandomResizedCropRGBImageDecoder((8, 8)), [ToTensor()])
+    pipelines = {**ONLY_IMAGE, "image": [decoder, ToTensor()], "second": second, "drawn": DrawnParameters("second")}
+    loader = make(photos, pipelines={**pipelines, "label": [ToTensor()]})
+    specs = loader.pipeline_specs
+    assert list(specs) == ["image", "label", "second"]
+    assert (specs["image"].source, specs["image"].decoder, specs["second"]) == ("image", decoder, second)
+    assert [type(operation) for operation in specs["image"].transforms] == [ToTensor]
+    assert (type(specs["label"].decoder), len(specs["label"].transforms)) == (IntDecoder, 1)
+    specs["image"].decoder.output_size = (16, 12)
+    loader.generate_code()
+    assert next(iter(loader))[0].shape == (8, 16, 12, 3)
+    assert loader.field_name_to_f_ix["label"] == 1
+
+
+def test_generating_code_says_at_once_what_can_no_longer_be_planned(photos):
+    flip = RandomHorizontalFlip()
+    loader = make(photos, pipelines={**ONLY_IMAGE, "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()]})
+    flip.flip_prob = 7
+    with pytest.raises(OptionError, match="flip_prob is 7; expected a probability"):
+        loader.generate_code()
+
+
+SCALE = np.array([1], np.int64)
+
+
+class Scaled(Operation):
+    def generate_code(self):
+        def scaled(batch, memory):
+            return batch * SCALE[0]
+
+        return scaled
+
+    def declare_state_and_memory(self, previous_state):
+        return previous_state, None
+
+
+def test_a_new_loader_compiles_with_the_arrays_as_they_are_and_an_older_one_goes_on(photos):
+    pipelines = {**ONLY_LABEL, "label": [IntDecoder(), Scaled(), ToTensor()]}
+    found, loaders = [], []
+    for SCALE[0] in (1, 10):
+        loaders.append(make(photos, pipelines=pipelines))
+        found.append([int(next(iter(loader))[0][2]) for loader in loaders])
+    third = make(photos, pipelines=ONLY_LABEL)
+    ((batch, *_), *_) = third
+    assert found == [[int(batch[2])], [int(batch[2]), 10 * int(batch[2])]]
+    loaders[0].generate_code()
+    assert int(next(iter(loaders[0]))[0][2]) == 10 * int(batch[2])
+
+
+SETTINGS = ModuleType("settings")
+SETTINGS.inner = ModuleType("inner")
+
+
+class ScaledFromAfar(Scaled):
+    def generate_code(self):
+        def scaled(batch, memory):
+            return batch * SETTINGS.inner.scale
+
+        return scaled
+
+
+def test_recompile_sees_also_what_lies_deeper(photos):
+    pipelines = {**ONLY_LABEL, "label": [IntDecoder(), ScaledFromAfar(), ToTensor()]}
+    SETTINGS.inner.scale = 1
+    loader = make(photos, pipelines=pipelines, recompile=True)
+    first = next(iter(loader))[0]
+    SETTINGS.inner.scale = 10
+    assert torch.equal(next(iter(loader))[0], 10 * first)
+
+
+class Numbered(EpochIterator):
+    """Hands out the samples of each batch, as FFCV's users do."""
+
+    def __init__(self, loader, order):
+        self.numbers = Queue()
+        super().__init__(loader, order)
+
+    def run_pipeline(self, b_ix, batch_indices, batch_slot, cuda_event):
+        self.numbers.put((b_ix, batch_indices))
+        return super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event)
+
+
+class NumberedLoader(Loader):
+    def __init__(self, *args, order=OrderOption.SEQUENTIAL, **kwargs):
+        self.made_by = "a user"
+        super().__init__(*args, order=order, **kwargs)
+        self.order = order
+
+    def __iter__(self):
+        Compiler.set_num_threads(self.num_workers)
+        order = self.next_traversal_order()[: len(self) * self.batch_size]
+        self.next_epoch += 1
+        if self.code is None or self.recompile:
+            self.generate_code()
+        return self.numbered(Numbered(self, order))
+
+    def numbered(self, batches):
+        for batch in batches:
+            yield (*batch, *batches.numbers.get_nowait())
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_derived_loader_iterates_as_ffcvs_do(photos, drop_last):
+    arguments = {"num_workers": 1, "order": "random", "seed": 3, "drop_last": drop_last}
+    pipelines = {**ONLY_IMAGE, "image": augmented()}
+    plain = Loader(photos, 8, pipelines=pipelines, **arguments)
+    derived = NumberedLoader(photos, 8, pipelines=pipelines, **arguments)
+    for _ in range(2):
+        batches, rows = iter(plain), list(derived)
+        assert [number for _, number, _ in rows] == list(range(6 if drop_last else 7))
+        for expected, (images, _, ids) in zip(batches, rows, strict=True):
+            assert torch.equal(images, expected[0])
+            assert ids.tolist() == batches.samples.tolist()
+    assert (derived.next_epoch, derived.made_by) == (2, "a user")
+
+
+def test_an_iterator_of_other_samples_ends_with_the_loader(photos):
+    loader = make(photos)
+    batches = EpochIterator(loader, [4, 9])
+    batches.close()
+    batches.close()
+    assert batches.closed
+    assert len(list(EpochIterator(loader, range(9)))) == 2
+    assert len(list(EpochIterator(make(photos, drop_last=True), range(9)))) == 2
+    assert loader.next_epoch == 0
+    with pytest.raises(OptionError, match="the order holds 99"):
+        EpochIterator(loader, [99])
+    loader.close()
+    with pytest.raises(LoaderClosedError):
+        EpochIterator(loader, [4, 9])
+
+
+def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):
+    with make(photos) as loader:
+        next(iter(loader))
+    with pytest.raises(LoaderClosedError):
+        iter(loader)
+
+
+def test_what_of_ffcvs_machinery_is_not_there_says_where_to_look(photos):
+    loader = make(photos)
+    with pytest.raises(AttributeError, match=r"no attribute 'memory_manager'\. In gpubeton, os_cache says"):
+        _ = loader.memory_manager
+    with pytest.raises(AttributeError, match=r"no attribute 'memory'$"):
+        _ = loader.memory
+    assert not hasattr(loader, "graph")
+
+
+def test_a_label_can_be_viewed_flat(photos):
+    loader = make(photos, pipelines={**ONLY_LABEL, "label": [IntDecoder(), ToTensor(), View(-1)]})
+    assert labels(loader) == labels(make(photos))
+    with pytest.raises(PipelineError, match=r"View\(-1\): each sample has the shape \(3, 8, 8\) here"):
+        make(photos, pipelines={"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor(), ToTorchImage(), View(-1)]})
+    with pytest.raises(PipelineError, match="works on torch tensors"):
+        make(photos, pipelines={**ONLY_LABEL, "label": [IntDecoder(), View(-1)]})
