@@ -1,8 +1,8 @@
 """Steps on colours in vectors: 64 pixels stay in registers from the first step to the last.
 
-Levels have 16 bits, in a vector for each channel. A factor in units of 2**-15 is split, ``whole * 2**15 + part``, and a
-product with it into one that fits 16 bits and the upper half of one of 32 bits. What is rounded down is the same
-number: everything agrees to the bit with `gpubeton.transforms.colour_lines`.
+Levels have 16 bits, in vectors of their own for each channel. A level times a factor, in units of 2**-15, is the level
+and the upper half of twice the level times what the factor is more or less than 1: rounded down, it is the same number
+as if there were more bits, so that everything agrees with `gpubeton.transforms.colour_lines`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ _HALF = GROUP // 2
 # The most of them that one call may sum: two gray values of each fit 16 bits.
 MOST_GROUPS = 128
 
-# Larger factors leave no room in 16 bits.
-LARGEST_FACTOR = 32 * ONE
+# What is more or less than 1 has 16 bits.
+LARGEST_FACTOR = 2 * ONE - 1
 
 # Columns of a step, int16.
 KIND = 0
-WHOLE = 1  # of the factor, in units of 1; of a hue the factor itself
-PART = 2  # of the factor, what it is more or less than that, in units of 2**-16
-ADDED = 3  # to each level: whole levels
-ADDED_PART = 4  # and 2**-15 of one
-STEP_FIELDS = 5
+FACTOR = 1  # less 1, in units of 2**-15; of a hue the factor itself
+ADDED = 2  # to each level: whole levels
+ADDED_PART = 3  # and 2**-15 of one
+STEP_FIELDS = 4
 
 
 @inlined
@@ -67,13 +66,7 @@ def write_step(row: Array, kind: int, factor: int, added: int) -> None:
         What a CONTRAST adds to each level, in units of 2**-15.
     """
     row[KIND] = kind
-    if kind == _HUE:
-        row[WHOLE] = factor
-        return
-    # The nearest whole number: half a unit and less, doubled, fits a signed factor of 16 bits.
-    whole = (factor + _ONE // 2) >> _SHIFT
-    row[WHOLE] = whole
-    row[PART] = 2 * (factor - (whole << _SHIFT))
+    row[FACTOR] = factor if kind == _HUE else factor - _ONE
     row[ADDED] = added >> _SHIFT
     row[ADDED_PART] = added & (_ONE - 1)
 
@@ -137,23 +130,22 @@ def _changed(emit: Emitter, kind: int | None, step: Lanes, levels: list[Lanes]) 
     def every_lane(field: int) -> Lanes:
         return emit.splat(emit.load(step + 2 * field, I16, align=2), _HALF)
 
-    whole, part = every_lane(WHOLE), every_lane(PART)
+    factor = every_lane(FACTOR)
     if kind == _HUE:
-        return _turned(levels, whole.sign_extend(I32) * 6)
+        return _turned(levels, factor.sign_extend(I32) * 6)
     if kind == _SATURATION:
         gray = _gray(levels)
-        away = [level - gray for level in levels]
-        return [(one * whole + gray + one.times_signed_fraction(part)).clamp(0, 255) for one in away]
+        twice = [(level - gray).shift_left(1) for level in levels]
+        away = [one.times_signed_fraction(factor) for one in twice]
+        return [(level + one).clamp(0, 255) for level, one in zip(levels, away, strict=True)]
+    twice = [level.shift_left(1) for level in levels]
+    changed = [level + two.times_signed_fraction(factor) for level, two in zip(levels, twice, strict=True)]
     if kind == _CONTRAST:
         added, added_part = every_lane(ADDED), every_lane(ADDED_PART)
-        changed = []
-        for level in levels:
-            # Both parts' lower halves may add up to one more.
-            lower = (level * part).shift_right_logical(1) + added_part
-            product = level * whole + added + level.times_signed_fraction(part)
-            changed.append((product + lower.shift_right_logical(15)).clamp(0, 255))
-        return changed
-    changed = [level * whole + level.times_signed_fraction(part) for level in levels]
+        # The lower half of the product and the lower part of what is added may make one more.
+        lower = [(two * factor).shift_right_logical(1) + added_part for two in twice]
+        changed = [one + added + part.shift_right_logical(15) for one, part in zip(changed, lower, strict=True)]
+        return [level.clamp(0, 255) for level in changed]
     return [level.smaller(level.like(255)) for level in changed]
 
 

@@ -43,7 +43,7 @@ def expected(pixels, *steps):
 
 SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_lines.saturate, colour_lines.turn, colour_lines.blend))
 LEVELS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
-FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 77777]
+FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]
 COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)
 
 

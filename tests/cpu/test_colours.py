@@ -72,7 +72,7 @@ def step_by_step(operations, images):
         [RandomSaturation(0.9, 1)],
         [ColorJitter(0.4, 0.4, 0.4, 0.2)],
         [RandomGrayscale(0.5), RandomContrast(0.5), RandomBrightness(0.5), RandomContrast(0.9, 1)],
-        [ColorJitter((20, 200), (0, 60), (0, 256), 0.5)],
+        [ColorJitter((1.5, 200), (0, 60), (0, 256), 0.5)],
         [RandomBrightness(0.5, 0), RandomContrast(0.5, 0), ColorJitter(0.4, hue=0.1, p=0.3)],
     ],
     ids=str,
