@@ -14,7 +14,7 @@ from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.writer import DatasetWriter
 
-__all__ = ["Corpus", "make_corpus"]
+__all__ = ["Corpus", "full_size_raw", "make_corpus"]
 
 _QUALITY = 90
 _RAW_SIDE = 256
@@ -78,6 +78,34 @@ def make_corpus(data: Path, images: int, console: Console) -> Corpus:
     return Corpus(
         str(folder), str(paths["jpg"]), str(paths["raw"]), {name: _facts(path) for name, path in paths.items()}
     )
+
+
+def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, dict[str, Any]]:
+    """Store the images as raw pixels of their own size, or use the file that is there.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The images.
+    data : Path
+        Where the file goes.
+    console : Console
+        Where to say what is being done.
+
+    Returns
+    -------
+    str
+        The ``.beton`` file.
+    dict
+        Its facts, like those of a corpus.
+    """
+    path = data / f"raw-full-{corpus.facts['raw']['images']}.beton"
+    if not path.exists():
+        console.print(f"Writing {path}")
+        DatasetWriter(path, {"image": RGBImageField(write_mode="raw"), "label": IntField()}).from_image_folder(
+            corpus.folder
+        )
+    return str(path), _facts(path)
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contenders.work import MEAN, STD
-from benchmarks.corpus import make_corpus
+from benchmarks.corpus import full_size_raw, make_corpus
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
@@ -51,19 +51,26 @@ def main(
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 512,
     rounds: Annotated[int, typer.Option(min=1, help="Timed epochs of each pipeline.")] = 15,
     side: Annotated[int, typer.Option(min=1, help="Height and width of the result.")] = 224,
-    storage: Annotated[str, typer.Option(help="Files to measure: jpg, raw or both.")] = "both",
+    storage: Annotated[
+        str, typer.Option(help="Files to measure: jpg, raw_full, raw (at most 256 pixels a side), or all.")
+    ] = "all",
     data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
     results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
 ) -> None:
     """Time what fused operations add: crop, flip, jitter, cutout and normalise beside crop and normalise alone."""
     console = Console()
     corpus = make_corpus(data, images, console)
-    files = {"jpg": corpus.jpg, "raw": corpus.raw}
+    files = {
+        "jpg": (corpus.jpg, corpus.facts["jpg"]),
+        "raw_full": full_size_raw(corpus, data, console),
+        "raw": (corpus.raw, corpus.facts["raw"]),
+    }
     runs = []
-    for name in ("jpg", "raw") if storage == "both" else (storage,):
-        seconds = measure(files[name], side, rounds, console)
+    for name in files if storage == "all" else (storage,):
+        beton, facts = files[name]
+        seconds = measure(beton, side, rounds, console)
         console.print(_table(name, seconds, images))
-        runs.append({"storage": name, "corpus": corpus.facts[name], "cpu_seconds": seconds, "times": ratios(seconds)})
+        runs.append({"storage": name, "corpus": facts, "cpu_seconds": seconds, "times": ratios(seconds)})
     path = save("fusing", {"side": side, "workers": 1, "images": images, "rounds": rounds, "runs": runs}, results)
     console.print(f"Written: {path}", soft_wrap=True)
     if results == RESULTS:

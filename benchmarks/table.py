@@ -23,7 +23,7 @@ __all__ = ["READMES", "draw_tables", "fill"]
 _ROOT = Path(__file__).resolve().parent.parent
 READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md", _ROOT / "docs" / "figures.md")
 
-_STORED = {"jpg": "JPEG-stored", "raw": "raw-stored"}
+_STORED = {"jpg": "JPEG-stored", "raw_full": "raw-stored, full size", "raw": "raw-stored"}
 _FFCV = "FFCV"
 _VARIANTS = ("gpubeton, bilinear", "gpubeton, antialias")
 _DATALOADER = "PyTorch DataLoader, Pillow"
