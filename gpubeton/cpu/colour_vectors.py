@@ -98,30 +98,44 @@ def _gray(channels: list[Lanes]) -> Lanes:
 
 
 def _turned(channels: list[Lanes], factor: Lanes) -> list[Lanes]:
-    """The hue turned; see `colour_tensors.turn` for how."""
+    """The hue turned; see `colour_tensors.turn` for how.
+
+    A place on the hexagon is a whole number and a part in units of 2**-15. Less than nothing, ``whole + part``, is
+    without its sign ``(-1 - whole) + (1 - part)``.
+    """
     red, green, blue = channels
     most, least = red.larger(green).larger(blue), red.smaller(green).smaller(blue)
-    chroma = most - least
-    corner = chroma.shift_left(2) + red - green
-    corner = most.where_equal(green, chroma.shift_left(1) + blue - red, corner)
-    corner = most.where_equal(red, green - blue, corner).sign_extend(I32)
-    wide = chroma.zero_extend(I32)
-    side = wide.shift_left(_SHIFT)
-    place = corner.shift_left(_SHIFT) + wide * factor
+    side = most - least
+    corner = side.shift_left(2) + red - green
+    corner = most.where_equal(green, side.shift_left(1) + blue - red, corner)
+    corner = most.where_equal(red, green - blue, corner)
+    whole, part = corner + (side * 12).times_signed_fraction(factor), (side * 12 * factor).shift_right_logical(1)
     # Negative numbers are the largest of those without a sign.
-    place = place.smaller_unsigned(place + side * 6)
-    place = place.smaller_unsigned(place - side * 6)
-    nothing = place.like(0)
-    base = least.zero_extend(I32).shift_left(_SHIFT)
-    heights = [(place - side * 3).absolute() - side, *(side * 2 - (place - side * at).absolute() for at in (2, 4))]
-    return [_rounded(base + height.larger(nothing).smaller(side)) for height in heights]
+    whole = whole.smaller_unsigned(whole + side * 6)
+    whole = whole.smaller_unsigned(whole - side * 6)
+    rest = _complement(part)
+    turned = []
+    for at in (3, 2, 4):
+        from_there = whole - side * at
+        away, away_part = from_there.where_negative(from_there ^ -1, from_there), from_there.where_negative(rest, part)
+        if at == 3:
+            height, height_part = away - side, away_part
+        else:
+            height, height_part = (side * 2 - 1) - away, _complement(away_part)
+        height_part = height.where_smaller_unsigned(side, height_part, part.like(0))
+        turned.append(_rounded(least + height.larger(part.like(0)).smaller(side), height_part))
+    return turned
 
 
-def _rounded(level: Lanes) -> Lanes:
-    """See `colour_tensors`; the product's upper half is that of 16-bit lanes, every other of which is 0."""
-    upper = level.shift_right_logical(7).bits(I16, GROUP)
-    added = upper.times_fraction(upper.like(32864)).bits(I32, _HALF)
-    return (level + added).shift_right_logical(_SHIFT).narrow(I16)
+def _complement(part: Lanes) -> Lanes:
+    """What is missing to 1, from 0 to 2**15."""
+    return part.like(-(1 << _SHIFT)) - part
+
+
+def _rounded(whole: Lanes, part: Lanes) -> Lanes:
+    """See `colour_tensors`: a little more than level and part, rounded down."""
+    more = (whole.shift_left(8) + part.shift_right_logical(7)).times_fraction(part.like(32864))
+    return whole + (part + more).shift_right_logical(_SHIFT)
 
 
 def _changed(emit: Emitter, kind: int | None, step: Lanes, levels: list[Lanes]) -> list[Lanes]:
@@ -132,7 +146,7 @@ def _changed(emit: Emitter, kind: int | None, step: Lanes, levels: list[Lanes]) 
 
     factor = every_lane(FACTOR)
     if kind == _HUE:
-        return _turned(levels, factor.sign_extend(I32) * 6)
+        return _turned(levels, factor)
     if kind == _SATURATION:
         gray = _gray(levels)
         twice = [(level - gray).shift_left(1) for level in levels]

@@ -114,13 +114,17 @@ class Lanes:
         """Return the larger of two signed integers, lane by lane."""
         return self._choose(self.builder.icmp_signed(">", self.value, other.value), other)
 
-    def absolute(self) -> Lanes:
-        """Return each signed integer without its sign."""
-        return self.larger(self.like(0) - self)
-
     def where_equal(self, other: Lanes, then: Lanes, otherwise: Lanes) -> Lanes:
         """Return `then` in the lanes that equal those of `other`, and `otherwise` in the rest."""
         return then._choose(self.builder.icmp_signed("==", self.value, other.value), otherwise)
+
+    def where_smaller_unsigned(self, other: Lanes, then: Lanes, otherwise: Lanes) -> Lanes:
+        """Return `then` in the lanes that are smaller than those of `other`, without signs, and `otherwise` else."""
+        return then._choose(self.builder.icmp_unsigned("<", self.value, other.value), otherwise)
+
+    def where_negative(self, then: Lanes, otherwise: Lanes) -> Lanes:
+        """Return `then` in the lanes that are negative, and `otherwise` in the rest."""
+        return then._choose(self.builder.icmp_signed("<", self.value, self.like(0).value), otherwise)
 
     def _choose(self, condition: Any, otherwise: Lanes) -> Lanes:
         return Lanes(self.builder, self.builder.select(condition, self.value, otherwise.value))

@@ -99,6 +99,12 @@ def test_colours_turn(factor):
     assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
 
 
+def test_colours_turn_by_whatever_is_drawn():
+    for factor in np.random.default_rng(2).integers(-ONE // 2, ONE // 2, 40):
+        step = HUE, int(factor), 0
+        assert np.array_equal(changed(COLOURS, step)[0], expected(COLOURS, step)), factor
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_steps_follow_each_other_in_their_order(seed):
     random = np.random.default_rng(seed)
