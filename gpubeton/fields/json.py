@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ class JSONDecoder(BytesDecoder):
     ...     print(JSONField.unpack(facts))
     [{'legs': 4}, {'legs': 6}]
     """
+
+    family: ClassVar[type[Operation]] = BytesDecoder
+    """What may stand in its place: FFCV's name for it is that of bytes."""
 
 
 class JSONField(BytesField):

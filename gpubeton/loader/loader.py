@@ -200,14 +200,18 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
     ) -> None:
-        self.device = arguments.checked_device(device)
-        self.decoder = checked_decoder(decoder)
-        self.gpu_options = gpu_options or GpuOptions()
+        self._own: dict[str, Any] = {
+            "device": arguments.checked_device(device),
+            "decoder": checked_decoder(decoder),
+            "gpu_options": gpu_options or GpuOptions(),
+            "os_cache": arguments.default_os_cache() if os_cache is None else bool(os_cache),
+            "custom_fields": dict(custom_fields or {}),
+        }
+        vars(self).update(self._own)  # classes derived from FFCV's, which has none of these, may have properties there
         paths = listed_paths(fname)
         self.fname: str | tuple[str, ...] = paths if len(paths) > 1 else paths[0]
         self.batch_size = arguments.checked_count("batch_size", batch_size)
         self.num_workers = arguments.checked_workers(num_workers)
-        self.os_cache = arguments.default_os_cache() if os_cache is None else bool(os_cache)
         self.order = order
         self.order_kwargs = dict(order_kwargs or {})
         self.distributed = bool(distributed)
@@ -216,15 +220,14 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         self.recompile = bool(recompile)
         self.on_error = arguments.checked_on_error(on_error)
         self.pipelines = arguments.checked_pipelines(pipelines)
-        self.custom_fields = dict(custom_fields or {})
         self._seed_was_given = seed is not None
         self.seed = arguments.checked_seed(seed, distributed=self.distributed)
-        self.reader = Reader(self.fname, self.custom_fields)
+        self.reader = Reader(self.fname, custom_fields)
         self.indices = arguments.checked_indices("indices", indices, self.reader.num_samples)
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self.order_kwargs)
         self._epochs = Epochs(make_order, self.reader.num_samples, self.batch_size, drop_last=self.drop_last)
-        self._memory = Memory(self.reader.index.files, is_mapped=self.os_cache)
+        self._memory = Memory(self.reader.index.files, is_mapped=self._own["os_cache"])
         self._make_crew: MakeCrew = Crew
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -233,7 +236,7 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         self._statistics = Statistics()
         if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
-        self.gpu_choice = choose_gpu(self.device, self.decoder, self.pipelines)
+        self.gpu_choice = choose_gpu(self._own["device"], self._own["decoder"], self.pipelines)
         self.gpu_choice = self._memory.open_gpu(self, self._compile_outputs())  # what cannot be planned is told here
 
     def __iter__(self) -> LoaderIterator:
@@ -387,7 +390,7 @@ class Loader(Familiar, Resumable, Reporting, Settings):
 
     @property
     def _args(self) -> dict[str, Any]:  # every argument is an attribute of the same name; FFCV's users know this one
-        return {name: getattr(self, name) for name in signature(Loader).parameters}
+        return {name: self._own.get(name, vars(self).get(name)) for name in signature(Loader).parameters}
 
     def _compile_outputs(self) -> tuple[Any, ...]:
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.

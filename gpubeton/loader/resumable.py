@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -58,14 +59,15 @@ class Resumable:
         """The order, an object with ``sample_order(epoch)``.
 
         What is assigned, an option, its name, a class or an object, counts from the next epoch on, and so do
-        assignments to its own attributes.
+        assignments to its own attributes. An object of a class of your own keeps its own `indices` when the loader gets
+        others.
         """
         return self._epochs.order
 
     @traversal_order.setter
     def traversal_order(self, order: Any) -> None:
         if isinstance(order, TraversalOrder):
-            self._epochs.go_through(lambda: order)
+            self._epochs.go_through(partial(_with_indices, self, order, self.indices))
         else:
             self._epochs.go_through(partial(order_class(order), cast("Loader", self)))
             vars(self).update(order=order, order_kwargs={})
@@ -160,3 +162,11 @@ class Resumable:
 
     def _state(self) -> LoaderState:
         return state_of(self, self._epochs, *self._fingerprints)
+
+
+def _with_indices(loader: Resumable, order: TraversalOrder, then: NDArray[np.uint64]) -> TraversalOrder:
+    """An order that was made already; if it is one of the library's, of the samples that the loader got since then."""
+    if loader.indices is not then and type(order).__module__.startswith("gpubeton."):
+        order = copy.copy(order)  # the object may be put back, with the samples that it has
+        order.indices = loader.indices
+    return order

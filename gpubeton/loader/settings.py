@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from gpubeton.errors import OptionError
+from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.gpu_choice import Decoder
 from gpubeton.loader.line import Memory
 from gpubeton.reader import Reader
 
@@ -26,6 +28,8 @@ _FIXED = (
     *("fname", "os_cache", "order_kwargs", "distributed", "seed", "pipelines", "custom_fields"),
     *("device", "decoder", "gpu_options"),
 )
+# FFCV's loader has none of these: classes derived from it may have their own.
+_FREE = ("os_cache", "custom_fields", "device", "decoder", "gpu_options")
 _SAMPLES = ("indices", "order", "traversal_order")
 
 
@@ -48,6 +52,10 @@ class Settings:
     batch_size: int
     drop_last: bool
     traversal_order: Any
+    device: str
+    decoder: Decoder
+    gpu_options: GpuOptions
+    os_cache: bool
     _epochs: Epochs
     _memory: Memory
 
@@ -67,20 +75,20 @@ class Settings:
 
     def _go_through(self, indices: Any) -> None:
         """Take other samples."""
-        chosen = arguments.checked_indices("indices", indices, self.reader.num_samples)
-        before = {"loader": vars(self)["indices"], "order": self._epochs.order.indices}
-        vars(self)["indices"] = self._epochs.order.indices = chosen  # of an order that a user has made, too
+        before = vars(self)["indices"]
+        vars(self)["indices"] = arguments.checked_indices("indices", indices, self.reader.num_samples)
         try:
             self._epochs.go_through()
         except BaseException:
-            vars(self)["indices"], self._epochs.order.indices = before["loader"], before["order"]
+            vars(self)["indices"] = before
             raise
         vars(self).pop("_fingerprints", None)
 
     def _refuse(self, name: str, value: Any) -> None:
         """Refuse an assignment that would change nothing, or only a part of what it should."""
         title = self.reader.index.title
-        if name in _FIXED and value is not getattr(self, name):  # classes derived from Loader keep what they were given
+        is_free = name in _FREE and not type(self).__module__.startswith("gpubeton.")
+        if name in _FIXED and not is_free and value is not getattr(self, name):
             raise OptionError(
                 f"{title}: {name} of a loader cannot be changed once it is made. Make a new one: "
                 f"Loader(..., {name}=...). What may be set is {', '.join((*_SAMPLES, *_CHECKS))} and next_epoch; what "

@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from gpubeton.errors import LoaderClosedError, OptionError, PipelineError
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields import JSONField
+from gpubeton.fields.decoders import (
+    BytesDecoder,
+    CenterCropRGBImageDecoder,
+    IntDecoder,
+    RandomResizedCropRGBImageDecoder,
+)
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.loader.epoch_iterator import EpochIterator
 from gpubeton.pipeline import DrawnParameters, PipelineSpec
@@ -20,6 +26,7 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage, View
 from gpubeton.traversal_order import QuasiRandom, Sequential, TraversalOrder
+from gpubeton.writer import DatasetWriter
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 
 pytestmark = pytest.mark.timeout(180)
@@ -127,9 +134,28 @@ def test_an_order_may_be_an_object_of_a_users_own(photos):
     loader.traversal_order.listed.append(1)  # deeper than an attribute
     assert samples(loader) == [[7, 3, 3, 1]]
     assert "Listed" in repr(loader)
-    loader.traversal_order = Sequential(loader)
-    loader.indices = [2, 6]
-    assert samples(loader) == [[2, 6]]
+    mine, loader.indices = loader.traversal_order, [2, 6]
+    assert loader.traversal_order is mine  # which knows its samples
+    assert samples(loader) == [[7, 3, 3, 1]]
+
+
+def test_an_order_is_put_back_with_the_samples_that_it_had(photos):
+    loader, other = make(photos, order="random"), make(photos, order="random")
+    for _ in range(2):  # as fastxtend shows a batch
+        order, indices = loader.traversal_order, loader.indices
+        loader.indices = [2, 6]
+        loader.traversal_order = Sequential(loader)
+        assert samples(loader) == [[2, 6]]
+        loader.next_epoch -= 1
+        loader.indices = indices
+        assert in_a_row(loader) == list(range(50))
+        loader.next_epoch -= 1
+        loader.traversal_order = order
+        assert samples(loader) == samples(other)
+    mine = Sequential(loader)
+    mine.indices = np.array([4])
+    loader.traversal_order = mine
+    assert samples(loader) == [[4]]
 
 
 def test_a_state_knows_the_samples_and_the_order_that_were_set(photos):
@@ -190,6 +216,8 @@ def test_generating_code_says_at_once_what_can_no_longer_be_planned(photos):
     flip.flip_prob = 7
     with pytest.raises(OptionError, match="flip_prob is 7; expected a probability"):
         loader.generate_code()
+    with pytest.raises(OptionError, match="flip_prob is 7; expected a probability"):
+        make(photos, pipelines=loader.pipelines)
 
 
 SCALE = np.array([1], np.int64)
@@ -302,6 +330,35 @@ def test_an_iterator_of_other_samples_ends_with_the_loader(photos):
         EpochIterator(loader, [4, 9])
 
 
+class OnDevice(Loader):
+    """Has attributes of its own under names that FFCV's loader leaves free."""
+
+    def __init__(self, *args, **kwargs):
+        self.of_pipelines = []
+        super().__init__(*args, **kwargs)
+        self.device = "cpu"
+        self.os_cache, self.decoder = 3, "mine"
+
+    @property
+    def device(self):
+        return self._device
+
+    @device.setter
+    def device(self, device):
+        self._device = device
+        self.of_pipelines += self.pipeline_specs
+
+
+def test_a_derived_loader_may_have_a_device_of_its_own(photos):
+    loader = OnDevice(photos, 8, num_workers=1, seed=3, drop_last=False, pipelines=ONLY_LABEL)
+    assert (loader.device, loader.os_cache, loader.decoder, loader.of_pipelines) == ("cpu", 3, "mine", ["label"])
+    assert labels(loader) == labels(make(photos))
+    chosen = loader.filter("label", lambda label: label < 3)
+    assert (chosen.device, chosen.os_cache, chosen.decoder) == ("auto", True, "auto")
+    with pytest.raises(OptionError, match="seed of a loader cannot be changed"):
+        loader.seed = 4
+
+
 def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):
     with make(photos) as loader:
         next(iter(loader))
@@ -325,3 +382,17 @@ def test_a_label_can_be_viewed_flat(photos):
         make(photos, pipelines={"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor(), ToTorchImage(), View(-1)]})
     with pytest.raises(PipelineError, match="works on torch tensors"):
         make(photos, pipelines={**ONLY_LABEL, "label": [IntDecoder(), View(-1)]})
+
+
+def test_json_is_decoded_by_ffcvs_decoder_of_bytes(tmp_path):
+    facts = [{"legs": number, "name": "x" * number} for number in range(4)]
+    writer = DatasetWriter(tmp_path / "facts.beton", {"fact": JSONField()}, num_workers=1, progress=False)
+    writer.from_indexed_dataset([(fact,) for fact in facts])
+    loader = Loader(tmp_path / "facts.beton", 4, num_workers=1, pipelines={"fact": [BytesDecoder()]})
+    ((batch,),) = loader
+    assert isinstance(batch, np.ndarray)
+    assert JSONField.unpack(batch) == facts
+    assert JSONField.unpack(batch[2]) == facts[2]
+    assert type(loader.pipeline_specs["fact"].decoder) is BytesDecoder
+    ((tensor,),) = Loader(tmp_path / "facts.beton", 4, num_workers=1, pipelines={"fact": [ToTensor()]})
+    assert JSONField.unpack(tensor) == facts
