@@ -145,7 +145,10 @@ class Compiler:
         import numba
 
         is_parallel = bool(getattr(code, "is_parallel", False)) and cls.num_threads > 1
-        make = numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)
+
+        def make(code: Callable[..., Any]) -> Any:
+            return numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)(code)
+
         return cls._once(code, (signature, is_parallel), make)
 
     @classmethod
@@ -177,8 +180,11 @@ class Compiler:
         import numba
         from numba.core.errors import NumbaError
 
+        def make(code: Callable[..., Any]) -> Any:
+            return numba.njit(signature, nogil=True, error_model="numpy")(code)
+
         try:
-            return cls._once(code, (signature, "exact"), numba.njit(signature, nogil=True, error_model="numpy"))
+            return cls._once(code, (signature, "exact"), make)
         except NumbaError as error:
             where = f"{code.__code__.co_filename}:{code.__code__.co_firstlineno}"
             raise PipelineError(
@@ -195,20 +201,22 @@ class Compiler:
         is_ours = code.__code__.co_filename.startswith(_LIBRARY)
         key = (*key, *options, 0 if is_ours else cls.generation)
         found: Callable[..., Any] | None = cls._compiled.get(key)
-        if found is None and is_ours:
+        if found is not None:
+            return found
+        if is_ours:
             found = make(code)
-        elif found is None:
-            contents = (*key[:-1], cls._forgotten, *_read_from_outside(code.__code__, code.__globals__))
+        else:
+            contents = (*key[:-1], "forgotten", cls._forgotten, *_read_from_outside(code.__code__, code.__globals__))
             found = cls._compiled.get(contents) or make(code)
             cls._remember(contents, found)
-        cls._remember(key, found)
-        return found
+        return cls._remember(key, found)
 
     @classmethod
-    def _remember(cls, key: Any, compiled: Callable[..., Any]) -> None:
+    def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
         if len(cls._compiled) >= _MAX_REMEMBERED:
             cls._compiled.clear()
         cls._compiled[key] = compiled
+        return compiled
 
     @classmethod
     def get_iterator(cls) -> Any:

@@ -78,6 +78,14 @@ def test_more_functions_than_are_remembered_still_compile(monkeypatch):
     assert [Compiler.compile(adder(amount))(0) for amount in (101, 102, 103, 101)] == [101, 102, 103, 101]
 
 
+def test_what_is_remembered_to_the_last_place_is_not_forgotten_by_being_asked_for(monkeypatch):
+    monkeypatch.setattr(Compiler, "_compiled", {})
+    monkeypatch.setattr("gpubeton.pipeline.compiler._MAX_REMEMBERED", 4)
+    kept = [Compiler.compile(adder(amount)) for amount in (101, 102)]
+    for _ in range(2):
+        assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == kept
+
+
 WEIGHTS = np.array([2.0])
 
 
