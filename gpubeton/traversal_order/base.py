@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ class TraversalOrder(ABC):
     loader : Loader
         The loader that asks. Its ``indices``, ``seed`` and ``distributed`` are kept as attributes.
 
+    Attributes
+    ----------
+    sampler : torch.utils.data.Sampler or None
+        None, unless you set it. `Sequential` and `Random` of a distributed loader then follow it: it gives positions
+        among the indices.
+
     Raises
     ------
     OptionError
@@ -57,6 +63,7 @@ class TraversalOrder(ABC):
         self.seed = loader.seed
         self.distributed = loader.distributed
         self.rank = _rank_of_process() if loader.distributed else None
+        self.sampler: Any = None
 
     @abstractmethod
     def sample_order(self, epoch: int) -> Sequence[int] | NDArray[np.uint64]:
@@ -72,6 +79,14 @@ class TraversalOrder(ABC):
         sequence of int or ndarray of uint64
             The sample ids. Make them a function of the epoch alone, so that training can be resumed.
         """
+
+    def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:
+        """What a sampler of the user's chooses, if the order is to follow one."""
+        if self.sampler is None or not self.distributed:
+            return None
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+        return np.asarray(self.indices, np.uint64)[np.fromiter(self.sampler, np.intp)]
 
 
 def _rank_of_process() -> Rank:

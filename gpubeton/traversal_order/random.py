@@ -26,4 +26,5 @@ class Random(TraversalOrder):
     """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        return random(self.indices, self.seed, epoch, self.rank)
+        sampled = self._sampled(epoch)
+        return random(self.indices, self.seed, epoch, self.rank) if sampled is None else sampled

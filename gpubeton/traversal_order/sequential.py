@@ -25,4 +25,5 @@ class Sequential(TraversalOrder):
     """
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        return sequential(self.indices, self.rank)
+        sampled = self._sampled(epoch)
+        return sequential(self.indices, self.rank) if sampled is None else sampled

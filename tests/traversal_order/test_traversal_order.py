@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch.distributed as dist
+from torch.utils.data import DistributedSampler
 
 from gpubeton.errors import OptionError
 from gpubeton.plan.order import Rank, quasi_random, random, sequential
@@ -35,6 +36,22 @@ def test_the_classes_give_the_plans_orders(epoch, rank, request):
     assert Sequential(asks).sample_order(epoch).tolist() == sequential(INDICES, rank).tolist()
     assert Random(asks).sample_order(epoch).tolist() == random(INDICES, 3, epoch, rank).tolist()
     assert QuasiRandom(asks).sample_order(epoch).tolist() == quasi_random(INDICES, pages, 2, 3, epoch, rank).tolist()
+
+
+@pytest.mark.parametrize("order_class", [Sequential, Random])
+def test_a_sampler_that_is_set_is_followed_by_the_orders_of_ranks(order_class, process_group):
+    order = order_class(loader(distributed=True))
+    assert order.sampler is None
+    order.sampler = DistributedSampler(range(len(INDICES)), num_replicas=2, rank=1, shuffle=True, seed=9)
+    for epoch in (0, 4):
+        found = order.sample_order(epoch)
+        order.sampler.set_epoch(epoch)
+        assert (found.dtype, found.tolist()) == (np.uint64, INDICES[list(order.sampler)].tolist())
+    order.sampler = [4, 0]
+    assert order.sample_order(0).tolist() == INDICES[[4, 0]].tolist()
+    alone = order_class(loader())
+    alone.sampler = [4, 0]
+    assert len(alone.sample_order(0)) == len(INDICES)
 
 
 def test_distributed_without_a_process_group_says_what_to_call():
