@@ -9,6 +9,7 @@ from typing import Any
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation
+from gpubeton.transforms.colour import checked_probability
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
 
@@ -33,6 +34,8 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
     ------
     PipelineError
         If something is not an operation, or a decoder does not stand first.
+    OptionError
+        If a probability was set to something else.
 
     Examples
     --------
@@ -58,6 +61,10 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
+        if "p" in vars(operation) and type(operation).__module__.startswith("gpubeton."):
+            checked_probability(
+                type(operation).__name__, vars(operation)["p"]
+            )  # it may have been set since it was made
         copied = copy.copy(operation)
         copied.copy_of = operation if operation.copy_of is None else operation.copy_of
         return copied

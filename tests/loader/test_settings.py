@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from gpubeton.errors import OptionError, StateError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.integrations import DataLoaderAdapter
 from gpubeton.loader import Loader
+from gpubeton.pipeline.operation import Operation
+from gpubeton.transforms import RandomBrightness, ToTensor
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 
 pytestmark = pytest.mark.timeout(180)
@@ -119,3 +123,28 @@ def test_an_adapter_knows_the_new_batch_size(photos):
     assert (sampler.batch_size, sampler.drop_last, [len(ids) for ids in sampler]) == (20, True, [20, 20])
     adapter.indices = range(30)
     assert [len(ids) for ids in sampler] == [20]
+
+
+class Named(Operation):
+    """Of a user's own, where p means something else."""
+
+    p = "p"
+
+    def generate_code(self):
+        return lambda batch, _: batch
+
+    def declare_state_and_memory(self, previous_state):
+        return replace(previous_state, jit_mode=False), None
+
+
+def test_a_probability_that_was_set_to_something_else_is_refused_when_a_loader_is_made_or_goes_on(photos):
+    jitter, named = RandomBrightness(0.3, 0.5), Named()
+    named.p = 3
+    pipelines = {**ONLY_IMAGE, "image": [CenterCropRGBImageDecoder((8, 8), 1), jitter, named, ToTensor()]}
+    loader = make(photos, pipelines=pipelines)
+    jitter.p = 1.5
+    for again in (lambda: iter(loader), lambda: make(photos, pipelines=pipelines)):
+        with pytest.raises(OptionError, match=r"RandomBrightness: p is 1\.5; expected a probability"):
+            again()
+    jitter.p = 1
+    assert len(list(loader)) == 7
