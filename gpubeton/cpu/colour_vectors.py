@@ -3,6 +3,9 @@
 Levels have 16 bits, in vectors of their own for each channel. A level times a factor, in units of 2**-15, is the level
 and the upper half of twice the level times what the factor is more or less than 1: rounded down, it is the same number
 as if there were more bits, so that everything agrees with `gpubeton.transforms.colour_lines`.
+
+What brightness and contrast make of a level depends on nothing else: where a machine looks 64 bytes up at a time,
+tables do it, and several of them are one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import signed
 from gpubeton.cpu.types import Array
-from gpubeton.cpu.weaving import load_channels, store_channels, usual_span
+from gpubeton.cpu.weaving import load_channels, permutes_bytes, store_channels, usual_span
 from gpubeton.transforms.colour_kinds import (
     BLUE_WEIGHT,
     CONTRAST,
@@ -33,6 +36,9 @@ GROUP = 64
 
 _SPAN = usual_span(GROUP)
 
+# Whether TABLE is among the kinds of steps.
+HAS_TABLES = permutes_bytes()
+
 # Or two vectors of 16-bit levels, every other pixel and those between them.
 _HALF = GROUP // 2
 
@@ -41,6 +47,10 @@ MOST_GROUPS = 128
 
 # What is more or less than 1 has 16 bits.
 LARGEST_FACTOR = 2 * ONE - 1
+
+# A kind of its own: each level becomes what stands in the step's table.
+TABLE = -1
+LEVELS = 256
 
 # Columns of a step, int16.
 KIND = 0
@@ -61,7 +71,7 @@ def write_step(row: Array, kind: int, factor: int, added: int) -> None:
     kind : int
         BRIGHTNESS, CONTRAST, SATURATION or HUE.
     factor : int
-        In units of 2**-15; at most LARGEST_FACTOR.
+        In units of 2**-15; from 0 to LARGEST_FACTOR.
     added : int
         What a CONTRAST adds to each level, in units of 2**-15.
     """
@@ -69,6 +79,39 @@ def write_step(row: Array, kind: int, factor: int, added: int) -> None:
     row[FACTOR] = factor if kind == _HUE else factor - _ONE
     row[ADDED] = added >> _SHIFT
     row[ADDED_PART] = added & (_ONE - 1)
+
+
+@inlined
+def begin_table(row: Array, table: Array) -> None:
+    """Make a step that changes nothing, for `continue_table`.
+
+    Parameters
+    ----------
+    row : ndarray of int16, shape (STEP_FIELDS,)
+        Written.
+    table : ndarray of uint8, shape (LEVELS,)
+        Written.
+    """
+    row[KIND] = TABLE
+    for level in range(LEVELS):
+        table[level] = level
+
+
+@inlined
+def continue_table(table: Array, factor: int, added: int) -> None:
+    """Let a table do what it did, and a BRIGHTNESS or CONTRAST afterwards.
+
+    Parameters
+    ----------
+    table : ndarray of uint8, shape (LEVELS,)
+        Changed.
+    factor : int
+        In units of 2**-15; 0 or more.
+    added : int
+        What a CONTRAST adds to each level, in units of 2**-15; 0 for a BRIGHTNESS.
+    """
+    for level in range(LEVELS):
+        table[level] = min(max((factor * table[level] + added) >> _SHIFT, 0), 255)
 
 
 def _split(channel: Lanes) -> list[Lanes]:
@@ -163,49 +206,67 @@ def _changed(emit: Emitter, kind: int | None, step: Lanes, levels: list[Lanes]) 
     return [level.smaller(level.like(255)) for level in changed]
 
 
+def _looked_up(emit: Emitter, table: Lanes, channels: list[Lanes]) -> list[Lanes]:
+    entries = [emit.load(table + GROUP * part, I8, GROUP) for part in range(LEVELS // GROUP)]
+    return [channel.look_up(entries) for channel in channels]
+
+
+def _halves(channels: list[Lanes]) -> list[list[Lanes]]:
+    """Twice three channels, of 16 bits."""
+    return [list(half) for half in zip(*[_split(channel) for channel in channels], strict=True)]
+
+
 @vector_kernel
-def _change_groups(emit: Emitter, pixels: Lanes, groups: Lanes, steps: Lanes, count: Lanes, sums: Lanes) -> Lanes:
-    # Of both halves three channels.
-    halves = [[emit.variable(emit.fill(I16, _HALF, 0)) for _ in range(3)] for _ in range(2)]
+def _change_groups(
+    emit: Emitter, pixels: Lanes, groups: Lanes, steps: Lanes, tables: Lanes, count: Lanes, stores: Lanes, sums: Lanes
+) -> Lanes:
+    channels = [emit.variable(emit.fill(I8, GROUP, 0)) for _ in range(3)]
     total = emit.variable(emit.fill(I16, _HALF, 0))
 
-    def carry_out(step: Lanes, kind: int | None) -> None:
-        for channels in halves:
-            levels = _changed(emit, kind, step, [channel.get() for channel in channels])
-            for channel, level in zip(channels, levels, strict=True):
-                channel.set(level)
+    def carry_out(number: Lanes, kind: int | None) -> None:
+        levels = [channel.get() for channel in channels]
+        if kind == TABLE:
+            changed = _looked_up(emit, tables + number * LEVELS, levels)
+        else:
+            step = steps + number * (2 * STEP_FIELDS)
+            halves = [_changed(emit, kind, step, half) for half in _halves(levels)]
+            changed = [_merged(list(one)) for one in zip(*halves, strict=True)]
+        for channel, level in zip(channels, changed, strict=True):
+            channel.set(level)
 
+    kinds = (*([TABLE] if HAS_TABLES else []), _SATURATION, _CONTRAST, _HUE)
     with emit.loop(groups) as group:
         first = pixels + group * (3 * GROUP)
-        for channel, levels in enumerate(load_channels(emit, first, GROUP, _SPAN)):
-            for channels, half in zip(halves, _split(levels), strict=True):
-                channels[channel].set(half)
-        with emit.when(count):
-            with emit.loop(count) as number:
-                step = steps + number * (2 * STEP_FIELDS)
-                kind = emit.load(step + 2 * KIND, I16, align=2)
-                emit.switch(kind, (_HUE, _SATURATION, _CONTRAST), partial(carry_out, step))
-            changed = [_merged([channels[channel].get() for channels in halves]) for channel in range(3)]
-            store_channels(emit, changed, first, _SPAN)
+        for channel, levels in zip(channels, load_channels(emit, first, GROUP, _SPAN), strict=True):
+            channel.set(levels)
+        with emit.loop(count) as number:
+            kind = emit.load(steps + number * (2 * STEP_FIELDS) + 2 * KIND, I16, align=2)
+            emit.switch(kind, kinds, partial(carry_out, number))
+        with emit.when(stores):
+            store_channels(emit, [channel.get() for channel in channels], first, _SPAN)
         with emit.when(sums):
-            for channels in halves:
-                total.set(total.get() + _gray([channel.get() for channel in channels]))
+            for half in _halves([channel.get() for channel in channels]):
+                total.set(total.get() + _gray(half))
     return total.get().zero_extend(I32).sum().zero_extend(I64)
 
 
 @stage
-def change_groups(pixels: Array, steps: Array, count: int, with_sum: bool) -> int:
-    """Carry out steps on pixels, and sum what comes out.
+def change_groups(pixels: Array, steps: Array, tables: Array, count: int, stores: bool, sums: bool) -> int:
+    """Carry out steps on pixels.
 
     Parameters
     ----------
     pixels : ndarray of uint8, shape (GROUP * n, 3), C-contiguous
-        Levels, changed.
+        Levels.
     steps : ndarray of int16, shape (>= count, STEP_FIELDS)
         See `write_step`.
+    tables : ndarray of uint8, shape (>= count, LEVELS)
+        Of the steps that are tables, see `begin_table`.
     count : int
-        How many of them.
-    with_sum : bool
+        How many steps.
+    stores : bool
+        Whether to write the new levels over the old ones.
+    sums : bool
         Whether to sum.
 
     Returns
@@ -215,7 +276,15 @@ def change_groups(pixels: Array, steps: Array, count: int, with_sum: bool) -> in
     """
     groups, total = pixels.shape[0] // GROUP, 0
     for first in range(0, groups, MOST_GROUPS):
-        some = min(groups - first, MOST_GROUPS)
-        address = pixels.ctypes.data + 3 * GROUP * first
-        total += signed(_change_groups(address, some, steps.ctypes.data, count, 1 if with_sum else 0))
+        total += signed(
+            _change_groups(
+                pixels.ctypes.data + 3 * GROUP * first,
+                min(groups - first, MOST_GROUPS),
+                steps.ctypes.data,
+                tables.ctypes.data,
+                count,
+                1 if stores else 0,
+                1 if sums else 0,
+            )
+        )
     return total

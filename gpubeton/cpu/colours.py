@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpubeton.cpu.colour_planes import load_planes, store_planes
-from gpubeton.cpu.colour_vectors import GROUP, LARGEST_FACTOR, change_groups, write_step
+from gpubeton.cpu.colour_vectors import (
+    GROUP,
+    HAS_TABLES,
+    KIND,
+    LARGEST_FACTOR,
+    TABLE,
+    begin_table,
+    change_groups,
+    continue_table,
+    write_step,
+)
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.memory import signed
@@ -17,8 +27,9 @@ from gpubeton.cpu.output import ITEM_SIZE, METHOD
 from gpubeton.cpu.own_pixels import OWN_FIELDS, change_own_line
 from gpubeton.cpu.types import Array
 from gpubeton.transforms import colour_lines
-from gpubeton.transforms.colour_kinds import CONTRAST, HUE, ONE, PARAMETER, PIXEL, SATURATION
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, PARAMETER, PIXEL, SATURATION
 
+_BRIGHTNESS = int(BRIGHTNESS)
 _CONTRAST = int(CONTRAST)
 _HUE = int(HUE)
 _SATURATION = int(SATURATION)
@@ -35,6 +46,7 @@ class ColourMemory(NamedTuple):
     """What one worker needs to change colours."""
 
     rows: Array  # int16 (MAX_COLOUR_STEPS, STEP_FIELDS): see `colour_vectors`
+    tables: Array  # uint8 (MAX_COLOUR_STEPS, LEVELS)
     line: Array  # int32 (3 * max(W, CHUNK),): channels of some pixels
 
 
@@ -70,18 +82,34 @@ def _change_line(line: Array, steps: Array, own: Array, added: int, y: int, heig
             _blend(line, factor, added if kind == _CONTRAST else 0)
 
 
+@inlined
+def _is_for_vectors(kind: int, factor: int) -> bool:
+    if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
+        return True
+    return _is_idle(kind, factor) or (kind != _PIXEL and factor <= LARGEST_FACTOR)
+
+
 @stage
-def _write_steps(steps: Array, added: int, rows: Array) -> int:
-    """Write those steps down for vectors that change something; return how many, or -1 if vectors cannot do them."""
-    count = 0
+def _write_steps(steps: Array, added: int, memory: ColourMemory, count: int) -> int:
+    """Write steps that change something down for vectors, behind `count` others; return how many there are then.
+
+    Or -1 if vectors cannot do them.
+    """
     for step in range(0, steps.shape[0], 2):
         kind, factor = signed(steps[step]), signed(steps[step + 1])
+        if not _is_for_vectors(kind, factor):
+            return -1
         if _is_idle(kind, factor):
             continue
-        if kind == _PIXEL or factor > LARGEST_FACTOR:
-            return -1
-        write_step(rows[count], kind, factor, added)
-        count += 1
+        own = added if kind == _CONTRAST else 0
+        if HAS_TABLES and kind in (_BRIGHTNESS, _CONTRAST):
+            if count == 0 or memory.rows[count - 1, KIND] != TABLE:
+                begin_table(memory.rows[count], memory.tables[count])
+                count += 1
+            continue_table(memory.tables[count - 1], factor, own)
+        else:
+            write_step(memory.rows[count], kind, factor, own)
+            count += 1
     return count
 
 
@@ -127,7 +155,10 @@ def change_colours(
     height, width = image.shape[0], image.shape[1]
     size = height * width
     pixels = image.reshape((size, 3))
-    count, stop, first_own, total, begins_anew = steps.shape[0], 0, 0, 0, False
+    count, stop, first_own, total, waiting, begins_anew = steps.shape[0], 0, 0, 0, 0, False
+    is_plain = True
+    for step in range(0, count, 2):
+        is_plain = is_plain and _is_for_vectors(signed(steps[step]), signed(steps[step + 1]))
     while True:
         start, next_own, added = stop, first_own, 0
         if begins_anew:
@@ -139,17 +170,20 @@ def change_colours(
             stop += 2
         total, begins_anew = 0, stop < count
         run = steps[start:stop]
-        num_rows = _write_steps(run, added, memory.rows)
+        num_rows = _write_steps(run, added, memory, waiting)
+        # A table by itself waits for the contrast, and becomes one with it.
+        waiting = 1 if begins_anew and is_plain and num_rows == 1 and memory.rows[0, KIND] == TABLE else 0
         # Pixel operations go by rows.
         chunk = CHUNK if num_rows >= 0 else width
         for first in range(0, size, chunk):
-            part, y = pixels[first : first + chunk], first // width
+            part = pixels[first : first + chunk]
             in_vectors = part.shape[0] // GROUP * GROUP if num_rows >= 0 else 0
             if num_rows != 0 or begins_anew:
-                total += change_groups(part[:in_vectors], memory.rows, num_rows, begins_anew)
+                stores = num_rows > 0 and waiting == 0
+                total += change_groups(part[:in_vectors], memory.rows, memory.tables, num_rows, stores, begins_anew)
                 rest = part[in_vectors:]
                 if rest.shape[0] > 0:
-                    total += _change_rest(rest, memory.line, run, own[first_own:], added, y, height)
+                    total += _change_rest(rest, memory.line, run, own[first_own:], added, first // width, height)
             if not begins_anew:
                 place = target + 3 * final[ITEM_SIZE] * first
                 finish_row(part.ctypes.data, place, part.shape[0], final[METHOD], factors, table)

@@ -177,6 +177,19 @@ class Lanes:
         mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
         return Lanes(self.builder, self.builder.shuffle_vector(self.value, other.value, mask))
 
+    def look_up(self, entries: Sequence[Lanes]) -> Lanes:
+        """Return, for each of 64 bytes, the byte with its number among 256, four vectors. Machines with VBMI only."""
+        vector = self.value.type
+        kind = ir.FunctionType(vector, [vector] * 3)
+        name = "llvm.x86.avx512.vpermi2var.qi.512"
+        pick = _cgutils.get_or_insert_function(self.builder.module, kind, name)
+        # One instruction looks at the lower seven bits; the eighth says which of two it is.
+        lower, upper = (
+            Lanes(self.builder, self.builder.call(pick, [first.value, self.value, second.value]))
+            for first, second in (entries[:2], entries[2:])
+        )
+        return self.where_negative(upper, lower)
+
     def join(self, other: Lanes) -> Lanes:
         """Return self followed by `other`."""
         return self.shuffle(other, range(2 * self.count))

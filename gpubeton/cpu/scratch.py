@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.colour_vectors import STEP_FIELDS
+from gpubeton.cpu.colour_vectors import LEVELS, STEP_FIELDS
 from gpubeton.cpu.colours import CHUNK, ColourMemory
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
@@ -117,6 +117,7 @@ def allocate(
         levels=np.zeros((views, 3 * coloured[0] * coloured[1] + _SLACK), np.uint8),
         colours=ColourMemory(
             rows=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
+            tables=np.zeros((MAX_COLOUR_STEPS, LEVELS), np.uint8),
             line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
         ),
     )

@@ -20,6 +20,21 @@ _NARROW = 16
 _config: Any = numba.config
 
 
+def permutes_bytes() -> bool:
+    """Return whether one instruction takes each byte from anywhere in two vectors of 64.
+
+    Returns
+    -------
+    bool
+        Whether Numba compiles for a machine that has AVX-512's instructions for bytes (VBMI): Ice Lake, Zen 4 and
+        later.
+    """
+    chosen = _config.CPU_FEATURES
+    if chosen is None and _config.CPU_NAME is None:
+        return bool(llvmlite.binding.get_host_cpu_features().get("avx512vbmi", False))
+    return "+avx512vbmi" in (chosen or "")
+
+
 def usual_span(count: int) -> int:
     """Return the span for vectors of `count` bytes that costs least on this machine.
 
@@ -31,14 +46,9 @@ def usual_span(count: int) -> int:
     Returns
     -------
     int
-        16, or `count` where AVX-512 has its instructions for bytes (VBMI: Ice Lake, Zen 4 and later).
+        16, or `count` where bytes may come from anywhere.
     """
-    chosen = _config.CPU_FEATURES
-    if chosen is None and _config.CPU_NAME is None:
-        anywhere = llvmlite.binding.get_host_cpu_features().get("avx512vbmi", False)
-    else:
-        anywhere = "+avx512vbmi" in (chosen or "")
-    return count if anywhere else _NARROW
+    return count if permutes_bytes() else _NARROW
 
 
 def load_channels(emit: Emitter, pixels: Lanes, count: int, span: int) -> list[Lanes]:

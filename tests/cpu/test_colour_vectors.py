@@ -6,25 +6,34 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton.cpu.colour_vectors import GROUP, LARGEST_FACTOR, MOST_GROUPS, STEP_FIELDS, change_groups, write_step
+from gpubeton.cpu.colour_vectors import (
+    GROUP,
+    LARGEST_FACTOR,
+    LEVELS,
+    MOST_GROUPS,
+    STEP_FIELDS,
+    change_groups,
+    write_step,
+)
 from gpubeton.transforms import colour_lines
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 from tests.cpu.guarded import guarded
 
 
 @numba.njit
-def change(pixels, steps, rows, with_sum):
+def change(pixels, steps, rows, tables, sums):
     """Steps: int64 (K, 3), kind, factor, and what a contrast adds."""
     for number in range(len(steps)):
         write_step(rows[number], steps[number, 0], steps[number, 1], steps[number, 2])
-    return change_groups(pixels, rows, len(steps), with_sum)
+    return change_groups(pixels, rows, tables, len(steps), len(steps) > 0, sums)
 
 
 def changed(pixels, *steps, with_sum=False):
     """The pixels after the steps, and their sum."""
     memory = guarded(pixels)
     rows = guarded(np.zeros((max(len(steps), 1), STEP_FIELDS), np.int16))
-    total = change(memory, np.array(steps, np.int64).reshape(-1, 3), rows, with_sum)
+    tables = guarded(np.zeros((len(rows), LEVELS), np.uint8))
+    total = change(memory, np.array(steps, np.int64).reshape(-1, 3), rows, tables, with_sum)
     return memory, total
 
 
@@ -42,7 +51,7 @@ def expected(pixels, *steps):
 
 
 SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_lines.saturate, colour_lines.turn, colour_lines.blend))
-LEVELS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
+GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
 FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]
 COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)
 
@@ -76,14 +85,14 @@ def test_the_brightest_pixels_are_summed_without_overflow():
 @pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
 def test_every_level_gets_brighter_by_every_kind_of_factor(factor):
     step = BRIGHTNESS, factor, 0
-    assert np.array_equal(changed(LEVELS, step)[0], expected(LEVELS, step))
+    assert np.array_equal(changed(GRAYS, step)[0], expected(GRAYS, step))
 
 
 @pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
 def test_every_level_moves_from_every_mean(factor):
     for mean in np.random.default_rng(factor).uniform(0, 254, 50):
         step = CONTRAST, factor, int(np.floor((ONE - factor) * mean))
-        assert np.array_equal(changed(LEVELS, step)[0], expected(LEVELS, step))
+        assert np.array_equal(changed(GRAYS, step)[0], expected(GRAYS, step))
 
 
 @pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
@@ -95,7 +104,7 @@ def test_colours_move_from_their_gray(factor):
 @pytest.mark.parametrize("factor", [-ONE // 2, -12345, -1, 0, 1, 5461, ONE // 3, ONE // 2])
 def test_colours_turn(factor):
     step = HUE, factor, 0
-    grays_and_others = np.concatenate([LEVELS, COLOURS])
+    grays_and_others = np.concatenate([GRAYS, COLOURS])
     assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
 
 
