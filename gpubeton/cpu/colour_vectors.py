@@ -42,8 +42,8 @@ HAS_TABLES = permutes_bytes()
 # Or two vectors of 16-bit levels, every other pixel and those between them.
 _HALF = GROUP // 2
 
-# The most of them that one call may sum: two gray values of each fit 16 bits.
-MOST_GROUPS = 128
+# The most of them at a time: sums of 128 times two gray values fit 16 bits.
+MOST_PIXELS = 128 * GROUP
 
 # What is more or less than 1 has 16 bits.
 LARGEST_FACTOR = 2 * ONE - 1
@@ -257,7 +257,7 @@ def change_groups(pixels: Array, steps: Array, tables: Array, count: int, stores
     Parameters
     ----------
     pixels : ndarray of uint8, shape (GROUP * n, 3), C-contiguous
-        Levels.
+        Levels; at most MOST_PIXELS.
     steps : ndarray of int16, shape (>= count, STEP_FIELDS)
         See `write_step`.
     tables : ndarray of uint8, shape (>= count, LEVELS)
@@ -274,17 +274,15 @@ def change_groups(pixels: Array, steps: Array, tables: Array, count: int, stores
     int
         The sum of the new gray values, or 0.
     """
-    groups, total = pixels.shape[0] // GROUP, 0
-    for first in range(0, groups, MOST_GROUPS):
-        total += signed(
-            _change_groups(
-                pixels.ctypes.data + 3 * GROUP * first,
-                min(groups - first, MOST_GROUPS),
-                steps.ctypes.data,
-                tables.ctypes.data,
-                count,
-                1 if stores else 0,
-                1 if sums else 0,
-            )
+    total: int = signed(
+        _change_groups(
+            pixels.ctypes.data,
+            pixels.shape[0] // GROUP,
+            steps.ctypes.data,
+            tables.ctypes.data,
+            count,
+            1 if stores else 0,
+            1 if sums else 0,
         )
+    )
     return total

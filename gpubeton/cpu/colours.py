@@ -14,6 +14,7 @@ from gpubeton.cpu.colour_vectors import (
     HAS_TABLES,
     KIND,
     LARGEST_FACTOR,
+    MOST_PIXELS,
     TABLE,
     begin_table,
     change_groups,
@@ -37,17 +38,13 @@ _PARAMETER = int(PARAMETER)
 _PIXEL = int(PIXEL)
 _ONE = int(ONE)
 
-# Pixels worked on at a time: they are finished while they are in the nearest cache, and memory takes in what comes out
-# while the next are worked on.
-CHUNK = 1024
-
 
 class ColourMemory(NamedTuple):
     """What one worker needs to change colours."""
 
     rows: Array  # int16 (MAX_COLOUR_STEPS, STEP_FIELDS): see `colour_vectors`
     tables: Array  # uint8 (MAX_COLOUR_STEPS, LEVELS)
-    line: Array  # int32 (3 * max(W, CHUNK),): channels of some pixels
+    line: Array  # int32 (3 * max(W, GROUP),): channels of some pixels
 
 
 _blend = stage(colour_lines.blend)
@@ -173,8 +170,8 @@ def change_colours(
         num_rows = _write_steps(run, added, memory, waiting)
         # A table by itself waits for the contrast, and becomes one with it.
         waiting = 1 if begins_anew and is_plain and num_rows == 1 and memory.rows[0, KIND] == TABLE else 0
-        # Pixel operations go by rows.
-        chunk = CHUNK if num_rows >= 0 else width
+        # Pixel operations go by rows. Vectors change what fits the nearest cache, and finish it from there.
+        chunk = MOST_PIXELS if num_rows >= 0 else width
         for first in range(0, size, chunk):
             part = pixels[first : first + chunk]
             in_vectors = part.shape[0] // GROUP * GROUP if num_rows >= 0 else 0

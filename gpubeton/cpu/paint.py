@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubeton.cpu.compile import stage
-from gpubeton.cpu.memory import store_i16, store_u8
+from gpubeton.cpu.memory import copy, store_i16, store_u8
 from gpubeton.cpu.output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
 from gpubeton.cpu.types import Array
 from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
@@ -44,8 +44,10 @@ def paint(draw: Array, output: Array, fills: Array, table: Array, target: int, f
         top, left = max(draw[column], 0), max(draw[column + 1], 0)
         bottom, right = min(draw[column + 2], height), min(draw[column + 3], width)
         colour = fills[output[FILLS] + draw[column + 4]]
-        for y in range(top, bottom):
-            for x in range(left, right):
-                pixel = target + (y * width + x) * 3 * size
-                for c in range(3):
-                    _store(pixel + c * size, size, table[colour[c], c])
+        # The first row pixel by pixel; the others are copies of it.
+        row = target + (top * width + left) * 3 * size
+        for x in range((right - left) if top < bottom else 0):
+            for c in range(3):
+                _store(row + (3 * x + c) * size, size, table[colour[c], c])
+        for y in range(1, (bottom - top) if left < right else 0):
+            copy(row + y * width * 3 * size, row, (right - left) * 3 * size)

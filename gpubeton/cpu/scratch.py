@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.colour_vectors import LEVELS, STEP_FIELDS
-from gpubeton.cpu.colours import CHUNK, ColourMemory
+from gpubeton.cpu.colour_vectors import GROUP, LEVELS, STEP_FIELDS
+from gpubeton.cpu.colours import ColourMemory
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
@@ -118,6 +118,6 @@ def allocate(
         colours=ColourMemory(
             rows=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
             tables=np.zeros((MAX_COLOUR_STEPS, LEVELS), np.uint8),
-            line=np.zeros(3 * max(coloured[1], CHUNK) if coloured[1] else 0, np.int32),
+            line=np.zeros(3 * max(coloured[1], GROUP) if coloured[1] else 0, np.int32),
         ),
     )

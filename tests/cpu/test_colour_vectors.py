@@ -8,11 +8,14 @@ import pytest
 
 from gpubeton.cpu.colour_vectors import (
     GROUP,
+    HAS_TABLES,
     LARGEST_FACTOR,
     LEVELS,
-    MOST_GROUPS,
+    MOST_PIXELS,
     STEP_FIELDS,
+    begin_table,
     change_groups,
+    continue_table,
     write_step,
 )
 from gpubeton.transforms import colour_lines
@@ -25,7 +28,11 @@ def change(pixels, steps, rows, tables, sums):
     """Steps: int64 (K, 3), kind, factor, and what a contrast adds."""
     for number in range(len(steps)):
         write_step(rows[number], steps[number, 0], steps[number, 1], steps[number, 2])
-    return change_groups(pixels, rows, tables, len(steps), len(steps) > 0, sums)
+    total = 0
+    for first in range(0, len(pixels), MOST_PIXELS):
+        part = pixels[first : first + MOST_PIXELS]
+        total += change_groups(part, rows, tables, len(steps), len(steps) > 0, sums)
+    return total
 
 
 def changed(pixels, *steps, with_sum=False):
@@ -77,7 +84,7 @@ def test_gray_values_are_summed():
 
 
 def test_the_brightest_pixels_are_summed_without_overflow():
-    white = np.full((GROUP * (2 * MOST_GROUPS + 1), 3), 255, np.uint8)
+    white = np.full((2 * MOST_PIXELS + GROUP, 3), 255, np.uint8)
     assert changed(white, with_sum=True)[1] == 254 * len(white)
     assert changed(white, with_sum=False)[1] == 0
 
@@ -127,3 +134,27 @@ def test_steps_follow_each_other_in_their_order(seed):
     found, total = changed(pixels, *steps, with_sum=True)
     assert np.array_equal(found, expected(pixels, *steps))
     assert total == (found @ np.array([2989, 5870, 1140]) // 10000).sum()
+
+
+@pytest.mark.skipif(not HAS_TABLES, reason="this machine looks nothing up in vectors")
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_do_what_their_steps_do_one_after_another(seed):
+    random = np.random.default_rng(seed)
+    steps = [(BRIGHTNESS, int(random.integers(0, 2 * ONE)), 0) for _ in range(3)]
+    steps.insert(1, (CONTRAST, int(random.integers(0, 2 * ONE)), int(random.integers(-99 * ONE, 99 * ONE))))
+    pixels = guarded(COLOURS[: GROUP * 3])
+    look_up(
+        pixels,
+        np.array(steps, np.int64),
+        guarded(np.zeros((1, STEP_FIELDS), np.int16)),
+        guarded(np.zeros((1, LEVELS), np.uint8)),
+    )
+    assert np.array_equal(pixels, expected(COLOURS[: GROUP * 3], *steps))
+
+
+@numba.njit
+def look_up(pixels, steps, rows, tables):
+    begin_table(rows[0], tables[0])
+    for number in range(len(steps)):
+        continue_table(tables[0], steps[number, 1], steps[number, 2])
+    change_groups(pixels, rows, tables, 1, True, False)

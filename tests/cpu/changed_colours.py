@@ -1,0 +1,53 @@
+"""Images with drawn steps carried out on them; ``python -m tests.cpu.changed_colours FILE`` saves them."""
+
+from __future__ import annotations
+
+import sys
+
+import numba
+import numpy as np
+
+from gpubeton.cpu.colour_vectors import GROUP, HAS_TABLES, LEVELS, STEP_FIELDS
+from gpubeton.cpu.colours import ColourMemory, change_colours
+from gpubeton.cpu.finish import Finish
+from gpubeton.cpu.output import FIELDS, ITEM_SIZE, METHOD
+from gpubeton.plan.program import MAX_COLOUR_STEPS
+from gpubeton.transforms.colour_kinds import HUE, ONE
+
+# Less than a group, some groups and a rest, and more than is worked on at a time.
+SIZES = [(5, 7), (37, 50), (90, 110)]
+
+
+@numba.njit
+def change(image, steps, own, memory, out, final, factors, table):
+    change_colours(image, steps, own, memory, out.ctypes.data, final, factors, table)
+
+
+def drawn(seed):
+    """An image and its steps."""
+    random = np.random.default_rng(seed)
+    image = random.integers(0, 256, (*SIZES[seed % 3], 3), np.uint8)
+    kinds = random.integers(0, 4, random.integers(1, 9))
+    # One in twenty is too large for vectors, if it is no hue and no table.
+    factors = random.integers(0, 2 * ONE, len(kinds)) + 3 * ONE * (random.random(len(kinds)) < 0.05)
+    factors[random.random(len(kinds)) < 0.1] = ONE
+    factors[kinds == HUE] = random.integers(-ONE // 2, ONE // 2, (kinds == HUE).sum())
+    return image, np.stack([kinds, factors], axis=1).astype(np.int32).ravel()
+
+
+def changed(seed):
+    """The image after the steps."""
+    image, steps = drawn(seed)
+    memory = ColourMemory(
+        rows=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
+        tables=np.zeros((MAX_COLOUR_STEPS, LEVELS), np.uint8),
+        line=np.zeros(3 * max(image.shape[1], GROUP), np.int32),
+    )
+    finish, final, out = Finish(None), np.zeros(FIELDS, np.int64), np.zeros_like(image)
+    final[METHOD], final[ITEM_SIZE] = finish.method, finish.item_size
+    change(image, steps, np.zeros(2, np.int64), memory, out, final, finish.factors, finish.table)
+    return out
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], *[changed(seed) for seed in range(120)], has_tables=HAS_TABLES)
