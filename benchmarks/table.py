@@ -150,12 +150,13 @@ def _memory(result: dict[str, Any]) -> str:
 def _fusing(result: dict[str, Any]) -> str:
     parts = []
     for run in result["runs"]:
-        rows = [_row(["", "CPU ms for an image", "× the first"]), _row(["---", "---:", "---:"])]
+        headings = ["", "CPU ms for an image", "× the first", "of the shortest times"]
+        rows = [_row(headings), _row(["---", *["---:"] * 3])]
         first = next(iter(run["cpu_seconds"].values()))
         for name, own in run["cpu_seconds"].items():
             beside = [mine / theirs for mine, theirs in zip(own, first, strict=True)]
-            cell = "1" if own is first else _spread(beside, "{:.2f}")
-            rows.append(_row([name, _spread([1000 * one / result["images"] for one in own], "{:.3f}"), cell]))
+            cells = ["1", "1"] if own is first else [_spread(beside, "{:.2f}"), f"{min(own) / min(first):.2f}"]
+            rows.append(_row([name, _spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
         corpus = run["corpus"]
         size = f"{corpus['median_width']} × {corpus['median_height']}"
         rounds = f"{result['rounds']} rounds by turns"
