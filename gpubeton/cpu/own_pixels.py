@@ -6,7 +6,7 @@ loop over a line around it, which costs the pass a call for each line of an imag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,6 @@ from numba.core import types
 
 from gpubeton.cpu.lanes import I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.types import Array
-from gpubeton.pipeline.compiler import Compiler
 from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram
 from gpubeton.transforms.pixel_lines import compiled_line
 from gpubeton.transforms.pixel_operation import PixelOperation
@@ -75,21 +74,16 @@ def own_pixels(programs: Sequence[ImageProgram]) -> Array:
     for row, program in zip(rows, programs, strict=True):
         own = [one for one, _ in program.colours if isinstance(one, PixelOperation)]
         for number, operation in enumerate(own):
-            function = _compiled(
-                operation.numba, tuple(operation.arguments), tuple(operation.parameters), Compiler.generation
-            )
-            row[OWN_FIELDS * number] = function.address
+            change = compiled_line(operation.numba, operation.arguments, operation.parameters)
+            row[OWN_FIELDS * number] = _callable_by_address(change, len(operation.parameters)).address
             row[OWN_FIELDS * number + 1] = len(operation.parameters)
     return rows
 
 
 # Never forgotten: a worker may be in it for as long as the process lives.
 @cache
-def _compiled(
-    function: Callable[..., Any], arguments: tuple[str, ...], parameters: tuple[str, ...], generation: int
-) -> Any:
-    change: Any = compiled_line(function, arguments, parameters)
-    carray, count = _numba.carray, 2 * len(parameters)
+def _callable_by_address(change: Any, num_parameters: int) -> Any:
+    carray, count = _numba.carray, 2 * num_parameters
 
     def call(line: Any, values: Any, y: Any, height: Any, width: Any) -> None:
         change(carray(line, (3, width)), carray(values, (count,)), y, height, width)

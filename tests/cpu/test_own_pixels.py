@@ -11,7 +11,15 @@ from gpubeton.cpu.crew import Crew
 from gpubeton.cpu.own_pixels import OWN_FIELDS, own_pixels
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.transforms import ColorJitter, Cutout, NormalizeImage, RandomContrast, RandomHorizontalFlip
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.transforms import (
+    ColorJitter,
+    Cutout,
+    NormalizeImage,
+    PixelOperation,
+    RandomContrast,
+    RandomHorizontalFlip,
+)
 from tests.cpu.making import job_of, stored_jpeg, stored_raw
 from tests.cpu.pictures import jpeg, photo
 from tests.transforms.pixel_operations import CASES
@@ -73,6 +81,23 @@ def test_programs_have_their_own_operations():
     assert table[2, :6:2].tolist() == [table[2, 0], table[0, 0], table[2, 0]], "compiled once"
     assert table[:, 1].tolist() == [2, 0, 1]
     assert table[2, 1:6:2].tolist() == [1, 2, 1]
+
+
+GAIN = np.array([0.5], np.float32)
+
+
+def dimmed(r, g, b):
+    return r * GAIN[0], g, b
+
+
+def test_another_loader_compiles_an_operation_anew_only_if_what_it_reads_has_changed():
+    programs = [compiled(PixelOperation("r *= 0.5f;", dimmed))]
+    first = own_pixels(programs)
+    Compiler.begin()
+    assert own_pixels(programs)[0, 0] == first[0, 0]
+    GAIN[0] = 0.25
+    Compiler.begin()
+    assert own_pixels(programs)[0, 0] != first[0, 0]
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (40, 90)])
