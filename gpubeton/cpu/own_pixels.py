@@ -74,6 +74,7 @@ def own_pixels(programs: Sequence[ImageProgram]) -> Array:
     for row, program in zip(rows, programs, strict=True):
         own = [one for one, _ in program.colours if isinstance(one, PixelOperation)]
         for number, operation in enumerate(own):
+            assert operation.numba is not None
             change = compiled_line(operation.numba, operation.arguments, operation.parameters)
             row[OWN_FIELDS * number] = _callable_by_address(change, len(operation.parameters)).address
             row[OWN_FIELDS * number + 1] = len(operation.parameters)

@@ -54,19 +54,23 @@ class EpochIterator:
         self.closed = False
         self._batches = loader._begin(self.order)  # noqa: SLF001  it is a part of the loader
         self._number = 0
+        self._received: Any = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
         """Give what `run_pipeline` gives for the next batch."""
-        size, number = self.loader.batch_size, self._number
-        samples = self.order[number * size : (number + 1) * size]
-        if not len(samples):
+        try:
+            self._received = next(self._batches)
+        except StopIteration:
             self.close()
-            raise StopIteration
-        self._number += 1
-        return self.run_pipeline(number, samples, number % (self.loader.batches_ahead + 2), None)
+            raise
+        number, self._number = self._number, self._number + 1
+        try:
+            return self.run_pipeline(number, self._batches.samples, number % (self.loader.batches_ahead + 2), None)
+        finally:
+            self._received = None
 
     def run_pipeline(self, b_ix: int, batch_indices: NDArray[np.uint64], batch_slot: int, cuda_event: Any) -> Any:
         """Give a batch; to be overridden, and called.
@@ -76,7 +80,7 @@ class EpochIterator:
         b_ix : int
             Its number.
         batch_indices : ndarray of uint64, shape (batch_size,), or fewer in the last batch
-            Its samples.
+            Its samples: those that were received, where ``on_error`` leaves bad ones out or replaces them.
         batch_slot : int
             FFCV's number of a buffer; means nothing here.
         cuda_event : None
@@ -87,7 +91,7 @@ class EpochIterator:
         tuple of torch.Tensor or ndarray
             Its outputs.
         """
-        return next(self._batches)
+        return self._received
 
     def close(self) -> None:
         """End the threads that make batches. May be called twice."""

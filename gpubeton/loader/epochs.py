@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.loader.arguments import checked_indices
+from gpubeton.loader.origin import Origin
 from gpubeton.plan.epoch import EpochPlan
 from gpubeton.traversal_order import TraversalOrder
 
@@ -32,6 +33,8 @@ class Progress:
         Samples in a batch of it.
     drop_last : bool
         Whether a smaller last batch of it is left out.
+    origin : Origin, optional
+        Where its samples come from, of an epoch that has begun.
     """
 
     epoch: int
@@ -39,6 +42,7 @@ class Progress:
     drop_last: bool
     batch: int = 0
     is_complete: bool = False
+    origin: Origin | None = None
 
 
 @dataclass
@@ -114,7 +118,7 @@ class Epochs:
         """
         if samples is not None:
             return EpochPlan(samples, self.next.batch_size, drop_last=False)
-        anew &= not type(self.order).__module__.startswith("gpubeton.")
+        anew &= self.order.sampler is not None or not type(self.order).__module__.startswith("gpubeton.")
         kept = self._kept
         if kept is None or anew or not kept.answers(epoch, self.order):  # len() comes before the loop, and in it
             attributes = dict(vars(self.order))
@@ -122,18 +126,41 @@ class Epochs:
             self._kept = kept = _Asked(epoch, attributes, samples)
         return EpochPlan(kept.samples, self.next.batch_size, self.next.drop_last)
 
-    @property
-    def last(self) -> Progress:
-        """The beginning of the epoch that was counted last."""
-        return replace(self.next, epoch=max(self.next.epoch - 1, 0), batch=0)
+    def coming(self, *, is_last: bool, origin: Origin) -> Progress:
+        """Tell what a loop would begin with.
 
-    def begin(self, epoch: Progress) -> Progress:
+        Parameters
+        ----------
+        is_last : bool
+            Whether that is the beginning of the epoch that was counted last.
+        origin : Origin
+            Where the samples of an epoch come from now.
+
+        Returns
+        -------
+        Progress
+            To be given to `begin`.
+
+        Raises
+        ------
+        OptionError
+            If it is in the middle of an epoch of other samples.
+        """
+        if is_last:
+            return replace(self.next, epoch=max(self.next.epoch - 1, 0), batch=0, origin=None)
+        if self.next.origin is not None and self.next.origin.fingerprints != origin.fingerprints:
+            self._check_that_it_begins_anew("samples")
+        return self.next
+
+    def begin(self, epoch: Progress, origin: Origin) -> Progress:
         """Begin an epoch; if it is the next one, count it.
 
         Parameters
         ----------
         epoch : Progress
-            `next` or `last`.
+            What `coming` gave.
+        origin : Origin
+            Where its samples come from.
 
         Returns
         -------
@@ -142,17 +169,20 @@ class Epochs:
         """
         with self._lock:
             if epoch is self.next:
-                self.next = replace(epoch, epoch=epoch.epoch + 1, batch=0)
+                self.next = replace(epoch, epoch=epoch.epoch + 1, batch=0, origin=None)
+            epoch.origin = origin
             self._current = epoch
             return epoch
 
-    def go_to(self, epoch: int, batch: int = 0) -> None:
+    def go_to(self, epoch: int, batch: int = 0, origin: Origin | None = None) -> None:
         """Choose what the next loop begins with.
 
         Parameters
         ----------
         epoch, batch : int
             Number of the epoch, and of the first batch in it.
+        origin : Origin, optional
+            Where the samples of the batches before it came from.
 
         Raises
         ------
@@ -162,7 +192,7 @@ class Epochs:
         if epoch < 0:
             raise OptionError(f"epoch is {epoch}; expected at least 0")
         with self._lock:
-            self.next = replace(self.next, epoch=int(epoch), batch=batch)
+            self.next = replace(self.next, epoch=int(epoch), batch=batch, origin=origin if batch else None)
             self._current = None
 
     def cut_anew(self, batch_size: int, drop_last: bool) -> None:
@@ -200,8 +230,10 @@ class Epochs:
         """
         with self._lock:
             self._check_that_it_begins_anew("samples")
-            self._make_order = make_order or self._make_order
-        self.remake_order()
+        if make_order is None:
+            self.remake_order()
+        else:
+            self.order, self._make_order, self._kept = make_order(), make_order, None
 
     def _check_that_it_begins_anew(self, what: str) -> None:
         if self.next.batch:
@@ -223,5 +255,7 @@ class Epochs:
 
     def remake_order(self) -> None:
         """Make the order anew, after the seed or the samples have changed."""
-        self.order = self._make_order()
-        self._kept = None
+        order = self._make_order()
+        if order.sampler is None:
+            order.sampler = self.order.sampler
+        self.order, self._kept = order, None

@@ -19,11 +19,22 @@ from gpubeton.reader import Reader
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# FFCV's own machinery, and what does its work here.
-_ELSEWHERE = {
-    "graph": "plan() says what an epoch does, and explain() what runs where",
-    "memory_manager": "os_cache says how the file is read, and reader.index where every region of it is",
-}
+
+class _Elsewhere:
+    """A part of FFCV's own machinery, which is not there, and what does its work here.
+
+    A class derived from the loader's may assign to it. `__getattr__` would hide which name it was that a property of
+    that class did not find.
+    """
+
+    def __init__(self, hint: str) -> None:
+        self.hint = hint
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}. In gpubeton, {self.hint}")
 
 
 class Familiar:
@@ -45,6 +56,9 @@ class Familiar:
     #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
     code: ClassVar[tuple[()]] = ()
 
+    graph = _Elsewhere("plan() says what an epoch does, and explain() what runs where")
+    memory_manager = _Elsewhere("os_cache says how the file is read, and reader.index where every region of it is")
+
     @abstractmethod
     def close(self) -> None:
         """End all iterators of this loader, and refuse new ones."""
@@ -57,10 +71,6 @@ class Familiar:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        hint = f". In gpubeton, {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def next_traversal_order(self) -> NDArray[np.uint64]:
         """Give the samples of the next epoch, in order, with those that ``drop_last`` leaves out.

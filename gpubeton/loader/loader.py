@@ -261,13 +261,14 @@ class Loader(Familiar, Resumable, Reporting, Settings):
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
             if self.recompile:
                 self._generation = Compiler.forget()
-            begun = self._epochs.next if samples is None else self._epochs.last
+            origin = self._origin
+            begun = self._epochs.coming(is_last=samples is not None, origin=origin)
             record = EpochRecord(begun.epoch, self.num_workers)
             order = self._epochs.plan(begun.epoch, samples, anew=True)
             plan = Plan(self._compile_outputs(), order, self.seed, begun.epoch)
             arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
             engine = make_engine(self, plan, begun.batch, self._memory, self._make_crew, record.stages)
-            progress = self._epochs.begin(begun)
+            progress = self._epochs.begin(begun, origin)
             batches = Prefetcher(engine, self.batches_ahead)
             iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
             self._iterators.add(iterator)

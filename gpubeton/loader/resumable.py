@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import StateError
-from gpubeton.loader.epochs import Epochs
+from gpubeton.loader.epochs import Epochs, Progress
 from gpubeton.loader.order_option import order_class
-from gpubeton.loader.state import LoaderState, fingerprints_of, state_of
+from gpubeton.loader.origin import Origin
+from gpubeton.loader.state import LoaderState, file_fingerprint, state_of
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 
@@ -71,7 +71,6 @@ class Resumable:
         else:
             self._epochs.go_through(partial(order_class(order), cast("Loader", self)))
             vars(self).update(order=order, order_kwargs={})
-        vars(self).pop("_fingerprints", None)
 
     @property
     def next_epoch(self) -> int:
@@ -146,22 +145,30 @@ class Resumable:
         """
         loaded = LoaderState.from_dict(state)
         # Of an epoch that is under way, the batches may have been others.
-        own = replace(self._state(), batch_size=self.batch_size, drop_last=self.drop_last)
-        loaded.check_against(own, seed_is_fixed=self._seed_was_given)
+        loaded.check_against(self._state_at(self._epochs.next, self._origin), seed_is_fixed=self._seed_was_given)
         if loaded.seed != self.seed:
             vars(self)["seed"] = self.traversal_order.seed = loaded.seed  # the loader's is not for users to set
-            self._epochs.remake_order()
+            if not type(self.traversal_order).__module__.startswith("gpubeton."):  # the library's ask for it each time
+                self._epochs.remake_order()
         num_batches = len(self._epochs.plan(loaded.epoch))
         if loaded.batch > num_batches:
             raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
-        self._epochs.go_to(loaded.epoch, loaded.batch)
+        self._epochs.go_to(loaded.epoch, loaded.batch, self._origin)
 
     @cached_property
-    def _fingerprints(self) -> tuple[str, str, str]:
-        return fingerprints_of(self)
+    def _file_fingerprint(self) -> str:
+        return file_fingerprint(self.reader.index)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin.of(self.indices, self.traversal_order, self.order_kwargs)
 
     def _state(self) -> LoaderState:
-        return state_of(self, self._epochs, *self._fingerprints)
+        now = self._epochs.now
+        return self._state_at(now, now.origin or self._origin)
+
+    def _state_at(self, now: Progress, origin: Origin) -> LoaderState:
+        return state_of(self, now, self._file_fingerprint, origin, self._epochs.world_size)
 
 
 def _with_indices(loader: Resumable, order: TraversalOrder, then: NDArray[np.uint64]) -> TraversalOrder:

@@ -82,7 +82,6 @@ class Settings:
         except BaseException:
             vars(self)["indices"] = before
             raise
-        vars(self).pop("_fingerprints", None)
 
     def _refuse(self, name: str, value: Any) -> None:
         """Refuse an assignment that would change nothing, or only a part of what it should."""

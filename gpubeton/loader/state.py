@@ -14,7 +14,8 @@ from gpubeton.errors import StateError
 from gpubeton.format.index import Index
 
 if TYPE_CHECKING:
-    from gpubeton.loader.epochs import Epochs
+    from gpubeton.loader.epochs import Progress
+    from gpubeton.loader.origin import Origin
     from gpubeton.loader.resumable import Resumable
 
 _VERSION = 1
@@ -149,24 +150,28 @@ class LoaderState:
             )
 
 
-def state_of(loader: Resumable, epochs: Epochs, file: str, indices: str, arguments: str) -> LoaderState:
+def state_of(loader: Resumable, now: Progress, file: str, origin: Origin, world_size: int) -> LoaderState:
     """Tell where a loader stands.
 
     Parameters
     ----------
     loader : Resumable
         The loader.
-    epochs : Epochs
-        Its epochs.
-    file, indices, arguments : str
-        Fingerprints of its file, its indices and its order's arguments.
+    now : Progress
+        The epoch that is under way or comes next.
+    file : str
+        Fingerprint of the loader's file.
+    origin : Origin
+        Where that epoch's samples come from.
+    world_size : int
+        Number of ranks.
 
     Returns
     -------
     LoaderState
         Its state.
     """
-    now, order = epochs.now, type(epochs.order)
+    indices, order = origin.fingerprints
     return LoaderState(
         epoch=now.epoch,
         batch=now.batch,
@@ -174,30 +179,10 @@ def state_of(loader: Resumable, epochs: Epochs, file: str, indices: str, argumen
         file=file,
         num_samples=loader.reader.num_samples,
         indices=indices,
-        order=f"{order.__module__}.{order.__qualname__}{arguments}",
+        order=order,
         batch_size=now.batch_size,
         drop_last=now.drop_last,
-        world_size=epochs.world_size,
-    )
-
-
-def fingerprints_of(loader: Resumable) -> tuple[str, str, str]:
-    """Tell from others what a loader was made of, and will keep.
-
-    Parameters
-    ----------
-    loader : Resumable
-        The loader.
-
-    Returns
-    -------
-    tuple of str
-        Fingerprints of its file, its indices and its order's arguments.
-    """
-    return (
-        file_fingerprint(loader.reader.index),
-        indices_fingerprint(loader.indices),
-        arguments_fingerprint(loader.order_kwargs),
+        world_size=world_size,
     )
 
 

@@ -194,12 +194,12 @@ class Compiler:
     @classmethod
     def _once(cls, code: Callable[..., Any], options: tuple[Any, ...], make: Callable[..., Any]) -> Callable[..., Any]:
         """Compile a function, or give what it was compiled to before."""
-        key = _identity(code)
+        key = _identity(code, options)
         if key is None:
             return cast("Callable[..., Any]", make(code))
         # The library's own functions read nothing that changes, and take long to compile.
         is_ours = code.__code__.co_filename.startswith(_LIBRARY)
-        key = (*key, *options, 0 if is_ours else cls.generation)
+        key = (*key, 0 if is_ours else cls.generation)
         found: Callable[..., Any] | None = cls._compiled.get(key)
         if found is not None:
             return found
@@ -241,12 +241,12 @@ class _Same:
         return id(self.value)
 
 
-def _identity(code: Callable[..., Any]) -> tuple[Any, ...] | None:
+def _identity(code: Callable[..., Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Key that two functions share only if they compile to the same; None if that cannot be told."""
     try:
         cells = tuple(cell.cell_contents for cell in code.__closure__ or ())
         called = tuple(_Same(code.__globals__.get(name)) for name in code.__code__.co_names)
-        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called)
+        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, *options)
         hash(key)
     except (AttributeError, TypeError, ValueError):
         return None
@@ -259,11 +259,21 @@ def _read_from_outside(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:
         if name in values:
             yield name, _frozen(values[name])
             if isinstance(values[name], ModuleType):
-                attributes = vars(values[name])
-                yield from ((name, each, _frozen(attributes[each])) for each in code.co_names if each in attributes)
+                yield from _read_from_module(code, values[name], set())
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _read_from_outside(constant, values)
+
+
+def _read_from_module(code: CodeType, module: ModuleType, seen: set[int]) -> Iterator[Any]:
+    """What of a module a function may read, also by way of modules in it."""
+    seen.add(id(module))
+    attributes = vars(module)
+    for name in code.co_names:
+        if name in attributes:
+            yield name, _frozen(attributes[name])
+            if isinstance(attributes[name], ModuleType) and id(attributes[name]) not in seen:
+                yield from _read_from_module(code, attributes[name], seen)
 
 
 def _frozen(value: Any) -> Any:

@@ -57,13 +57,14 @@ class TraversalOrder(ABC):
     [9, 7, 4]
     """
 
+    sampler: Any = None
+
     def __init__(self, loader: OrderedLoader) -> None:
         self.loader = loader
         self.indices = loader.indices
         self.seed = loader.seed
         self.distributed = loader.distributed
         self.rank = _rank_of_process() if loader.distributed else None
-        self.sampler: Any = None
 
     @abstractmethod
     def sample_order(self, epoch: int) -> Sequence[int] | NDArray[np.uint64]:
@@ -86,7 +87,14 @@ class TraversalOrder(ABC):
             return None
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
-        return np.asarray(self.indices, np.uint64)[np.fromiter(self.sampler, np.intp)]
+        indices, positions = np.asarray(self.indices, np.uint64), np.fromiter(self.sampler, np.intp)
+        wrong = positions[(positions < 0) | (positions >= len(indices))]
+        if len(wrong):
+            raise OptionError(
+                f"the order's sampler gives the position {wrong[0]} ({len(wrong)} such numbers), but there are "
+                f"{len(indices)} indices; expected 0 to {len(indices) - 1}. Set a sampler made for as many"
+            )
+        return indices[positions]
 
 
 def _rank_of_process() -> Rank:

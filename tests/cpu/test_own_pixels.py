@@ -10,8 +10,8 @@ import pytest
 from gpubeton.cpu.crew import Crew
 from gpubeton.cpu.own_pixels import OWN_FIELDS, own_pixels
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.plan.fusion import compile_image_program
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import (
     ColorJitter,
     Cutout,

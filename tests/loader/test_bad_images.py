@@ -8,6 +8,7 @@ import torch
 from gpubeton.errors import BadImageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.loader import Loader
+from gpubeton.loader.epoch_iterator import EpochIterator
 from gpubeton.transforms import ToTensor
 from tests.small_files import damage
 
@@ -97,3 +98,17 @@ def test_a_filter_leaves_samples_out_that_cannot_be_decoded(damaged):
     assert loader.filter("image", lambda image: image.float().mean() >= 0).indices.tolist() == [16, 18, 19]
     with pytest.raises(BadImageError):
         make(damaged).filter("image", bool)
+
+
+class WithSamples(EpochIterator):
+    def run_pipeline(self, b_ix, batch_indices, batch_slot, cuda_event):
+        return b_ix, batch_indices, super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_an_iterator_of_chosen_samples_knows_which_were_received(damaged, on_error):
+    chosen = [*BAD, *BAD, *range(20)]
+    rows = list(WithSamples(make(damaged, on_error=on_error), chosen))
+    assert [number for number, _, _ in rows] == list(range(3 if on_error == "skip" else 4))
+    for _, samples, (_, labels, *_) in rows:
+        assert labels[:, 0].tolist() == (10 * samples.astype(int)).tolist()

@@ -61,6 +61,7 @@ def test_switched_off_the_function_itself_comes_back():
 
 
 def test_a_loop_runs_in_parallel_only_with_several_threads():
+    Compiler.num_threads = 1
     assert Compiler.get_iterator() is range
     Compiler.num_threads = 2
     assert Compiler.get_iterator() is numba.prange
@@ -147,16 +148,22 @@ def test_attributes_of_modules_and_arrays_that_inner_functions_read_are_looked_a
     assert Compiler.compile(summed)(2) == 43
 
 
-def test_what_lies_deeper_is_seen_once_compiled_functions_are_forgotten():
+def test_attributes_of_modules_in_modules_are_looked_at():
     def scaled(x):
         return x * SETTINGS.inner.scale
 
     SETTINGS.inner = ModuleType("inner")
+    SETTINGS.inner.inner = SETTINGS  # as packages have it
     found = []
-    for SETTINGS.inner.scale, begin in ((3, Compiler.begin), (4, Compiler.begin), (5, Compiler.forget)):
-        begin()
+    for SETTINGS.inner.scale in (3, 4):
+        Compiler.begin()
         found.append(Compiler.compile(scaled)(2))
-    assert found == [6, 6, 10]
+    assert found == [6, 8]
+
+
+def test_several_signatures_may_be_given():
+    signatures = ["int64(int64)", "float64(float64)"]
+    assert [Compiler.compile(adder(1), signatures)(x) for x in (1, 1.5)] == [2, 2.5]
 
 
 def test_functions_of_the_library_are_not_forgotten():
