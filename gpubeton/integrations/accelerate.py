@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from gpubeton.integrations.data_loader import DataLoaderAdapter
+from gpubeton.integrations.data_loader import THE_LOADERS, DataLoaderAdapter
 from gpubeton.loader import Loader
 
 try:
@@ -91,6 +91,12 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         if name == "adapter" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.adapter, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "adapter" in vars(self) and name in THE_LOADERS:
+            setattr(self.adapter, name, value)
+        else:
+            super().__setattr__(name, value)
 
     @property
     def _drop_last(self) -> bool:  # Accelerate asks for it

@@ -13,7 +13,8 @@ from gpubeton.loader import Loader, LoaderIterator
 
 __all__ = ["AdapterIterator", "DataLoaderAdapter"]
 
-_ARGUMENTS = frozenset(signature(Loader).parameters)
+# What the loader takes, or refuses, if it is assigned to the adapter.
+THE_LOADERS = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
 
 
 class DataLoaderAdapter:
@@ -118,7 +119,7 @@ class DataLoaderAdapter:
         return getattr(self.loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "loader" in vars(self) and name in _ARGUMENTS:  # the loader knows which of them may be set
+        if "loader" in vars(self) and name in THE_LOADERS:  # the loader knows which of them may be set
             setattr(self.loader, name, value)
         else:
             super().__setattr__(name, value)
@@ -153,10 +154,7 @@ class DataLoaderAdapter:
             As `Loader.state_dict`; after the last batch it is the next epoch's beginning, also for loops that count the
             batches and never ask for the end.
         """
-        state = self.loader.state_dict()
-        if state["batch"] >= len(self.loader.plan(state["epoch"])) > 0:
-            state |= {"epoch": state["epoch"] + 1, "batch": 0}
-        return state
+        return self.loader._state(ends_with_last_batch=True).to_dict()  # noqa: SLF001  it speaks for the loader
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.

@@ -20,11 +20,11 @@ class FileDataset:
 
     def __init__(self, loader: Loader) -> None:
         self.fname = loader.fname
-        self._length = len(loader.indices)
+        self._loader = loader
 
     def __len__(self) -> int:
         """Samples of the loader, of all ranks together."""
-        return self._length
+        return len(self._loader.indices)
 
     def __repr__(self) -> str:
         return f"<{len(self)} samples of {self.fname}>"

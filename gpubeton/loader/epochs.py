@@ -35,6 +35,8 @@ class Progress:
         Whether a smaller last batch of it is left out.
     origin : Origin, optional
         Where its samples come from, of an epoch that has begun.
+    num_batches : int
+        How many it has, of an epoch that has begun.
     """
 
     epoch: int
@@ -43,6 +45,7 @@ class Progress:
     batch: int = 0
     is_complete: bool = False
     origin: Origin | None = None
+    num_batches: int = 0
 
 
 @dataclass
@@ -152,7 +155,7 @@ class Epochs:
             self._check_that_it_begins_anew("samples")
         return self.next
 
-    def begin(self, epoch: Progress, origin: Origin) -> Progress:
+    def begin(self, epoch: Progress, origin: Origin, num_batches: int) -> Progress:
         """Begin an epoch; if it is the next one, count it.
 
         Parameters
@@ -161,6 +164,8 @@ class Epochs:
             What `coming` gave.
         origin : Origin
             Where its samples come from.
+        num_batches : int
+            How many batches they are.
 
         Returns
         -------
@@ -170,7 +175,7 @@ class Epochs:
         with self._lock:
             if epoch is self.next:
                 self.next = replace(epoch, epoch=epoch.epoch + 1, batch=0, origin=None)
-            epoch.origin = origin
+            epoch.origin, epoch.num_batches = origin, num_batches
             self._current = epoch
             return epoch
 

@@ -268,7 +268,7 @@ class Loader(Familiar, Resumable, Reporting, Settings):
             plan = Plan(self._compile_outputs(), order, self.seed, begun.epoch)
             arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
             engine = make_engine(self, plan, begun.batch, self._memory, self._make_crew, record.stages)
-            progress = self._epochs.begin(begun, origin)
+            progress = self._epochs.begin(begun, origin, len(plan))
             batches = Prefetcher(engine, self.batches_ahead)
             iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
             self._iterators.add(iterator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -163,8 +164,13 @@ class Resumable:
     def _origin(self) -> Origin:
         return Origin.of(self.indices, self.traversal_order, self.order_kwargs)
 
-    def _state(self) -> LoaderState:
-        now = self._epochs.now
+    def _state(self, *, ends_with_last_batch: bool = False) -> LoaderState:
+        now, following = self._epochs.now, self._epochs.next
+        if ends_with_last_batch and now.batch:
+            if now is following and now.batch >= len(self._epochs.plan(now.epoch)):
+                now = replace(now, epoch=now.epoch + 1, batch=0, origin=None)
+            elif now is not following and now.batch >= now.num_batches:
+                now = following
         return self._state_at(now, now.origin or self._origin)
 
     def _state_at(self, now: Progress, origin: Origin) -> LoaderState:

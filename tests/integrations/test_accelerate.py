@@ -32,6 +32,13 @@ def test_prepare_takes_the_loader_as_it_is(numbers, accelerator):
     assert accelerator.prepare(Loader(numbers, 4, pipelines=LABELS)).batch_size == 4
 
 
+def test_what_is_assigned_to_it_is_the_loaders(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers))
+    loader.order, loader.indices = "sequential", [5, 2, 8, 1]
+    assert ids(loader) == [[5, 2, 8, 1]]
+    assert (loader.total_dataset_length, loader.dataset is loader.adapter.dataset) == (4, True)
+
+
 def test_batches_are_put_on_the_device_of_the_process(numbers, accelerator, monkeypatch):
     moved = []
     monkeypatch.setattr(

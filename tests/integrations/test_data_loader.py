@@ -88,6 +88,26 @@ def test_the_state_after_the_last_batch_is_the_next_epochs_beginning(numbers):
     assert other.next_epoch == 2
 
 
+@pytest.mark.parametrize("indices", [range(4), range(22)])
+def test_other_indices_for_the_next_epoch_change_nothing_about_where_this_one_ends(numbers, indices):
+    loader, other, resumed = make(numbers, indices=range(12)), make(numbers, indices=range(12)), make(numbers)
+    batches = iter(loader)
+    next(batches)
+    loader.indices = resumed.indices = indices
+    assert len(loader.dataset) == len(indices)
+    other.load_state_dict(loader.state_dict())
+    assert ids(other) == ids([next(batches) for _ in range(2)])
+    resumed.load_state_dict(loader.state_dict())
+    assert ids(resumed) == ids(loader)
+    assert resumed.next_epoch == 2
+
+
+def test_order_and_epoch_that_are_assigned_are_the_loaders(numbers):
+    loader = make(numbers)
+    loader.traversal_order, loader.next_epoch = "sequential", 3
+    assert (loader.loader.next_epoch, ids(loader)[-1]) == (3, [16, 17, 18, 19])
+
+
 def test_an_iterator_that_nobody_uses_is_no_epoch(numbers):
     loader = make(numbers)
     iter(loader)  # as Lightning does, to see whether it can
