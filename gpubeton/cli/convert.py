@@ -12,11 +12,19 @@ from gpubeton.cli.screen import counted, progress, result_console, show_json, si
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from gpubeton.conversion import Conversion
+    from gpubeton.conversion import BadSource, Conversion
 
 __all__ = ["convert"]
 
 _MOST_SHOWN = 50
+_MOST_ALIKE = 5
+_CHANGES = {
+    "alpha": "had transparency, which was left out; --mode rgba keeps it",
+    "bits": "had 16 bits a colour, cut to 8; --mode rgb16 (or rgba16) keeps those of PNG files",
+    "colours": "had colours and became gray; --mode rgb keeps them",
+    "palette": "had a palette: its numbers were kept, not the colours they stand for; --mode rgb keeps those",
+}
+"""What `Conversion.changed` counts, in words."""
 
 
 def convert(
@@ -39,15 +47,31 @@ def convert(
             help="What the source is: folder, table, webdataset, huggingface or torchvision. By default, as it looks.",
         ),
     ] = None,
-    write_mode: Annotated[
+    mode: Annotated[
         str,
         typer.Option(
-            help="How images are stored: jpg (JPEG files that fit are taken over as they are), raw (pixels), smart "
-            "(JPEG above --smart-threshold), proportion (JPEG for a share of --compress-probability).",
-            autocompletion=lambda: ["jpg", "raw", "smart", "proportion"],
+            help="The kind of images in the file: rgb, which FFCV and GPUs read, gray (also for masks: images with a "
+            "palette keep their numbers), rgba, gray16 (depth, and other numbers of 16 bits), rgb16 or rgba16.",
+            autocompletion=lambda: ["rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"],
         ),
-    ] = "jpg",
+    ] = "rgb",
+    write_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="How images are stored: jpg (JPEG files that fit are taken over as they are), raw (pixels), smart "
+            "(files above --smart-threshold), proportion (files for a share of --compress-probability), png (without "
+            "loss; not in mode rgb). By default jpg in mode rgb, else png.",
+            autocompletion=lambda: ["jpg", "raw", "smart", "proportion", "png"],
+        ),
+    ] = None,
     max_resolution: Annotated[int | None, typer.Option(help="Longest side in pixels; larger images shrink.")] = None,
+    interpolation: Annotated[
+        str,
+        typer.Option(
+            help="How larger images shrink: area (means), or, not in mode rgb, nearest (pixels are picked: for masks).",
+            autocompletion=lambda: ["area", "nearest"],
+        ),
+    ] = "area",
     quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100, of images that are encoded.")] = 90,
     smart_threshold: Annotated[int | None, typer.Option(help="Bytes as raw pixels, for smart.")] = None,
     compress_probability: Annotated[float, typer.Option(help="Share, for proportion.")] = 0.5,
@@ -82,7 +106,7 @@ def convert(
     """Make a .beton file from images of any usual kind, with all cores.
 
     Interrupted by anything, the same command goes on where it was; the file is the same, byte for byte. Names of
-    classes, the settings and a checksum of each region are kept in the file. FFCV reads it as well.
+    classes, the settings and a checksum of each region are kept in the file. FFCV reads files of mode rgb as well.
     """
     from gpubeton import conversion
 
@@ -91,7 +115,7 @@ def convert(
         source, kind, image=image, label=label, class_names=names, split=split, root=root, download=download
     )
     settings = conversion.Settings(
-        write_mode=write_mode,
+        write_mode=write_mode or "",
         max_resolution=max_resolution,
         quality=quality,
         smart_threshold=smart_threshold,
@@ -101,6 +125,8 @@ def convert(
         seed=seed,
         limit=limit,
         check=check,
+        mode=mode,
+        interpolation=interpolation,
     )
     with progress("Converting") as advance:
         done = conversion.convert(
@@ -128,19 +154,39 @@ def _to_dict(done: Conversion) -> dict[str, object]:
         "class_names": done.class_names,
         "began_anew": done.began_anew,
         "passed_over": done.passed_over,
+        "changed": done.changed,
         "skipped": [{"name": bad.name, "reason": bad.reason} for bad in done.skipped],
     }
 
 
+def _left_out(skipped: list[BadSource]) -> list[str]:
+    """Say what was left out: a reason that many have, such as another kind of image, once."""
+    names: dict[str, list[str]] = {}
+    for bad in skipped:
+        names.setdefault(bad.reason, []).append(bad.name)
+    lines = []
+    for reason, those in names.items():
+        if len(those) > _MOST_ALIKE:
+            lines.append(
+                f"left out: {those[0]} and {len(those) - 1:,} more, which --json and the file's notes list: {reason}"
+            )
+        else:
+            lines += [f"left out: {name}: {reason}" for name in those]
+    return lines
+
+
 def _draw(done: Conversion) -> None:
     console = result_console()
-    for bad in done.skipped[:_MOST_SHOWN]:
-        console.print(f"left out: {bad.name}: {bad.reason}", markup=False)
-    if len(done.skipped) > _MOST_SHOWN:
-        console.print(f"... and {len(done.skipped) - _MOST_SHOWN:,} more; --json lists all, and so do the file's notes")
+    lines = _left_out(done.skipped)
+    for line in lines[:_MOST_SHOWN]:
+        console.print(line, markup=False)
+    if len(lines) > _MOST_SHOWN:
+        console.print(f"... and {len(lines) - _MOST_SHOWN:,} more; --json lists all, and so do the file's notes")
     if done.passed_over:
         endings = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in done.passed_over.items())
         console.print(f"passed over, no images by their names or in no class: {endings}", markup=False)
+    for name, count in done.changed.items():
+        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}", markup=False)
     if done.began_anew:
         console.print("An unfinished file by other settings, or of another source, was thrown away.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""

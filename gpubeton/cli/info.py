@@ -60,7 +60,8 @@ def _draw_file(console: Console, summary: Summary) -> None:
 
 
 def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None) -> None:
-    console.print(f"\n[bold]{field.name}[/bold]  {field.type}")
+    mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
+    console.print(f"\n[bold]{field.name}[/bold]  {field.type}{mode}")
     if field.image is not None:
         _draw_images(console, field.image)
     if field.bytes is not None:

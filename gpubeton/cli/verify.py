@@ -14,7 +14,7 @@ _MOST_SHOWN = 100
 
 
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
-    """Read all of a file: index, every region, its checksum, every JPEG decoded, every JSON parsed.
+    """Read all of a file: index, every region, its checksum, every JPEG and PNG decoded, every JSON parsed.
 
     Names each bad sample, and ends with exit code 1 if there is any. Checksums are in files that `gpubeton convert` or
     a DatasetWriter with notes has made; without them, changed raw pixels cannot be noticed.
@@ -34,6 +34,7 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
         if len(found.findings) > _MOST_SHOWN:
             console.print(f"... and {len(found.findings) - _MOST_SHOWN:,} more; --json lists all")
         sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
+        png = f" and {found.decoded_png:,} PNG files" if found.decoded_png else ""
         if found.is_sound:
             verdict = "sound"
         elif found.bad_samples:
@@ -45,7 +46,7 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
             raise typer.Exit(FINDINGS)
         console.print(
             f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
-            f"files decoded, {sums}.",
+            f"files{png} decoded, {sums}.",
             markup=False,
         )
     if not found.is_sound:

@@ -75,6 +75,9 @@ class Conversion:
         Samples that were left out.
     passed_over : dict of str to int
         How many files of the source are no images by their names, or in no class, by their ending.
+    changed : dict of str to int
+        How many images are not what they were: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
+        "colours" (made gray), "palette" (its numbers kept, not its colours).
     began_anew : bool
         Whether an interrupted conversion by other settings, or of another source, was thrown away.
 
@@ -94,6 +97,7 @@ class Conversion:
     skipped: list[BadSource] = field(default_factory=list)
     passed_over: dict[str, int] = field(default_factory=dict)
     began_anew: bool = False
+    changed: dict[str, int] = field(default_factory=dict)
 
 
 def convert(
@@ -206,7 +210,7 @@ class _Work:
 
         on_progress(done, total)
         job = Job(
-            Examined(self.source, self.settings.max_resolution, check=self.settings.check),
+            Examined(self.source, self.settings),
             self.chosen,
             self.fields,
             self.settings.page_size,
@@ -214,6 +218,7 @@ class _Work:
             os.fspath(file.temporary),
             skip=self.skip,
             checksums=True,
+            remarks=True,
         )
         tasks = [Task(start, min(start + _CHUNK, total)) for start in range(done, total, _CHUNK)]
         workers = min(num_workers if num_workers >= 1 else count_cores(), len(tasks))
@@ -237,7 +242,7 @@ class _Work:
         size = self.path.stat().st_size
         return Conversion(
             self.path, assembly.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
-            file.begins_anew,
+            file.begins_anew, dict(sorted(assembly.remarks.items())),
         )  # fmt: skip
 
     def _look_at_what_is_there(self, file: ResumableFile, on_progress: Progress) -> tuple[list[Finished], Assembly]:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gpubeton.conversion.settings import Settings
 from gpubeton.conversion.source import Source
+from gpubeton.conversion.traits import Traits
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
 from gpubeton.fields.image_codec import file_content
-from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
+from gpubeton.fields.kind_pixels import pixels_of_kind
+from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
+from gpubeton.format.image_kind import RGB
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 __all__ = ["Examined"]
 
@@ -16,22 +28,24 @@ __all__ = ["Examined"]
 class Examined:
     """The samples of a source, their image files read and looked at.
 
-    A JPEG file is decoded strictly: what libjpeg only warns about, and fills with gray, is an error here.
+    A JPEG file is decoded strictly: what libjpeg only warns about, and fills with gray, is an error here. So is a PNG
+    file with a wrong checksum, in all modes but "rgb", which leaves PNG files to Pillow. What an image loses is kept
+    until `take_remarks` asks for it.
 
     Parameters
     ----------
     source : Source
         The samples.
-    max_resolution : int or None
-        Longest side of an image in the file. Larger ones are handed on decoded, as they have to be encoded again.
-    check : bool
-        Whether JPEG files that can stay as they are, are decoded as well.
+    settings : Settings
+        The kind of images that the file holds, and their longest side: larger ones are handed on decoded, as they have
+        to be encoded again. And whether files that can stay as they are, are decoded as well.
     """
 
-    def __init__(self, source: Source, max_resolution: int | None, *, check: bool) -> None:
+    def __init__(self, source: Source, settings: Settings) -> None:
         self._source = source
-        self._max_resolution = max_resolution
-        self._check = check
+        self._settings = settings
+        self._kind = settings.kind
+        self._remarks: dict[int, list[str]] = {}
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Give a sample.
@@ -49,21 +63,94 @@ class Examined:
         Raises
         ------
         ValueError
-            If its image is a JPEG file that cannot be decoded.
+            If its image is a file that cannot be decoded, or cannot be what the mode says.
         """
         image, *others = self._source[index]
         content = file_content(image)
-        if content is None:
-            return (image, *others)
-        frame = read_frame(content)
-        if frame is None:
-            return (content, *others)
-        size = frame.height, frame.width
-        stays = frame.is_plain and fitted_size(*size, self._max_resolution) == size
-        if stays and not self._check:
-            return (content, *others)
+        frame = None if content is None else read_frame(content)
+        if content is not None and frame is not None:
+            traits, value = Traits.of_jpeg(frame), None
+        else:
+            found = _opened(content) if content is not None else image
+            if not hasattr(found, "getbands"):  # no image of Pillow's: the field knows best
+                return (image if content is None else content, *others)
+            traits, value = Traits.of_pillow(found, content or b""), found
+        refusal = traits.refusal(self._kind)
+        if refusal is not None:
+            raise ValueError(refusal)
+        changes = traits.changes(self._kind)
+        if frame is not None and content is not None:
+            value = self._of_jpeg(content, frame)
+        elif "palette" in changes:
+            value = self._numbers(value)
+        elif content is not None:
+            value = self._of_file(content)
+        if changes:
+            self._remarks[index] = changes
+        return (value, *others)
+
+    def take_remarks(self, refused: Collection[int] = ()) -> dict[str, int]:
+        """Count what images have lost since this was last asked.
+
+        Parameters
+        ----------
+        refused : collection of int
+            Positions of samples that came to nothing, and do not count.
+
+        Returns
+        -------
+        dict of str to int
+            How many have lost each of what `Traits.changes` lists.
+        """
+        lost = [name for index, names in self._remarks.items() if index not in refused for name in names]
+        self._remarks = {}
+        return {name: lost.count(name) for name in sorted(set(lost))}
+
+    def _of_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
+        """Look at a JPEG file, and give it, or its pixels where it has to be encoded again."""
+        agrees = self._kind is RGB or (self._kind.channels == 1 and len(frame.components) == 1)
+        stays = frame.is_plain and agrees and self._stays(frame.height, frame.width)
+        if stays and not self._settings.check:
+            return content
         try:
             pixels = decode_rgb(content)
         except UndecodableError as error:
             raise ValueError(str(error)) from error
-        return (content if stays else pixels, *others)
+        if stays or self._kind is RGB:
+            return content if stays else pixels
+        from PIL import Image
+
+        return Image.fromarray(pixels)
+
+    def _of_file(self, content: bytes) -> bytes:
+        """Look at a file of another kind."""
+        if self._kind is not RGB and self._settings.check and content.startswith(PNG_SIGNATURE):
+            header = read_png_header(content)
+            if header is None:
+                raise ValueError("a damaged PNG file: it ends too early, or the checksum of a part of it is wrong")
+            if header.holds(self._kind):  # the only one that may be taken over, and is not decoded then
+                pixels_of_kind(content, self._kind)
+        return content
+
+    def _numbers(self, image: Image.Image) -> Any:
+        """Give the numbers of an image with a palette."""
+        if self._settings.interpolation != "nearest" and not self._stays(image.height, image.width):
+            raise ValueError(
+                f"an image with a palette, of {image.height} x {image.width} pixels, to be made smaller: means of "
+                "places in a palette say nothing. Choose pixels instead (interpolation='nearest'; --interpolation "
+                "nearest of the command)"
+            )
+        return np.asarray(image)
+
+    def _stays(self, height: int, width: int) -> bool:
+        return fitted_size(height, width, self._settings.max_resolution) == (height, width)
+
+
+def _opened(content: bytes) -> Image.Image | None:
+    """Open a file of an image, as far as its header; None if it is none."""
+    from PIL import Image
+
+    try:
+        return Image.open(io.BytesIO(content))
+    except (OSError, SyntaxError, ValueError):
+        return None

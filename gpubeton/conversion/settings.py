@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpubeton.errors import OptionError
-from gpubeton.fields import FloatField, IntField, RGBImageField
+from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
 from gpubeton.fields.base import Field
+from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writing.placement import checked_page_size
 
@@ -20,8 +21,9 @@ class Settings:
 
     Parameters
     ----------
-    write_mode : {"jpg", "raw", "smart", "proportion"}
-        How images are stored, see `RGBImageField`. With "jpg", JPEG files that fit are taken over as they are.
+    write_mode : {"jpg", "raw", "smart", "proportion", "png"}, optional
+        How images are stored, see `RGBImageField` and `ImageField`. By default "jpg" in mode "rgb", and "png", which
+        loses nothing, in all others. With "jpg", JPEG files that fit are taken over as they are, with "png" PNG files.
     max_resolution : int, optional
         Longest side in pixels; larger images are made smaller.
     quality : int
@@ -41,6 +43,11 @@ class Settings:
     check : bool
         Whether JPEG files that are taken over as they are, are decoded once to see that they can be. It takes most of
         the time that is needed then.
+    mode : {"rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"}
+        The kind of images in the file. Those of "rgb" are of FFCV's field, all others of `ImageField`. In "gray",
+        images with a palette keep their numbers, which are labels in masks.
+    interpolation : {"area", "nearest"}
+        How larger images are made smaller: by averaging, or, for masks, by picking pixels; in mode "rgb" by averaging.
 
     Raises
     ------
@@ -51,9 +58,11 @@ class Settings:
     --------
     >>> Settings(write_mode="raw", max_resolution=256).image_field()
     RGBImageField(write_mode='raw', max_resolution=256, jpeg_quality=90)
+    >>> Settings(mode="gray16").image_field()
+    ImageField(mode='gray16', write_mode='png', max_resolution=None)
     """
 
-    write_mode: str = "jpg"
+    write_mode: str = ""
     max_resolution: int | None = None
     quality: int = 90
     smart_threshold: int | None = None
@@ -63,8 +72,19 @@ class Settings:
     seed: int = 0
     limit: int | None = None
     check: bool = True
+    mode: str = "rgb"
+    interpolation: str = "area"
 
     def __post_init__(self) -> None:
+        if not self.write_mode:
+            object.__setattr__(self, "write_mode", "jpg" if self.mode == "rgb" else "png")
+        if self.mode not in IMAGE_KINDS:
+            raise OptionError(f"mode is {self.mode!r}, expected one of {', '.join(IMAGE_KINDS)}")
+        if self.mode == "rgb" and self.interpolation != "area":
+            raise OptionError(
+                f"interpolation is {self.interpolation!r}, but images of mode 'rgb' are made smaller by averaging: "
+                "expected 'area', or another mode"
+            )
         self.image_field()  # which looks at its own
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"limit is {self.limit}, expected at least 1")
@@ -72,22 +92,25 @@ class Settings:
         if self.write_mode == "smart" and self.smart_threshold is None:
             raise OptionError("write_mode is 'smart', which needs smart_threshold: bytes as raw pixels, e.g. 200000")
 
-    def image_field(self) -> RGBImageField:
+    @property
+    def kind(self) -> ImageKind:
+        """What `mode` names."""
+        return IMAGE_KINDS[self.mode]
+
+    def image_field(self) -> RGBImageField | ImageField:
         """Make the field of images.
 
         Returns
         -------
-        RGBImageField
+        RGBImageField or ImageField
             By these settings.
         """
-        return RGBImageField(
-            self.write_mode,
-            self.max_resolution,
-            self.smart_threshold,
-            self.quality,
-            self.compress_probability,
-            seed=self.seed,
-        )
+        options = (
+            self.write_mode, self.max_resolution, self.smart_threshold, self.quality, self.compress_probability,
+        )  # fmt: skip
+        if self.mode == "rgb":
+            return RGBImageField(*options, seed=self.seed)
+        return ImageField(self.mode, *options, seed=self.seed, interpolation=self.interpolation)
 
     def fields(self, kinds: dict[str, str]) -> dict[str, Field]:
         """Make the fields of the file.
@@ -111,6 +134,10 @@ class Settings:
         Returns
         -------
         dict of str to object
-            One entry each.
+            One entry each; for mode "rgb" without the mode and the interpolation, as files had them before there were
+            others.
         """
-        return asdict(self)
+        settings = asdict(self)
+        if self.mode == "rgb":
+            del settings["mode"], settings["interpolation"]
+        return settings

@@ -67,7 +67,8 @@ class Source(ABC):
         Returns
         -------
         tuple
-            The image, as `RGBImageField` takes it (best as the file's bytes or its path), and a value for each field.
+            The image, as the field of `Settings.image_field` takes it (best as the file's bytes or its path), and a
+            value for each field.
         """
 
     @abstractmethod

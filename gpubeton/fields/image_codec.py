@@ -132,7 +132,7 @@ def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:
     if image.mode.partition(";")[0] in _DEEP_MODES:
         raise ValueError(
             f"an image of mode {image.mode}, which has more than 8 bits a colour; "
-            "scale it to 0..255 before, or keep it in an NDArrayField"
+            "scale it to 0..255 before, or keep it in an ImageField of 16 bits"
         )
     # convert() copies an image that is RGB already.
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["pixels_of_kind", "reduced"]
 
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_ODD_PNG = {
+    2: "rgb16, interlaced or with a colour that means transparent",
+    4: "gray with transparency, of 16 bits",
+    6: "rgba16, interlaced",
+}
 
 
 def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
@@ -62,9 +67,9 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
                 return decode_png(value, kind, (header.height, header.width), Compiler.compile(unfilter))
             except PngError as error:
                 raise OSError(f"a PNG file that cannot be decoded: {error}") from error
-        if header is not None and header.bits == 16 and header.colour_type in (2, 6):
+        if header is not None and header.bits == 16 and header.colour_type in (2, 4, 6):
             # Pillow would cut it to 8 bits, and not say so.
-            found = header.kind.name if header.kind else "rgb16, interlaced or with a colour that means transparent"
+            found = header.kind.name if header.kind else _ODD_PNG[header.colour_type]
             raise ValueError(f"a PNG file of kind {found}, but the field holds {kind.name}; convert it before")
         with Image.open(io.BytesIO(value)) as image:
             return _of_pillow(image, kind)

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
 
-__all__ = ["PngError", "PngHeader", "decode_png", "encode_png", "read_png_header", "unfilter"]
+__all__ = ["PNG_SIGNATURE", "PngError", "PngHeader", "decode_png", "encode_png", "read_png_header", "unfilter"]
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+"""How every PNG file begins."""
+
 _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 """How PNG numbers images of so many channels."""
 
@@ -126,7 +128,7 @@ def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
         (zlib.compress(one.tobytes(), level) for one in (plain, _filtered(rows, channels * bits // 8))), key=len
     )
     header = struct.pack(">IIBBBBB", width, height, bits, _COLOUR_TYPES[channels], 0, 0, 0)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return PNG_SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
 
 
 def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unfilter) -> NDArray[Any]:
@@ -241,9 +243,9 @@ def _read(content: bytes) -> tuple[PngHeader, bytes]:
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, memoryview]]:
     """Name and body of each chunk up to IEND, their checksums looked at."""
-    if content[: len(_SIGNATURE)] != _SIGNATURE:
+    if content[: len(PNG_SIGNATURE)] != PNG_SIGNATURE:
         raise PngError("it does not begin as PNG files do")
-    view, place = memoryview(content), len(_SIGNATURE)
+    view, place = memoryview(content), len(PNG_SIGNATURE)
     while place + 12 <= len(content):
         length = int.from_bytes(view[place : place + 4], "big")
         stop = place + 12 + length

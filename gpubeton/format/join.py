@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gpubeton.errors import FieldArgumentsError, FieldMismatchError
 from gpubeton.format.array_arguments import ArrayArguments
 from gpubeton.format.header import Descriptor
+from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType
 from gpubeton.format.places import first_place
@@ -140,6 +141,8 @@ def _described(descriptor: Descriptor, index: Index) -> str:
         except FieldArgumentsError:  # of a class of the user's own, which may store what it likes
             return f"a field of type {int(type_id)} ({type_id.name})"
         return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
+    if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
+        return f"of images of kind {ImageKind.from_bytes(descriptor.arguments).name}"
     if type_id == FieldType.CUSTOM:
         return f"a custom field with metadata {index.column(descriptor.name).dtype}"
     return f"a field of type {int(type_id)} ({type_id.name})"

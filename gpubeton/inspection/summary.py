@@ -14,6 +14,7 @@ from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, Notes, read_notes
+from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
 
@@ -105,7 +106,10 @@ class ImageSummary:
         JPEG files whose markers were read, for the three below.
     kinds, samplings, lanes : dict of str to int
         How many are of each kind (see `gpubeton.plan.lanes.JpegKind`), have their chroma sampled in each way, and are
-        decoded by what on a GPU with JPEG engines: "hardware", "hybrid" or "cpu".
+        decoded by what on a GPU with JPEG engines: "hardware", "hybrid" or "cpu". Those of `ImageField` are decoded by
+        the CPU.
+    mode : str
+        The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows.
     """
 
     jpg: int
@@ -118,6 +122,7 @@ class ImageSummary:
     kinds: dict[str, int]
     samplings: dict[str, int]
     lanes: dict[str, int]
+    mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -311,7 +316,11 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
     )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
     # FFCV's own field of images takes every other number for raw pixels.
-    is_custom = index.descriptors[index.names.index(name)].type_id == FieldType.CUSTOM
+    descriptor = index.descriptors[index.names.index(name)]
+    is_custom = descriptor.type_id == FieldType.CUSTOM
+    own = ImageKind.describes(descriptor.arguments)
+    if own:  # GPUs get such images when the CPU has made them
+        lanes = np.full(len(compressed), Lane.CPU, lanes.dtype)
     png = int((mode == ImageMode.PNG).sum()) if is_custom else 0
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
@@ -325,6 +334,7 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
         kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
         samplings=_samplings(survey),
         lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
+        mode=ImageKind.from_bytes(descriptor.arguments).name if own else "" if is_custom else RGB.name,
     )
 
 

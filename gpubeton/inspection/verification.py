@@ -17,6 +17,7 @@ from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
+from gpubeton.format.image_kind import ImageKind
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
 
@@ -61,6 +62,8 @@ class Verification:
         What it has, by its index.
     decoded : int
         JPEG files that were decoded, whole.
+    decoded_png : int
+        PNG files that were.
     checksums : int
         Regions that were compared with a recorded checksum; 0 if the file records none.
     findings : list of Finding
@@ -73,6 +76,7 @@ class Verification:
     decoded: int
     checksums: int
     findings: list[Finding] = field(default_factory=list)
+    decoded_png: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -102,7 +106,7 @@ def verify(
     num_workers: int = -1,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Verification:
-    """Read every region of a file, compare it with its checksum, decode every JPEG and parse every JSON.
+    """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
 
     Checksums are there if the file was made by ``gpubeton convert`` or by a `DatasetWriter` with ``notes``. Without
     them, changed raw pixels and numbers cannot be noticed.
@@ -149,19 +153,20 @@ def verify(
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
     look = _Look(index, sums)
-    rows, decoded = len(index.allocations), 0
+    rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
     with open(index.path, "rb") as file, ThreadPoolExecutor(threads) as pool:
         starts = range(0, rows, _REGIONS_AT_ONCE)
         results = pool.map(lambda start: look.at_rows(file.fileno(), start, start + _REGIONS_AT_ONCE), starts)
-        for start, (found, number) in zip(starts, results, strict=True):
+        for start, (found, *numbers) in zip(starts, results, strict=True):
             findings += found
-            decoded += number
+            decoded += numbers
             if on_progress is not None:
                 on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
-    return Verification(os.fspath(path), index.num_samples, rows, decoded, compared, findings)
+    jpg, png = decoded.tolist()
+    return Verification(os.fspath(path), index.num_samples, rows, jpg, compared, findings, png)
 
 
 class _Look:
@@ -180,18 +185,19 @@ class _Look:
                 rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
                 self._field[rows] = number
 
-    def at_rows(self, descriptor: int, start: int, stop: int) -> tuple[list[Finding], int]:
-        """Look at some regions; give what is wrong, and how many JPEG files were decoded."""
+    def at_rows(self, descriptor: int, start: int, stop: int) -> tuple[list[Finding], int, int]:
+        """Look at some regions; give what is wrong, and how many JPEG and PNG files were decoded."""
         findings: list[Finding] = []
-        decoded = 0
+        jpg = png = 0
         for row in range(start, min(stop, len(self._field))):
             sample, offset, size = (int(value) for value in self._index.allocations[row])
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = _read(descriptor, offset, size)
-            decoded += number >= 0 and self._is_jpeg(number, sample)
+            jpg += number >= 0 and self._is_jpeg(number, sample)
+            png += number >= 0 and self._is_png(number, sample)
             findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
-        return findings, decoded
+        return findings, jpg, png
 
     def _faults(self, row: int, sample: int, number: int, size: int, content: bytes) -> Iterator[str]:
         if len(content) < size:
@@ -204,8 +210,10 @@ class _Look:
             )
         if number < 0:
             return
-        if self._mode(number, sample) == ImageMode.PNG and self._index.descriptors[number].type_id == FieldType.CUSTOM:
-            yield from _png_faults(content, self._index.metadata[f"f{number}"][sample])
+        if self._is_png(number, sample):
+            arguments = self._index.descriptors[number].arguments
+            kind = ImageKind.from_bytes(arguments) if ImageKind.describes(arguments) else None
+            yield from _png_faults(content, self._index.metadata[f"f{number}"][sample], kind)
         elif self._is_jpeg(number, sample):
             yield from _jpeg_faults(content, self._index.metadata[f"f{number}"][sample])
         elif self._index.descriptors[number].type_id == FieldType.JSON:
@@ -213,6 +221,11 @@ class _Look:
 
     def _is_jpeg(self, number: int, sample: int) -> bool:
         return self._mode(number, sample) == ImageMode.JPG
+
+    def _is_png(self, number: int, sample: int) -> bool:
+        # FFCV's own field of images takes every number but that of JPEG for raw pixels.
+        is_custom = self._index.descriptors[number].type_id == FieldType.CUSTOM
+        return is_custom and self._mode(number, sample) == ImageMode.PNG
 
     def _mode(self, number: int, sample: int) -> int:
         """Tell how an image is stored; -1 if it is none."""
@@ -235,9 +248,12 @@ def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
         yield f"a JPEG file of {len(content)} bytes that cannot be decoded: {error}"
 
 
-def _png_faults(content: bytes, metadata: Any) -> Iterator[str]:
+def _png_faults(content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
     try:
-        height, width, _ = decode_png_file(content).shape
+        pixels = decode_png_file(content)
+        height, width, channels = pixels.shape
+        if kind is not None and (channels, pixels.dtype) != (kind.channels, kind.dtype):
+            yield f"a PNG file of {channels} channels of {pixels.dtype}, but the field holds images of kind {kind.name}"
         if (height, width) != (metadata["height"], metadata["width"]):
             yield (
                 f"a PNG file of {height} x {width} pixels (height x width), but the metadata says "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +71,8 @@ class Assembly:
         Samples so far.
     refused : list of Refusal
         Samples that were left out so far.
+    remarks : Counter
+        What the dataset had to say of the others so far, and of how many.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Assembly:
         self.metadata_offset = HEADER_DTYPE.itemsize + len(descriptors) * DESCRIPTOR_DTYPE.itemsize
         self.rows = 0
         self.refused: list[Refusal] = []
+        self.remarks: Counter[str] = Counter()
         self._placement = Placement(self.metadata_offset + max_rows * row_size, page_size)
         self._checksums: list[NDArray[np.uint32]] = []
 
@@ -108,6 +112,7 @@ class Assembly:
         offset = self._placement.place(first_row, extent)
         self.rows += len(extent.counts)
         self.refused += extent.refused
+        self.remarks.update(extent.remarks)
         if extent.checksums is not None:
             self._checksums.append(extent.checksums)
         return Placed(first_row, offset)

@@ -47,6 +47,9 @@ class Job:
         Whether a sample that cannot be taken or encoded is left out.
     checksums : bool
         Whether the checksum of each region is wanted.
+    remarks : bool
+        Whether the dataset is asked for remarks on its samples: by its method ``take_remarks``, which is told which
+        ones were left out, and counts them.
     """
 
     dataset: Any
@@ -57,6 +60,7 @@ class Job:
     file: str
     skip: bool = False
     checksums: bool = False
+    remarks: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,10 @@ class Encoder:
             job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
         )
         self._chunks[task.start] = chunk
-        return replace(chunk.extent, checksums=chunk.checksums()) if job.checksums else chunk.extent
+        extent = replace(chunk.extent, checksums=chunk.checksums()) if job.checksums else chunk.extent
+        if not job.remarks:
+            return extent
+        return replace(extent, remarks=job.dataset.take_remarks({refusal.index for refusal in extent.refused}))
 
     def write(self, task: Task, placed: Placed) -> None:
         """Write a chunk that was encoded, and forget it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ class Extent:
         CRC-32 of each region, where they are wanted.
     refused : tuple of Refusal
         Samples that were left out; they are not among the N.
+    remarks : dict of str to int
+        What the dataset has to say of the others, and of how many.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Extent:
     sizes: NDArray[np.int64]
     checksums: NDArray[np.uint32] | None = None
     refused: tuple[Refusal, ...] = ()
+    remarks: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, samples: Sequence[Sequence[int]]) -> Extent:

@@ -72,6 +72,7 @@ class Finished:
             "sizes": _packed(self.extent.sizes.astype("<i8")),
             "checksums": _packed(self.extent.checksums.astype("<u4")),
             "refused": [[refusal.index, refusal.reason] for refusal in self.extent.refused],
+            "remarks": self.extent.remarks,
             "metadata": self.metadata,
             "identity": self.identity,
         }
@@ -96,6 +97,7 @@ class Finished:
             np.frombuffer(base64.b64decode(entry["sizes"]), "<i8"),
             np.frombuffer(base64.b64decode(entry["checksums"]), "<u4"),
             tuple(Refusal(*refusal) for refusal in entry["refused"]),
+            entry.get("remarks", {}),  # older journals have none
         )
         return cls(Task(*entry["rows"]), extent, entry["metadata"], entry["identity"])
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
@@ -48,6 +49,35 @@ def test_options_reach_the_file(tmp_path):
     assert (settings["seed"], settings["limit"], settings["check"]) == (4, 5, False)
 
 
+def test_a_mode_reaches_the_file_and_what_is_lost_is_told_once_with_the_mode_that_keeps_it(tmp_path):
+    for number in range(3):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.new("RGBA", (6, 5), (number, 2, 3, 4)).save(tmp_path / "photos" / f"{number}.png")
+    done = run(tmp_path / "photos", tmp_path / "a.beton", "--mode", "gray", "--interpolation", "nearest")
+    lines = done.stdout.splitlines()[:2]
+    assert lines == [
+        "3 images had transparency, which was left out; --mode rgba keeps it",
+        "3 images had colours and became gray; --mode rgb keeps them",
+    ]
+    settings = Reader(tmp_path / "a.beton").notes["settings"]
+    assert (settings["mode"], settings["write_mode"], settings["interpolation"]) == ("gray", "png", "nearest")
+    told = json.loads(run(tmp_path / "photos", tmp_path / "b.beton", "--mode", "rgba", "--json").stdout)
+    assert told["changed"] == {}
+    assert Reader(tmp_path / "b.beton").handlers["image"].kind.name == "rgba"
+
+
+def test_a_reason_that_many_images_have_is_told_once(tmp_path):
+    write_folder(tmp_path / "photos")
+    for number in range(7):
+        Image.new("I;16", (6, 5), 300).save(tmp_path / "photos" / "cat" / f"x{number}.png")
+    (tmp_path / "photos" / "dog" / "bad.jpg").write_bytes(b"x")
+    done = run(tmp_path / "photos", tmp_path / "a.beton", "--on-error", "skip")
+    told = [line for line in " ".join(done.stdout.split()).split("left out: ") if "gray16" in line or "bad.jpg" in line]
+    assert len(told) == 2
+    assert "x0.png and 6 more" in told[0]
+    assert "--mode gray16" in told[0]
+
+
 def test_a_table_is_converted_with_names_of_classes_from_a_file(tmp_path):
     write_picture(tmp_path / "x.jpg", 1)
     (tmp_path / "t.csv").write_text("where,what\nx.jpg,1\nx.jpg,0\n")
@@ -78,7 +108,18 @@ def test_bad_images_that_are_left_out_are_listed(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    ["--on-error ask", "--write-mode png", "--split train", "--from zip", "--limit 0", "--page-size 5", "--seed -1"],
+    [
+        "--on-error ask",
+        "--write-mode png",
+        "--split train",
+        "--from zip",
+        "--limit 0",
+        "--page-size 5",
+        "--seed -1",
+        "--mode grey",
+        "--mode rgba --write-mode jpg",
+        "--interpolation nearest",
+    ],
 )
 def test_arguments_that_cannot_be_end_with_2(options, tmp_path):
     write_folder(tmp_path / "photos")

@@ -1,0 +1,108 @@
+"""Every command on files of images that are not RGB."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.fields.png import encode_png
+from gpubeton.inspection import Contents
+from gpubeton.writing.atomic_file import write_at
+
+COUNT = 6
+SHAPES = {"gray": (20, 30, 1), "rgba": (20, 30, 4), "gray16": (20, 30, 1), "rgb16": (20, 30, 3)}
+
+
+def run(command, *arguments):
+    return CliRunner().invoke(app, [command, *map(str, arguments)])
+
+
+def pixels(path):
+    contents = Contents(path)
+    return [contents.value(sample, "image").pixels() for sample in range(contents.index.num_samples)]
+
+
+@pytest.fixture(params=["gray png", "gray jpg", "rgba png", "gray16 png", "gray16 raw", "rgb16 png"])
+def stored(request, tmp_path):
+    """A file of a kind, stored in a way, and its pixels."""
+    mode, write_mode = request.param.split()
+    random = np.random.default_rng(1)
+    levels = 1 << (16 if mode.endswith("16") else 8)
+    dtype = "u2" if levels > 256 else "u1"
+    images = [random.integers(0, levels, SHAPES[mode]).astype(dtype) for _ in range(COUNT)]
+    for number, image in enumerate(images):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_png(image))
+    out = tmp_path / "a.beton"
+    done = run(
+        "convert", tmp_path / "photos", out, "--mode", mode, "--write-mode", write_mode, "--workers", 1, "--json"
+    )
+    assert (done.exit_code, json.loads(done.stdout)["samples"]) == (0, COUNT)
+    if write_mode != "jpg":
+        in_order = images[::2] + images[1::2]
+        np.testing.assert_array_equal(pixels(out), in_order)
+    return out, mode, write_mode
+
+
+def test_every_command_works_on_it(stored, tmp_path):
+    path, mode, write_mode = stored
+    shown = run("info", path).stdout
+    assert f"ImageField, mode {mode}" in shown
+    image = json.loads(run("info", path, "--json").stdout)["fields"][0]["image"]
+    assert (image["mode"], image[write_mode]) == (mode, COUNT)
+    assert image["lanes"] == {"hardware": 0, "hybrid": 0, "cpu": COUNT * (write_mode == "jpg")}
+    told = run("verify", path)
+    assert told.exit_code == 0
+    assert (f"and {COUNT} PNG files decoded" in " ".join(told.stdout.split())) == (write_mode == "png")
+    for options in ((), ("--train-size", 16)):
+        assert run("view", path, tmp_path / "sheet.png", "--count", 3, *options).exit_code == 0
+        with Image.open(tmp_path / "sheet.png") as sheet:
+            assert np.asarray(sheet).std() > 10
+    assert run("cat", path, 0, "--only", "image", "-o", tmp_path / "one").exit_code == 0
+    assert (tmp_path / "one").read_bytes() == Contents(path).to_file(0, "image")[1]
+    assert run("extract", path, tmp_path / "files").exit_code == 0
+    options = ("--mode", mode, "--write-mode", write_mode, "--workers", 1)
+    assert run("convert", tmp_path / "files" / "samples.csv", tmp_path / "again.beton", *options).exit_code == 0
+    np.testing.assert_array_equal(pixels(tmp_path / "again.beton"), pixels(path))
+    one, two, both = (tmp_path / f"{name}.beton" for name in ("one", "two", "both"))
+    assert run("split", path, f"{one}=0.5", f"{two}=rest").exit_code == 0
+    assert run("merge", one, two, "-o", both).exit_code == 0
+    np.testing.assert_array_equal(pixels(both), pixels(one) + pixels(two))
+    assert sorted(each.tobytes() for each in pixels(both)) == sorted(each.tobytes() for each in pixels(path))
+    assert run("subset", path, tmp_path / "few.beton", "--indices", "1,3").exit_code == 0
+    np.testing.assert_array_equal(pixels(tmp_path / "few.beton"), [pixels(path)[1], pixels(path)[3]])
+    for made in (both, tmp_path / "few.beton"):
+        assert run("verify", made).exit_code == 0
+        assert f"mode {mode}" in run("info", made).stdout
+
+
+def test_files_of_two_kinds_are_not_merged_and_the_kinds_are_named(tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.new("L", (6, 5), 9).save(tmp_path / "photos" / "0.png")
+    for mode in ("gray", "rgba"):
+        assert run("convert", tmp_path / "photos", tmp_path / f"{mode}.beton", "--mode", mode).exit_code == 0
+    done = run("merge", tmp_path / "gray.beton", tmp_path / "rgba.beton", "-o", tmp_path / "all.beton")
+    assert done.exit_code == 1
+    assert "'image' is of images of kind gray in the first and of images of kind rgba in the second" in " ".join(
+        done.stderr.split()
+    )
+
+
+def test_a_png_of_another_kind_than_the_field_is_a_bad_sample(tmp_path):
+    (tmp_path / "photos").mkdir()
+    content = encode_png(np.zeros((5, 6, 1), "u2"))
+    (tmp_path / "photos" / "0.png").write_bytes(content)
+    path = tmp_path / "a.beton"
+    assert run("convert", tmp_path / "photos", path, "--mode", "gray16").exit_code == 0
+    other = encode_png(np.zeros((5, 6, 1), "u1")).ljust(len(content), b"\0")[: len(content)]
+    with path.open("r+b") as file:
+        write_at(file.fileno(), int(Contents(path).index.regions("image").offset[0]), other, path)
+    told = run("verify", path)
+    assert told.exit_code == 1
+    assert "1 channels of uint8, but the field holds images of kind gray16" in " ".join(told.stdout.split())
