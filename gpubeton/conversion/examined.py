@@ -68,21 +68,21 @@ class Examined:
         image, *others = self._source[index]
         content = file_content(image)
         frame = None if content is None else read_frame(content)
-        if content is not None and frame is not None:
-            traits, value = Traits.of_jpeg(frame), None
-        else:
-            found = _opened(content) if content is not None else image
-            if not hasattr(found, "getbands"):  # no image of Pillow's: the field knows best
-                return (image if content is None else content, *others)
-            traits, value = Traits.of_pillow(found, content or b""), found
+        opened: Any = image if content is None else None if frame is not None else _opened(content)
+        if frame is not None:
+            traits = Traits.of_jpeg(frame)
+        elif hasattr(opened, "getbands"):
+            traits = Traits.of_pillow(opened, content or b"")
+        else:  # no image of Pillow's: the field knows best
+            return (image if content is None else content, *others)
         refusal = traits.refusal(self._kind)
         if refusal is not None:
             raise ValueError(refusal)
-        changes = traits.changes(self._kind)
+        changes, value = traits.changes(self._kind), image
         if frame is not None and content is not None:
             value = self._of_jpeg(content, frame)
         elif "palette" in changes:
-            value = self._numbers(value)
+            value = self._numbers(opened)
         elif content is not None:
             value = self._of_file(content)
         if changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
 
 import numpy as np
@@ -173,10 +174,38 @@ def test_what_a_mode_cannot_hold_is_refused_with_advice(name, tmp_path):
         made(folder(tmp_path, {"x.png": content}), tmp_path, mode)
 
 
-def test_a_damaged_jpeg_is_found_in_every_mode(tmp_path):
-    spoilt = GRAY_JPEG[:-60] + b"\xff\xd9" + GRAY_JPEG[-60:]
-    with pytest.raises(SampleError):
-        made(folder(tmp_path, {"x.jpg": spoilt}), tmp_path, "gray", write_mode="jpg")
+@pytest.mark.parametrize(
+    ("whole", "mode", "write_mode", "check"),
+    [(GRAY_JPEG, "gray", "jpg", True), (GRAY_JPEG, "gray", "png", True), (JPEG, "gray", "jpg", False),
+     (JPEG, "rgba", "png", False)],
+)  # fmt: skip
+def test_a_jpeg_that_ends_in_its_middle_is_found_wherever_it_is_decoded(whole, mode, write_mode, check, tmp_path):
+    spoilt = whole[:-60] + b"\xff\xd9" + whole[-60:]  # its markers are in order
+    with pytest.raises(SampleError, match="libjpeg-turbo"):
+        made(folder(tmp_path, {"x.jpg": spoilt}), tmp_path, mode, write_mode=write_mode, check=check)
+
+
+def tiff_of_colours(pixels):
+    """A TIFF file of RGB with 16 bits, which Pillow reads and does not write (TIFF 6.0, sections 2 and 6)."""
+    height, width = pixels.shape[:2]
+    entries = [
+        (256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, 8), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 14),
+        (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, pixels.nbytes),
+    ]  # fmt: skip
+    start = 14 + pixels.nbytes
+    head = struct.pack("<2sHI3H", b"II", 42, start, 16, 16, 16)
+    body = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return head + pixels.astype("<u2").tobytes() + struct.pack("<H", len(entries)) + body + bytes(4)
+
+
+def test_a_tiff_of_colours_with_16_bits_is_cut_in_mode_rgb_alone_and_that_is_told(tmp_path):
+    pixels = numbers((5, 6, 3), "u2")
+    source = folder(tmp_path, {"x.tiff": tiff_of_colours(pixels)})
+    done = made(source, tmp_path, "rgb", write_mode="raw")
+    np.testing.assert_array_equal(images(done)[0].pixels(), pixels >> 8)
+    assert done.changed == {"bits": 1}
+    with pytest.raises(SampleError, match="--mode rgb16"):
+        made(source, tmp_path, "gray")
 
 
 def test_masks_are_made_smaller_by_picking_and_palettes_are_never_averaged(tmp_path):
