@@ -75,11 +75,11 @@ class Conversion:
         Samples that were left out.
     passed_over : dict of str to int
         How many files of the source are no images by their names, or in no class, by their ending.
+    began_anew : bool
+        Whether an interrupted conversion by other settings, or of another source, was thrown away.
     changed : dict of str to int
         How many images are not what they were: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
         "colours" (made gray), "palette" (its numbers kept, not its colours).
-    began_anew : bool
-        Whether an interrupted conversion by other settings, or of another source, was thrown away.
 
     Examples
     --------
