@@ -117,14 +117,17 @@ class Epochs:
         Raises
         ------
         OptionError
-            If an order of the user's own gives anything but samples of the file.
+            If an order of the user's own gives anything but samples of the file, or the library's was given such.
         """
         if samples is not None:
             return EpochPlan(samples, self.next.batch_size, drop_last=False)
-        anew &= self.order.sampler is not None or not type(self.order).__module__.startswith("gpubeton.")
+        is_ours = type(self.order).__module__.startswith("gpubeton.")
+        anew &= self.order.sampler is not None or not is_ours
         kept = self._kept
         if kept is None or anew or not kept.answers(epoch, self.order):  # len() comes before the loop, and in it
             attributes = dict(vars(self.order))
+            if is_ours:  # they may have been assigned
+                checked_indices("indices of the order", self.order.indices, self._num_samples)
             samples = checked_indices("the order", self.order.sample_order(epoch), self._num_samples)
             self._kept = kept = _Asked(epoch, attributes, samples)
         return EpochPlan(kept.samples, self.next.batch_size, self.next.drop_last)

@@ -103,6 +103,19 @@ def test_an_order_that_cannot_be_made_is_not_asked_for_again(photos):
     assert (loader.order.name, samples(loader)) == ("SEQUENTIAL", [[4, 2]])
 
 
+@pytest.mark.parametrize("order", ["sequential", "random", "quasi_random"])
+@pytest.mark.parametrize("indices", [[-1], [50], np.ones(50, bool), [1.5], [[1, 2]], "abc"])
+def test_indices_of_the_order_that_are_none_are_refused(photos, order, indices):
+    loader = make(photos, order=order)
+    loader.traversal_order.indices = indices
+    for ask in (len, iter):
+        with pytest.raises(OptionError, match="indices of the order h"):
+            ask(loader)
+    assert loader.next_epoch == 0
+    loader.traversal_order.indices = [4, 2]
+    assert sorted(*samples(loader)) == [2, 4]
+
+
 class Own(TraversalOrder):
     def sample_order(self, epoch):
         return self.indices
