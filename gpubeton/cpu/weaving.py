@@ -31,8 +31,8 @@ def permutes_bytes() -> bool:
     """
     chosen = _config.CPU_FEATURES
     if chosen is None and _config.CPU_NAME is None:
-        return bool(llvmlite.binding.get_host_cpu_features().get("avx512vbmi", False))
-    return "+avx512vbmi" in (chosen or "")
+        return bool(_config.ENABLE_AVX and llvmlite.binding.get_host_cpu_features().get("avx512vbmi", False))
+    return "+avx512vbmi" in (chosen or "").split(",")
 
 
 def usual_span(count: int) -> int:

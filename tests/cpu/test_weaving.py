@@ -38,7 +38,14 @@ def test_pixels_come_apart_into_channels_and_back(count, span):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "span"), [(None, 16), ("+sse4.2,+avx2", 16), ("+avx512f,+avx512vbmi,+avx512bw", 64)], ids=str
+    ("chosen", "span"),
+    [
+        (None, 16),
+        ("+sse4.2,+avx2", 16),
+        ("+avx512f,+avx512vbmi,+avx512bw", 64),
+        ("+avx512bw,-avx512vbmi,+avx512vbmi2", 16),
+    ],
+    ids=str,
 )
 def test_the_span_is_that_of_the_machine_that_numba_compiles_for(monkeypatch, chosen, span):
     monkeypatch.setattr(numba.config, "CPU_NAME", "generic")
@@ -52,3 +59,12 @@ def test_without_a_choice_it_is_that_of_this_machine(monkeypatch, features, span
     monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: features)
     assert weaving.usual_span(64) == span
+
+
+def test_without_avx_it_is_that_of_any_machine(monkeypatch):
+    """As ``NUMBA_ENABLE_AVX=0`` has it: LLVM ends the process if it is asked for an instruction that it may not use."""
+    monkeypatch.setattr(numba.config, "CPU_NAME", None)
+    monkeypatch.setattr(numba.config, "CPU_FEATURES", None)
+    monkeypatch.setattr(numba.config, "ENABLE_AVX", 0)
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"avx512vbmi": True})
+    assert weaving.usual_span(64) == 16
