@@ -22,6 +22,8 @@ _CHANGES = {
     "alpha": "had transparency, which was left out; --mode rgba keeps it",
     "bits": "had 16 bits a colour, cut to 8; --mode rgb16 (or rgba16) keeps those of PNG files",
     "colours": "had colours and became gray; --mode rgb keeps them",
+    "levels": "had another largest number than 255 or 65535, and were scaled to it; where the numbers count, make "
+    "PNG files of 8 or 16 bits of them before",
     "palette": "had a palette: its numbers were kept, not the colours they stand for; --mode rgb keeps those",
 }
 """What `Conversion.changed` counts, in words."""

@@ -22,6 +22,8 @@ __all__ = ["view"]
 
 _CAPTION = 24
 _BACKGROUND = 235
+_DARK = 1 / 8
+"""Gray images whose largest number is less than this share of what they could hold, are shown brighter."""
 
 
 def view(
@@ -48,7 +50,10 @@ def view(
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Draw samples on one picture, with their numbers and classes: as they are stored, or as training sees them."""
+    """Draw samples on one picture, with their numbers and classes: as they are stored, or as training sees them.
+
+    Gray images of small numbers, such as masks and depth maps, are shown brighter: the largest number of each is white.
+    """
     from gpubeton.cli.contact_sheet import write_contact_sheet
     from gpubeton.copying import choose
     from gpubeton.inspection import Contents
@@ -130,8 +135,24 @@ def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     """Show pixels of any kind: 16 bits as 8, gray three times, without transparency."""
     import numpy as np
 
+    if pixels.shape[-1] == 1:
+        return np.repeat(np.rint(_gray_levels(pixels)).astype(np.uint8), 3, axis=-1)
     levels = (pixels >> 8 if pixels.dtype.itemsize > 1 else pixels).astype(np.uint8)
-    return np.ascontiguousarray(np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels[..., :3])
+    return np.ascontiguousarray(levels[..., :3])
+
+
+def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
+    """Give levels from 0 to 255 of a gray image, or of each of a batch; its largest number is white if it is small.
+
+    The labels of a mask, and the millimetres of a depth map, would be as good as black.
+    """
+    import numpy as np
+
+    top = np.iinfo(pixels.dtype).max
+    largest = pixels.max(axis=(-3, -2, -1), keepdims=True).astype(np.float32)
+    white = np.where((largest > 0) & (largest < top * _DARK), largest, np.float32(top))
+    levels: NDArray[np.float32] = (pixels * (255 / white)).astype(np.float32)
+    return levels
 
 
 def _train_pipeline(size: int | None, is_rgb: bool) -> list[Any]:
@@ -194,6 +215,8 @@ def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
     """Undo the normalisation."""
     import numpy as np
 
+    if array.shape[-1] == 1 and array.dtype in (np.uint8, np.uint16):
+        return np.repeat(_gray_levels(array), 3, axis=-1)
     levels = array.astype(np.float32)
     normalize = next((each for each in operations if hasattr(each, "mean") and hasattr(each, "std")), None)
     if normalize is not None:

@@ -79,7 +79,8 @@ class Conversion:
         Whether an interrupted conversion by other settings, or of another source, was thrown away.
     changed : dict of str to int
         How many images are not what they were: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
-        "colours" (made gray), "palette" (its numbers kept, not its colours).
+        "colours" (made gray), "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette"
+        (its numbers kept, not its colours).
 
     Examples
     --------

@@ -37,6 +37,9 @@ class Traits:
         Whether its numbers are places in a palette.
     is_float : bool
         Whether its numbers are not whole.
+    is_scaled : bool
+        Whether its largest number is neither 255 nor 65535, and Pillow scales all of them to one of these: gray images
+        of 1, 2 or 4 bits, and PGM and PPM files that name another one.
 
     Examples
     --------
@@ -52,6 +55,7 @@ class Traits:
     has_alpha: bool = False
     has_palette: bool = False
     is_float: bool = False
+    is_scaled: bool = False
 
     @classmethod
     def of_jpeg(cls, frame: JpegFrame) -> Traits:
@@ -86,18 +90,17 @@ class Traits:
             What it has.
         """
         mode = image.mode.partition(";")[0]
-        bits = 8
-        if image.format == "PNG" and len(content) > _BITS_PLACE:
-            bits = content[_BITS_PLACE]
-        elif image.format == "TIFF":
-            said = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, 8)
-            bits = max(said) if isinstance(said, tuple) else int(said)
+        largest = _largest(image, content)
+        bits = largest.bit_length()
         return cls(
             1 if mode in _GRAY_MODES else 3,
             16 if bits > 8 or mode in ("I", "F") else 8,
             has_alpha=mode in _ALPHA_MODES or "transparency" in image.info,
             has_palette=mode == "P",
             is_float=mode == "F",
+            is_scaled=mode == "1"
+            or (mode in ("L", "LA", "RGB") and largest < 255)
+            or (image.format == "PPM" and largest not in (255, 65535)),
         )
 
     def changes(self, kind: ImageKind) -> list[str]:
@@ -112,7 +115,8 @@ class Traits:
         -------
         list of str
             "palette": its numbers stay, what colours they stand for is lost. "colours": they become gray. "alpha":
-            transparency is left out. "bits": 16 of them are cut to 8.
+            transparency is left out. "bits": 16 of them are cut to 8. "levels": its numbers, of a gray image, were
+            scaled, see `is_scaled`.
         """
         if kind.channels == 1 and self.has_palette:
             return ["palette"]
@@ -120,6 +124,7 @@ class Traits:
             "colours": kind.channels == 1 and self.channels == 3,
             "alpha": self.has_alpha and not kind.has_alpha,
             "bits": self.bits > kind.bits,
+            "levels": kind.channels == 1 and self.channels == 1 and self.is_scaled,
         }
         return [name for name, is_lost in lost.items() if is_lost]
 
@@ -159,3 +164,18 @@ class Traits:
         if self.channels == 1 or self.has_palette:
             return "gray16" if self.bits > 8 else "gray"
         return ("rgba" if self.has_alpha else "rgb") + ("16" if self.bits > 8 else "")
+
+
+def _largest(image: Image.Image, content: bytes) -> int:
+    """Give the largest number that a channel of a file can have; 255 where it does not say."""
+    if image.format == "PNG" and len(content) > _BITS_PLACE:
+        return (1 << content[_BITS_PLACE]) - 1
+    if image.format == "TIFF":
+        said = getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE, 8)
+        return (1 << (max(said) if isinstance(said, tuple) else int(said))) - 1
+    tile = getattr(image, "tile", None)  # of an image that is not decoded yet
+    if image.format == "PPM" and image.mode in ("L", "I", "RGB") and tile:
+        arguments = tile[0][3]  # of Pillow's decoder; the largest number is among them, if it has to scale
+        if isinstance(arguments, tuple):
+            return next((each for each in arguments if isinstance(each, int)), 255)
+    return 255

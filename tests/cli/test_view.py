@@ -108,7 +108,7 @@ def test_a_bad_image_is_named(tmp_path):
 
 
 def test_pixels_of_any_kind_become_colours():
-    assert _as_rgb(np.full((1, 1, 1), 0x1234, np.uint16)).tolist() == [[[0x12] * 3]]
+    assert _as_rgb(np.full((1, 1, 1), 0xA234, np.uint16)).tolist() == [[[0xA2] * 3]]
     assert _as_rgb(np.array([[[1, 2, 3, 4]]], np.uint8)).tolist() == [[[1, 2, 3]]]
 
 
@@ -123,3 +123,14 @@ def test_levels_come_back_from_whatever_a_pipeline_leaves():
 def test_a_name_that_is_no_pictures_is_refused_before_anything_is_drawn(tmp_path):
     done = CliRunner().invoke(app, ["view", str(write_photos(tmp_path / "a.beton", 2)), str(tmp_path / "sheet.foo")])
     assert (done.exit_code, "no picture can be written as .foo" in " ".join(done.stderr.split())) == (2, True)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_gray_images_of_small_numbers_are_shown_brighter_and_others_as_they_are(dtype):
+    top = np.iinfo(dtype).max
+    dark, light, black = (np.array([[[0], [top // share]]], dtype) for share in (20, 2, 2 * top))
+    assert _as_rgb(dark)[0, :, 0].tolist() == [0, 255]
+    assert _as_rgb(light)[0, :, 0].tolist() == [0, 127]
+    assert _as_rgb(black)[0, :, 0].tolist() == [0, 0]
+    batch = np.stack([dark, light, black])
+    np.testing.assert_array_equal(np.rint(_levels(batch, [])), [_as_rgb(image) for image in batch])

@@ -88,7 +88,7 @@ def test_numbers_come_through_as_they_are(name, write_mode, tmp_path):
     assert image.kind == (write_mode or "png")
     handler = Reader(done.path).handlers["image"]
     assert handler.kind is IMAGE_KINDS[mode]
-    assert done.changed == ({"palette": 1} if "palette" in name else {})
+    assert done.changed == ({"palette": 1} if "palette" in name else {"levels": 1} if name == "one bit" else {})
 
 
 def test_files_that_agree_with_the_mode_are_taken_over(tmp_path):
@@ -309,6 +309,26 @@ def test_files_above_a_threshold_and_the_rest_raw(tmp_path):
 def test_modes_that_cannot_be_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         Settings(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mode", "changed"),
+    [
+        ("x.pgm", b"P5 2 1 255\n\x07\x03", "gray", {}),
+        ("x.pgm", b"P5 2 1 20\n\x07\x03", "gray", {"levels": 1}),
+        ("x.pgm", b"P2 2 1 20\n7 3", "gray", {"levels": 1}),
+        ("x.pgm", b"P5 2 1 20\n\x07\x03", "rgb", {}),
+        ("x.pgm", b"P5 2 1 4095\n\x00\x07\x01\x03", "gray16", {"levels": 1}),
+        ("x.pgm", b"P5 2 1 65535\n\x00\x07\x01\x03", "gray16", {}),
+        ("x.ppm", b"P6 1 1 65535\n\x00\x07\x01\x03\x01\x03", "rgb", {"bits": 1}),
+        ("x.png", saved(Image.fromarray(LABELS), bits=4), "gray", {"levels": 1}),
+        ("x.tif", TIFF16, "gray16", {}),
+        ("x.tif", saved(Image.fromarray(GRAY16.astype("i4")), "TIFF"), "gray16", {}),
+    ],
+    ids=["pgm255", "pgm20", "plain", "rgb", "12bit", "16bit", "ppm16", "png4", "tiff16", "tiff32"],
+)
+def test_scaled_numbers_are_told_of(name, content, mode, changed, tmp_path):
+    assert made(folder(tmp_path, {name: content}), tmp_path, mode).changed == changed
 
 
 def test_a_palette_keeps_its_transparency_only_with_its_colours():
