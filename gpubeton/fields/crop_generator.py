@@ -47,7 +47,7 @@ def generated_boxes(
     scale, ratio = (np.array(value, np.float64) if isinstance(value, tuple) else value for value in ranges)
     size = np.stack([heights, widths], axis=1).astype(np.uint32)
     boxes = np.empty((len(size), 4), np.int64)
-    crop = Compiler.compile(decoder.get_crop_generator)
+    crop = Compiler.compile(decoder.get_crop_generator, generation=decoder.generation)
     Compiler.compile(_crop_all)(crop, size, scale, ratio, seeds if Compiler.is_enabled else seeds[:0], boxes)
     corner, extent = boxes[:, :2], boxes[:, 2:]
     inside = (corner >= 0).all(axis=1) & (extent >= 1).all(axis=1) & (corner + extent <= size).all(axis=1)

@@ -83,6 +83,8 @@ class Epochs:
         The order.
     next : Progress
         What the next ``for`` loop begins with.
+    has_begun : bool
+        Whether any loop has begun.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Epochs:
     ) -> None:
         self.order = make_order()
         self.next = Progress(0, batch_size, drop_last)
+        self.has_begun = False
         self._make_order = make_order
         self._num_samples = num_samples
         self._lock = threading.Lock()
@@ -180,6 +183,7 @@ class Epochs:
                 self.next = replace(epoch, epoch=epoch.epoch + 1, batch=0, origin=None)
             epoch.origin, epoch.num_batches = origin, num_batches
             self._current = epoch
+            self.has_begun = True
             return epoch
 
     def go_to(self, epoch: int, batch: int = 0, origin: Origin | None = None) -> None:

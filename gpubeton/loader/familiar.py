@@ -46,11 +46,14 @@ class Familiar:
         What the file holds.
     pipelines : mapping of str to object
         The pipelines, as they were given.
+    recompile : bool
+        Whether users' functions are compiled anew for each epoch.
     """
 
     reader: Reader
     pipelines: Mapping[str, Any]
     _epochs: Epochs
+    recompile: bool
     _generation: int
 
     #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
@@ -117,6 +120,13 @@ class Familiar:
         """
         self._generation = Compiler.forget()
         self._compile_outputs()
+
+    def _renew_generation(self) -> None:
+        """What code reads counts as it is when the first loop begins; with `recompile`, when any does."""
+        if self.recompile:
+            self._generation = Compiler.forget()
+        elif not self._epochs.has_begun:
+            self._generation = Compiler.begin()
 
     @property
     def pipeline_specs(self) -> dict[str, PipelineSpec]:

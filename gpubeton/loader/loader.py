@@ -259,8 +259,7 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
-            if self.recompile:
-                self._generation = Compiler.forget()
+            self._renew_generation()
             origin = self._origin
             begun = self._epochs.coming(is_last=samples is not None, origin=origin)
             record = EpochRecord(begun.epoch, self.num_workers)

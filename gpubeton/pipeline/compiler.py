@@ -124,7 +124,9 @@ class Compiler:
         return cls.begin()
 
     @classmethod
-    def compile(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
+    def compile(
+        cls, code: Callable[..., Any], signature: Any = None, *, generation: int | None = None
+    ) -> Callable[..., Any]:
         """Compile a function; it runs without the interpreter's lock.
 
         Parameters
@@ -134,6 +136,8 @@ class Compiler:
             set, its loops over ``Compiler.get_iterator()`` run in parallel.
         signature : optional
             Numba signature; by default types are taken from the first call.
+        generation : int, optional
+            What `begin` gave, to go on with what was compiled from then on; by default ``Compiler.generation``.
 
         Returns
         -------
@@ -149,7 +153,7 @@ class Compiler:
         def make(code: Callable[..., Any]) -> Any:
             return numba.njit(signature, nogil=True, fastmath=True, error_model="numpy", parallel=is_parallel)(code)
 
-        return cls._once(code, (signature, is_parallel), make)
+        return cls._once(code, (signature, is_parallel), make, generation)
 
     @classmethod
     def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
@@ -192,14 +196,20 @@ class Compiler:
             ) from error
 
     @classmethod
-    def _once(cls, code: Callable[..., Any], options: tuple[Any, ...], make: Callable[..., Any]) -> Callable[..., Any]:
+    def _once(
+        cls,
+        code: Callable[..., Any],
+        options: tuple[Any, ...],
+        make: Callable[..., Any],
+        generation: int | None = None,
+    ) -> Callable[..., Any]:
         """Compile a function, or give what it was compiled to before."""
         key = _identity(code, options)
         if key is None:
             return cast("Callable[..., Any]", make(code))
         # The library's own functions read nothing that changes, and take long to compile.
         is_ours = code.__code__.co_filename.startswith(_LIBRARY)
-        key = (*key, 0 if is_ours else cls.generation)
+        key = (*key, 0 if is_ours else cls.generation if generation is None else generation)
         found: Callable[..., Any] | None = cls._compiled.get(key)
         if found is not None:
             return found

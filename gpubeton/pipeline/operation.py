@@ -48,6 +48,9 @@ class Operation(ABC):
     copy_of: Any = None
     """The object in the user's pipeline of which a loader made this copy, set by the loader."""
 
+    generation: int | None = None
+    """What ``Compiler.generation`` was when the loader made this copy, set by the loader."""
+
     def accept_field(self, field: Any) -> None:
         """Learn the field whose pipeline this operation stands in.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpubeton.errors import PipelineError
+from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms.colour import checked_probability
 from gpubeton.transforms.module import ModuleWrapper
@@ -67,6 +68,7 @@ def _as_operation(position: int, operation: Any) -> Operation:
             )  # it may have been set since it was made
         copied = copy.copy(operation)
         copied.copy_of = operation if operation.copy_of is None else operation.copy_of
+        copied.generation = Compiler.generation
         return copied
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(operation, torch.nn.Module):

@@ -127,6 +127,8 @@ class PixelOperation(ColourTransform):
         self.p = checked_probability(str(self), p)
         self.arguments = [] if numba is None else self._checked_arguments(numba)
 
+    _change: Callable[..., Any] | None = None
+
     @property
     def num_steps(self) -> int:
         return len(self.parameters) + 1
@@ -140,6 +142,7 @@ class PixelOperation(ColourTransform):
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if self.numba is not None:
             self._check_numba(self.numba)
+            self._change = self._compiled()  # not in `apply`: other loaders may be made between two batches
         return super().declare_state_and_memory(previous_state)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
@@ -164,10 +167,14 @@ class PixelOperation(ColourTransform):
         images = as_nhwc(batch)
         if not isinstance(images, np.ndarray):
             images = images.numpy()  # of a tensor on a GPU, torch says why it cannot
-        change = compiled_images(compiled_line(self.numba, self.arguments, self.parameters))
+        change = self._change or self._compiled()
         steps = np.ascontiguousarray(draw, np.int32)
         change(images, steps[:, 1::2].copy().view(np.float32).repeat(2, axis=1), steps[:, -1] != 0)
         return batch
+
+    def _compiled(self) -> Callable[..., Any]:
+        assert self.numba is not None
+        return compiled_images(compiled_line(self.numba, self.arguments, self.parameters))
 
     def missing(self, half: str) -> str:
         """Say that a half is missing.

@@ -184,3 +184,37 @@ def seen(path, recompile):
 def test_with_recompile_each_epoch_has_what_its_code_reads_as_it_is_then(photos):
     assert seen(photos, recompile=True) == [[(1, 10, 1), (2, 11, 2)]] * 2
     assert seen(photos, recompile=False) == [[(1, 10, 1), (1, 10, 1)]] * 2
+
+
+def read(loader):
+    """What each batch of the next epoch made of arrays of the module: label, pixel, crop."""
+    for images, labels, drawn in loader:
+        yield int(labels[0, 0]), int(images[0, 0, 0, 0]), int(drawn["crop"][0, 0])
+
+
+def reading(path, *operations):
+    pipelines = {**dict.fromkeys(["weight", "note", "info", "vector"]), "crop": DrawnParameters("image")}
+    pipelines["image"] = [Corner((8, 8)), *operations, PixelOperation(numba=shaded), ToTensor()]
+    pipelines["label"] = [IntDecoder(), AddWeight(0), ToTensor()]
+    return Loader(path, 10, num_workers=1, batches_ahead=1, indices=[0] * 50, pipelines=pipelines)
+
+
+@pytest.mark.parametrize("before", [[], [RandomGaussianBlur(3, p=0.0)]], ids=["fused", "in the tail"])
+def test_other_loaders_that_are_made_in_an_epoch_leave_it_as_it_is(photos, before):
+    WEIGHTS[0], SHADE[0] = 2, 20
+    loader = reading(photos, *before)
+    batches = read(loader)
+    assert next(batches) == (2, 20, 2)
+    WEIGHTS[0], SHADE[0] = 3, 30
+    other = reading(photos, *before)
+    assert list(batches) == [(2, 20, 2)] * 4
+    assert (list(read(other)), list(read(loader))) == ([(3, 30, 3)] * 5, [(2, 20, 2)] * 5)
+
+
+def test_what_is_compiled_reads_what_is_there_when_the_first_loop_begins(photos):
+    WEIGHTS[0], SHADE[0] = 4, 40
+    first, second = reading(photos), reading(photos)
+    WEIGHTS[0], SHADE[0] = 5, 50
+    assert list(read(first)) == [(5, 50, 5)] * 5
+    WEIGHTS[0], SHADE[0] = 4, 40
+    assert list(read(second)) == [(4, 40, 4)] * 5
