@@ -254,13 +254,21 @@ class _Same:
 def _identity(code: Callable[..., Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Key that two functions share only if they compile to the same; None if that cannot be told."""
     try:
-        cells = tuple(cell.cell_contents for cell in code.__closure__ or ())
+        values = tuple(cell.cell_contents for cell in code.__closure__ or ())
+        defaults = (code.__defaults__, tuple((code.__kwdefaults__ or {}).items()))
         called = tuple(_Same(code.__globals__.get(name)) for name in code.__code__.co_names)
-        key = (code.__code__, cells, tuple(map(type, cells)), code.__defaults__, called, *options)
+        key = (code.__code__, _typed(values), _typed(defaults), called, *options)
         hash(key)
     except (AttributeError, TypeError, ValueError):
         return None
     return key
+
+
+def _typed(value: Any) -> Any:
+    """A value that equals another only if both compile to the same: 1 is not 1.0, and 0.0 is not -0.0."""
+    if isinstance(value, tuple):
+        return type(value), *map(_typed, value)
+    return type(value), value.hex() if isinstance(value, float) else value
 
 
 def _read_from_outside(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:

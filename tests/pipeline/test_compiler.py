@@ -40,6 +40,19 @@ def test_another_captured_value_or_type_is_compiled_anew(amount):
     assert Compiler.compile(adder(5)) is not Compiler.compile(adder(amount))
 
 
+@pytest.mark.parametrize(("one", "other"), [((5,), (5.0,)), (((5, 1), 2), ((5, True), 2)), (0.0, -0.0)], ids=str)
+def test_captured_values_that_are_equal_but_not_the_same_are_compiled_apart(one, other):
+    def giver(value):
+        def give():
+            return value
+
+        return give
+
+    first, second = Compiler.compile(giver(one)), Compiler.compile(giver(other))
+    assert (repr(first()), repr(second())) == (repr(one), repr(other))
+    assert Compiler.compile(giver(one)) is first
+
+
 def test_a_changed_global_is_seen(monkeypatch):
     def add_offset(x):
         return x + OFFSET
