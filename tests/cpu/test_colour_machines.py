@@ -11,14 +11,26 @@ import numpy as np
 import pytest
 
 from gpubeton.transforms import colour_lines
+from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.cpu.changed_colours import changed, drawn
+
+
+def by_lines(image, steps):
+    colour_lines.apply_steps(image[None], steps[None])
+    return image
 
 
 def test_images_are_what_lines_make_of_them():
     for seed in range(120):
-        image, steps = drawn(seed)
-        colour_lines.apply_steps(image[None], steps[None])
-        assert np.array_equal(changed(seed), image), seed
+        assert np.array_equal(changed(*drawn(seed)), by_lines(*drawn(seed))), seed
+
+
+@pytest.mark.parametrize("later", [[], [CONTRAST, ONE // 2], [CONTRAST, ONE // 2, BRIGHTNESS, 30000, CONTRAST, 50000]])
+def test_what_waits_for_a_contrast_is_not_lost_where_vectors_cannot_go_on(later):
+    too_large = [SATURATION, 3 * ONE]
+    steps = np.array([BRIGHTNESS, 20000, CONTRAST, 45000, *later, *too_large], np.int32)
+    image, _ = drawn(1)
+    assert np.array_equal(changed(image.copy(), steps), by_lines(image, steps))
 
 
 @pytest.mark.skipif(
@@ -31,4 +43,4 @@ def test_a_machine_of_2013_makes_the_same(tmp_path):
     with np.load(tmp_path / "images.npz") as images:
         assert not images["has_tables"]
         for seed in range(120):
-            assert np.array_equal(images[f"arr_{seed}"], changed(seed)), seed
+            assert np.array_equal(images[f"arr_{seed}"], changed(*drawn(seed))), seed

@@ -87,3 +87,13 @@ def test_only_the_counted_paints_are_painted_and_empty_ones_paint_nothing():
     draw = draw_of(program, (0, 0, 8, 8), paints=[(3, 3, 3, 8, 0), (5, 2, 4, 8, 0), (0, 0, 8, 8, 0)])
     draw[NUM_PAINTS] = 2
     assert np.array_equal(make_one(program, image, draw), noise(8, 8, 4))
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "float32"])
+def test_paints_that_lie_outside_or_are_narrower_than_nothing_paint_nothing(dtype):
+    operations = [Cutout(2, (9, 9, 9))] * 6 + ([] if dtype is None else [NormalizeImage([9, 8, 7], [3, 2, 1], dtype)])
+    program = program_of(8, 8, "area", *operations)
+    outside = [(0, 12, 8, 20), (0, -9, 8, -2), (12, 0, 20, 8), (-9, 0, -2, 8), (0, 6, 8, 2), (0, 4, 8, 4)]
+    image, whole = stored_raw(noise(8, 8, 4)), (0, 0, 8, 8)
+    painted_over = make_one(program, image, draw_of(program, whole, paints=[(*one, 0) for one in outside]))
+    assert np.array_equal(painted_over, make_one(program, image, draw_of(program, whole)))
