@@ -1,4 +1,4 @@
-"""Pipelines of the small files, and ways to look at what comes out."""
+"""Pipelines and loaders of the small files, and ways to look at what comes out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gpubeton.fields.decoders import (
     IntDecoder,
     RandomResizedCropRGBImageDecoder,
 )
+from gpubeton.loader import Loader
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 ONLY_IMAGE = dict.fromkeys(["label", "weight", "note", "info", "vector"])
@@ -27,6 +28,18 @@ def augmented(size=(24, 20)):
         ToTensor(),
         ToTorchImage(),
     ]
+
+
+def make(path, **changes):
+    """A loader of labels, in order."""
+    arguments = {"batch_size": 8, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}
+    return Loader(path, **{**arguments, **changes})
+
+
+def samples(loader):
+    """Sample ids of the next epoch, batch by batch."""
+    batches = iter(loader)
+    return [batches.samples.tolist() for _ in batches]
 
 
 def labels(loader):

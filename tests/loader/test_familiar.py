@@ -27,20 +27,9 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage, View
 from gpubeton.traversal_order import QuasiRandom, Sequential, TraversalOrder
 from gpubeton.writer import DatasetWriter
-from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
+from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels, make, samples
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def make(path, **changes):
-    arguments = {"batch_size": 8, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}
-    return Loader(path, **{**arguments, **changes})
-
-
-def samples(loader):
-    """Sample ids of the next epoch, batch by batch."""
-    batches = iter(loader)
-    return [batches.samples.tolist() for _ in batches]
 
 
 def in_a_row(loader):

@@ -9,22 +9,11 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import OptionError, StateError
-from gpubeton.loader import Loader
 from gpubeton.plan.order import Rank
 from gpubeton.traversal_order import Random, TraversalOrder, Weighted
-from tests.loader.pipelines import ONLY_LABEL, labels
+from tests.loader.pipelines import labels, make, samples
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def make(path, **changes):
-    arguments = {"batch_size": 8, "num_workers": 1, "seed": 3, "drop_last": False, "pipelines": ONLY_LABEL}
-    return Loader(path, **{**arguments, **changes})
-
-
-def samples(loader):
-    batches = iter(loader)
-    return [batches.samples.tolist() for _ in batches]
 
 
 def saved(loader):
