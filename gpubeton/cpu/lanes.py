@@ -1,8 +1,8 @@
 """Vectors of LLVM as Python values, so that a kernel of the CPU executor reads as arithmetic.
 
 Numba vectorises loops where LLVM can prove that it may, which it cannot for interleaved colours, table look-ups and
-half floats. The kernels that matter therefore state their vectors themselves: in portable LLVM, without a word of x86
-or ARM.
+half floats. The kernels that matter therefore state their vectors themselves, in portable LLVM: no word of ARM, and one
+of x86, `Lanes.look_up`, which a kernel may use where `weaving.permutes_bytes` says so.
 """
 
 from __future__ import annotations
