@@ -1,24 +1,37 @@
-"""The JPEGs that the crop decoder refuses: libjpeg-turbo, in simplejpeg, has the last word on them."""
+"""The JPEGs that the crop decoder refuses: libjpeg-turbo, in simplejpeg, has the last word on them.
+
+Strict everywhere: an image that libjpeg-turbo would warn about and patch with gray is damaged. Metadata and stray bytes
+between the header's segments decide no pixel, so they are left out before a library sees the file.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import io
-from typing import TYPE_CHECKING
+import re
 
 import numpy as np
 
+from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.cpu.types import Array
+from gpubeton.fields.jpeg_markers import JPEG_START, JpegFrame, read_frame
 
-if TYPE_CHECKING:
-    from PIL.JpegImagePlugin import JpegImageFile
+# Huffman coding takes at least one bit for each block of 8 x 8 pixels, the difference to the last block's mean.
+_MOST_PIXELS_OF_A_BYTE = 8 * 64
+# Not held to that: an image of this many pixels takes 48 MB. Arithmetic coding, which nearly no program writes, can
+# store a plain area in fewer bits.
+_HARMLESS_PIXELS = 1 << 24
 
-# What Pillow raises over a damaged file, its warnings included for those who have warnings raised.
-_PILLOW_FAULTS = (OSError, SyntaxError, ValueError, Warning)
+# Luma sampling, across and down, for which TurboJPEG has a name if chroma is sampled by 1 x 1.
+_NAMED_SAMPLINGS = frozenset({(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)})
+
+_MARKER = re.compile(rb"\xff([^\x00\xff])", re.DOTALL)
+_TEM, _RST0, _SOI, _EOI, _SOS, _APP0, _APP14, _APP15, _COM = 0x01, 0xD0, 0xD8, 0xD9, 0xDA, 0xE0, 0xEE, 0xEF, 0xFE
+_JFIF_SEGMENT = b"\xff\xe0\x00\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
 
 
 class UndecodableError(Exception):
-    """Nobody can decode this image; the message says why. Never leaves `gpubeton.cpu`."""
+    """No decoder takes this image; the message gives the reason. Never leaves `gpubeton.cpu`."""
 
 
 def bytes_at(address: int, size: int) -> bytes:
@@ -27,97 +40,116 @@ def bytes_at(address: int, size: int) -> bytes:
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return the height and width in pixels that a JPEG's header states.
-
-    Parameters
-    ----------
-    data : bytes
-        The file.
-
-    Returns
-    -------
-    tuple of int
-        Height and width.
-
-    Raises
-    ------
-    UndecodableError
-        If it has no sound header.
-    """
-    import simplejpeg
-
-    try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError as error:
-        image = _open_with_pillow(data, error)
-        return image.height, image.width
-    return height, width
+    """Return the height and width in pixels that a JPEG's header states; refuse what no file of its size can hold."""
+    _, frame = _read_header(data)
+    return frame.height, frame.width
 
 
-def decode_rgb(data: bytes) -> Array:
+def decode_rgb(data: bytes) -> Array:  # (height, width, 3) uint8, C-contiguous
     """Decode a whole JPEG of any kind.
 
-    Parameters
-    ----------
-    data : bytes
-        The file. Its header decides how much memory that takes: look at `jpeg_size` first.
-
-    Returns
-    -------
-    ndarray of uint8, shape (height, width, 3), C-contiguous
-        RGB.
-
     Raises
     ------
     UndecodableError
-        If the data are damaged in any way, or of a kind that the libraries do not know (12-bit, lossless).
+        If the data are damaged in any way, of a kind that the libraries do not know (12-bit, lossless), or larger than
+        memory.
     """
-    import simplejpeg
-
-    try:
-        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError as error:
-        return _decode_with_pillow(data, error)
-    try:
-        # Strict: what libjpeg-turbo would only warn about (and patch with gray) is an error.
-        if colours in {"CMYK", "YCCK"}:
-            return _rgb_of_cmyk(simplejpeg.decode_jpeg(data, colorspace="CMYK", strict=True))
-        pixels: Array = simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True)
-    except ValueError as error:
-        raise UndecodableError(f"libjpeg-turbo: {error}") from error
-    return pixels
+    content, frame = _read_header(data)
+    if len(frame.components) == 4:
+        return _rgb_of_cmyk(_decode(content, frame, "CMYK"))
+    return _decode(content, frame, "RGB")
 
 
-def decode_gray(data: bytes) -> Array:
-    """Decode a whole JPEG of one component, or the brightness of one of any kind.
-
-    Parameters
-    ----------
-    data : bytes
-        The file; as for `decode_rgb`.
-
-    Returns
-    -------
-    ndarray of uint8, shape (height, width, 1), C-contiguous
-        Gray.
-
-    Raises
-    ------
-    UndecodableError
-        If the data are damaged in any way, or of a kind that the libraries do not know (12-bit, lossless).
-    """
-    import simplejpeg
-
-    try:
-        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours in {"Gray", "YCbCr"}:
-            pixels: Array = simplejpeg.decode_jpeg(data, colorspace="GRAY", strict=True)
-            return pixels
-    except ValueError as error:
-        raise UndecodableError(f"libjpeg-turbo: {error}") from error
+def decode_gray(data: bytes) -> Array:  # (height, width, 1) uint8, C-contiguous
+    """Decode a whole JPEG of one component, or the brightness of one of any kind; raise as `decode_rgb`."""
+    content, frame = _read_header(data)
+    if len(frame.components) == 1 or (frame.is_ycbcr and _is_named(frame)):
+        return _decode(content, frame, "GRAY")
     from PIL import Image
 
     return np.ascontiguousarray(Image.fromarray(decode_rgb(data)).convert("L"))[..., None]
+
+
+def _read_header(data: bytes) -> tuple[bytes, JpegFrame]:
+    """Return the file without what decides no pixel, and what its header states."""
+    content = _essentials(data)
+    frame = read_frame(content)
+    if frame is None:
+        raise UndecodableError("its headers are damaged or end before the compressed data")
+    pixels = frame.height * frame.width
+    if pixels > max(_HARMLESS_PIXELS, _MOST_PIXELS_OF_A_BYTE * len(data)):
+        raise UndecodableError(
+            f"its header claims {frame.height} x {frame.width} pixels, but {len(data)} bytes hold at most "
+            f"{_MOST_PIXELS_OF_A_BYTE} pixels each"
+        )
+    return content, frame
+
+
+def _essentials(data: bytes) -> bytes:
+    """Drop metadata (APPn, COM) and stray bytes between segments from a JPEG's header; JFIF and Adobe decide colours.
+
+    libjpeg-turbo warns of both, and a strict caller cannot tell such a warning from one about the image.
+    """
+    if data[:2] != JPEG_START:
+        raise UndecodableError(f"no JPEG file: it begins with {data[:2]!r}, expected {JPEG_START!r}")
+    kept = [JPEG_START]
+    position = len(JPEG_START)
+    while found := _MARKER.search(data, position):
+        marker, body = found[1][0], found.end() + 2
+        if marker in {_SOI, _EOI, _SOS}:
+            return b"".join([*kept, data[found.start() :]])
+        if marker == _TEM or _RST0 <= marker < _SOI:  # no length follows
+            position = found.end()
+            continue
+        position = found.end() + max(2, int.from_bytes(data[found.end() : body], "big"))
+        if marker == _APP0 and data[body : body + 5] == b"JFIF\0" and position - body >= 14:
+            kept.append(_JFIF_SEGMENT)
+        elif not (_APP0 <= marker <= _APP15 or marker == _COM) or (
+            marker == _APP14 and data[body : body + 5] == b"Adobe"
+        ):
+            kept.append(data[found.start() : position])
+    raise UndecodableError("its headers end before the compressed data")
+
+
+def _is_named(frame: JpegFrame) -> bool:
+    """Return whether TurboJPEG certainly has a name for how chroma is sampled; without one it decodes nothing."""
+    return len(frame.sampling) != 3 or (
+        frame.sampling[0] in _NAMED_SAMPLINGS and frame.sampling[1:] == ((1, 1), (1, 1))
+    )
+
+
+def _decode(content: bytes, frame: JpegFrame, colours: str) -> Array:
+    """Decode by libjpeg-turbo, or by Pillow what simplejpeg has no way to name."""
+    import simplejpeg
+
+    try:
+        pixels: Array = simplejpeg.decode_jpeg(content, colorspace=colours, strict=True)
+    except Exception as error:  # a library raises for this image alone; MemoryError, too
+        if _is_named(frame):
+            raise UndecodableError(f"libjpeg-turbo: {_text(error)}") from error
+        return _decode_with_pillow(content, error)
+    return pixels
+
+
+def _decode_with_pillow(content: bytes, refusal: Exception) -> Array:
+    """Decode a baseline JPEG of unusual sampling. Pillow ignores libjpeg's warnings, so its data are checked first."""
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    from gpubeton.cpu.jpeg.whole_scan import check_scan
+
+    code = check_scan(content)
+    if code != OK:
+        raise UndecodableError(f"libjpeg-turbo: {_text(refusal)}; a strict check of its data: {REASONS[code]}")
+    try:
+        # Not by `Image.open`, which warns about large images.
+        return np.ascontiguousarray(JpegImageFile(io.BytesIO(content)).convert("RGB"))
+    except Exception as error:
+        raise UndecodableError(f"libjpeg-turbo: {_text(refusal)}; Pillow: {_text(error)}") from error
+
+
+def _text(error: Exception) -> str:
+    """Return a library's message, with the class where it is no word about the data."""
+    return str(error) if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {error}"
 
 
 def _rgb_of_cmyk(inks: Array) -> Array:
@@ -126,24 +158,3 @@ def _rgb_of_cmyk(inks: Array) -> Array:
 
     image = Image.frombytes("CMYK", (inks.shape[1], inks.shape[0]), np.bitwise_not(inks).tobytes())
     return np.ascontiguousarray(image.convert("RGB"))
-
-
-def _open_with_pillow(data: bytes, refusal: ValueError) -> JpegImageFile:
-    """Open what simplejpeg has no name for: it knows six ways to sample chroma, libjpeg-turbo itself knows all.
-
-    Not by ``Image.open``, which warns about large images and looks for others behind the first.
-    """
-    from PIL.JpegImagePlugin import JpegImageFile
-
-    try:
-        return JpegImageFile(io.BytesIO(data))
-    except _PILLOW_FAULTS as error:
-        raise UndecodableError(f"libjpeg-turbo: {refusal}; Pillow: {error}") from error
-
-
-def _decode_with_pillow(data: bytes, refusal: ValueError) -> Array:
-    image = _open_with_pillow(data, refusal)
-    try:
-        return np.ascontiguousarray(image.convert("RGB"))
-    except _PILLOW_FAULTS as error:
-        raise UndecodableError(f"Pillow: {error}") from error

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.cpu.colour_vectors import GROUP, LEVELS, STEP_FIELDS
 from gpubeton.cpu.colours import ColourMemory
-from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS
+from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
 from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
@@ -35,7 +35,7 @@ class Scratch(NamedTuple):
     ends: Array
     coefficients: Array  # int16 (96,), aligned: one block and a place behind it
     zigzag: Array
-    blocks: Array  # int64 (6, BLOCK_FIELDS): see `jpeg.entropy`
+    blocks: Array  # int64 (MAX_BLOCKS, BLOCK_FIELDS): see `jpeg.entropy`
     predictors: Array  # int64 (3,)
     strips: Array  # uint16 (2, n), aligned: luma, and Cb beside Cr
     views: Array  # int64 (V, VIEW_FIELDS): see `views`
@@ -103,7 +103,7 @@ def allocate(
         ends=np.zeros(_MAX_INTERVALS, np.int64),
         coefficients=aligned(96, np.int16),
         zigzag=ZIGZAG.copy(),
-        blocks=np.zeros((6, BLOCK_FIELDS), np.int64),
+        blocks=np.zeros((MAX_BLOCKS, BLOCK_FIELDS), np.int64),
         predictors=np.zeros(3, np.int64),
         strips=aligned(2 * (side + taps) * 16, np.uint16).reshape(2, -1),
         views=np.zeros((views, VIEW_FIELDS), np.int64),

@@ -217,6 +217,9 @@ class Worker:
         except UndecodableError as error:
             codes[views] = UNDECODABLE
             return UNDECODABLE, f"{refusal}; {error}"
+        except Exception as error:  # noqa: BLE001 - nothing that a library raises over one image may end the loop
+            codes[views] = UNDECODABLE
+            return UNDECODABLE, f"{refusal}; {type(error).__name__}: {error}"
         own = self._own
         for image in views:
             own.control[:] = 0

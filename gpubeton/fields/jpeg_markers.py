@@ -31,6 +31,8 @@ class JpegFrame:
         Size in pixels.
     components : tuple of int
         Identifier of each component.
+    sampling : tuple of (int, int)
+        Sampling factors of each component, across and down.
     is_jfif : bool
         Whether there is a JFIF marker, which makes three components YCbCr.
     adobe_transform : int or None
@@ -44,6 +46,7 @@ class JpegFrame:
     height: int
     width: int
     components: tuple[int, ...]
+    sampling: tuple[tuple[int, int], ...]
     is_jfif: bool
     adobe_transform: int | None
     is_complete: bool
@@ -57,11 +60,12 @@ class JpegFrame:
             and self.precision == 8
             and self.height > 0
             and self.width > 0
-            and (len(self.components) == 1 or (len(self.components) == 3 and self._is_ycbcr))
+            and (len(self.components) == 1 or (len(self.components) == 3 and self.is_ycbcr))
         )
 
     @property
-    def _is_ycbcr(self) -> bool:
+    def is_ycbcr(self) -> bool:
+        """Whether three components are YCbCr."""
         # The rule of libjpeg: JFIF knows no other colours, then Adobe's word counts, then the identifiers.
         if self.is_jfif:
             return True
@@ -129,6 +133,7 @@ def _describe(
         height=int.from_bytes(body[1:3], "big"),
         width=int.from_bytes(body[3:5], "big"),
         components=tuple(body[6::3]),
+        sampling=tuple((factors >> 4, factors & 15) for factors in body[7::3]),
         is_jfif=is_jfif,
         adobe_transform=adobe_transform,
         is_complete=is_complete,

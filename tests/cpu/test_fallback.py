@@ -1,3 +1,5 @@
+"""Files that the crop decoder refuses: what the libraries make of them, and what is damage."""
+
 from __future__ import annotations
 
 import base64
@@ -8,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
+from gpubeton.cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
 from gpubeton.cpu.jpeg.codes import MANY_INTERVALS
+from tests.cpu.damage import flip_bits, leave_out
 from tests.cpu.making import (
     draw_of,
     joined,
@@ -23,7 +26,7 @@ from tests.cpu.making import (
     whole,
 )
 from tests.cpu.pictures import decoded, jpeg, photo, pillow_jpeg, planes
-from tests.cpu.plain_jpeg import components_of, write
+from tests.cpu.plain_jpeg import DamagedError, components_of, read, write
 
 HEIGHT, WIDTH = 27, 35
 PROGRAM = program_of(16, 12)
@@ -54,6 +57,7 @@ SIMPLEJPEGS = {
     "RGB by its names": rgb_file(),
     "RGB by adobe": pillow_jpeg(photo(HEIGHT, WIDTH), keep_rgb=True),
     "4:1:1": jpeg(photo(HEIGHT, WIDTH), 85, "4:1:1"),
+    "4:4:1": ycc_file(((1, 4), (1, 1), (1, 1))),
     "separate scans": ycc_file(((2, 2), (1, 1), (1, 1)), separate=True),
     "separate scans with restart markers": ycc_file(((2, 1), (1, 1), (1, 1)), separate=True, restart_interval=2),
     "16-bit quantisation": ycc_file(((1, 1),) * 3, wide=True),
@@ -67,6 +71,7 @@ PILLOWS = {
     "chroma of two kinds": ycc_file(((2, 2), (2, 1), (1, 1))),
     "more chroma than luma": ycc_file(((1, 1), (2, 2), (1, 1))),
     "luma sampled by three": ycc_file(((3, 1), (1, 1), (1, 1))),
+    "4:1:0 with restart markers": ycc_file(((4, 2), (1, 1), (1, 1)), restart_interval=1),
 }
 
 
@@ -130,9 +135,10 @@ BAD = {
     "a baseline file cut short": (jpeg(photo(9, 9))[:-4], "it ends before its last marker; libjpeg-turbo: "),
     "CMYK cut short": (cut(PILLOWS["CMYK"]), "neither YCbCr nor gray; libjpeg-turbo: "),
     "CMYK with an end too early": (cut(PILLOWS["CMYK"]) + b"\xff\xd9", "nor gray; libjpeg-turbo: Corrupt JPEG data"),
-    "4:1:0 cut short": (cut(PILLOWS["4:1:0"]), "its chroma sampling is unusual; Pillow: image file is truncated"),
-    "nothing": (b"", "its headers are damaged; libjpeg-turbo: "),
-    "no JPEG": (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "its headers are damaged; libjpeg-turbo: "),
+    "4:1:0 cut short": (cut(PILLOWS["4:1:0"]), "its chroma sampling is unusual; libjpeg-turbo: "),
+    "nothing": (b"", "its headers are damaged; no JPEG file: it begins with b''"),
+    "no JPEG": (b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "its headers are damaged; no JPEG file: "),
+    "headers alone": (jpeg(photo(9, 9))[:300], "its headers are damaged; its headers end before the compressed data"),
 }
 
 
@@ -150,36 +156,121 @@ def test_what_nobody_decodes_is_named_with_both_reasons(name):
     assert (out == 0xA5).all(), "the caller's memory was written for an image that could not be made"
 
 
-@pytest.mark.parametrize("name", ["progressive", "4:1:0"])
-def test_a_header_that_promises_gigabytes_is_refused_before_they_are_allocated(name, monkeypatch):
+def with_segment(data, marker, content):
+    """The file with a segment more, right after its start."""
+    parts = segments(data)
+    return joined([parts[0], (marker, content), *parts[1:]])
+
+
+ODD_EXIF = b"Exif\0\0II*\0\x08\0\0\0\1\0\x1a\1\5\0\1\0\0\0\xff\xff\0\0"
+BAD_PROFILE = b"ICC_PROFILE\0\x0a\x0a"
+
+#: Files like these are in Pillow's own tests: metadata of another length than they state, zeros, an extra byte.
+STRAY = {
+    "one byte": b"\x55",
+    "what looks like stuffing": b"\xff\0\xff\0",
+    "zeros": bytes(16),
+    "bytes of a text": b"junk!",
+}
+
+
+@pytest.mark.parametrize("name", ["progressive", "CMYK", "4:1:0", "4:1:1"])
+@pytest.mark.parametrize("content", [(0xE1, ODD_EXIF), (0xE2, BAD_PROFILE), (0xE0, b"JFIF\0\7\7\0\0\1\0\1\0\0")])
+def test_metadata_decide_no_pixel_and_no_verdict(name, content):
     data = {**SIMPLEJPEGS, **PILLOWS}[name]
-    frame = 0xC2 if name == "progressive" else 0xC0
-    huge = joined([(m, c[:1] + b"\xff\xff" * 2 + c[5:]) if m == frame else (m, c) for m, c in segments(data)])
-    monkeypatch.setattr("gpubeton.cpu.worker.decode_rgb", lambda _: pytest.fail("decoded"))
-    image = stored_jpeg(huge, HEIGHT, WIDTH)
-    _, bad = make(PROGRAM, [image], [draw_of(PROGRAM, whole(image))])
-    assert bad[0].reason == f"it is 65535 x 65535 pixels, but the file's metadata say {HEIGHT} x {WIDTH} pixels"
-
-
-def test_pillows_warnings_never_leave_as_exceptions():
-    """It warns of odd EXIF data; some have warnings raised."""
-    parts = segments(PILLOWS["4:1:0"])
-    odd = joined([parts[0], (0xE1, b"Exif\0\0II*\0\x08\0\0\0\1\0\x1a\1\5\0\1\0\0\0\xff\xff\0\0"), *parts[1:]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UndecodableError, match="Pillow"):
-            decode_rgb(odd)
-    with pytest.warns(UserWarning, match="."):
-        assert np.array_equal(decode_rgb(odd), decode_rgb(PILLOWS["4:1:0"]))
+        if content[1][:4] != b"JFIF" or name != "CMYK":  # JFIF makes an image of three colours YCbCr, and has no inks
+            assert np.array_equal(decode_rgb(with_segment(data, *content)), decode_rgb(data))
+
+
+@pytest.mark.parametrize("stray", STRAY)
+@pytest.mark.parametrize("name", ["baseline", "progressive", "4:1:0"])
+def test_stray_bytes_between_header_segments_are_left_out_and_the_image_is_held_strictly(name, stray):
+    data = {**SIMPLEJPEGS, **PILLOWS, "baseline": jpeg(photo(HEIGHT, WIDTH))}[name]
+    place = data.index(b"\xff\xdb")
+    odd = data[:place] + STRAY[stray] + data[place:]
+    assert np.array_equal(decode_rgb(odd), decode_rgb(data))
+    assert np.array_equal(made(odd), expected(decode_rgb(data)))
+    for share in (0.5, 0.75, 0.97):
+        short = odd[: int(len(odd) * share)]
+        assert verdict(short) == "refused"
+        assert verdict(short + b"\xff\xd9") == "refused"
+
+
+def is_readable(data):
+    """Whether every code of a baseline file exists and its data suffice, by a plain reader."""
+    try:
+        read(data)
+    except DamagedError as error:
+        return "pass the end of the block" in str(error)  # which libjpeg-turbo takes, too
+    except IndexError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", sorted({*PILLOWS} - {"CMYK"}))
+def test_damage_of_unusual_sampling_is_damage_too(name):
+    """Pillow shows such files as if nothing were wrong."""
+    data, verdicts = PILLOWS[name], {True: [], False: []}
+    scan = data.index(b"\xff\xda") + 14
+    for number in range(150):
+        changed = (flip_bits, leave_out)[number % 2](data[scan:-2], np.random.default_rng(number))
+        damaged = data[:scan] + changed + data[-2:]
+        verdicts[is_readable(damaged)].append(verdict(damaged))
+    assert set(verdicts[False]) == {"refused"}
+    assert len(verdicts[False]) >= 10
+    assert "decoded" in verdicts[True]
+    assert verdict(data[:-2] + b"\x55\x55" + data[-2:]) == "refused"
+
+
+@pytest.mark.parametrize("across", [1, 2, 3, 4])
+@pytest.mark.parametrize("down", [1, 2, 3, 4])
+def test_every_sampling_of_luma_is_decoded_or_has_more_blocks_than_jpeg_allows(across, down):
+    data = ycc_file(((across, down), (1, 1), (1, 1)))
+    image = stored_jpeg(data, HEIGHT, WIDTH)
+    _, bad = make(PROGRAM, [image], [draw_of(PROGRAM, whole(image))])
+    if across * down + 2 <= 10:
+        assert bad == []
+        assert np.array_equal(decode_rgb(data), pillows(data))
+    else:
+        assert [one.row for one in bad] == [0]
+        assert verdict(data) == "refused"
+
+
+def with_size(data, height, width):
+    """The file with another size in its frame header."""
+    size = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return joined([(m, c[:1] + size + c[5:]) if 0xC0 <= m <= 0xC2 else (m, c) for m, c in segments(data)])
+
+
+@pytest.mark.parametrize("name", ["progressive", "progressive gray", "4:1:0", "CMYK", "baseline"])
+def test_more_pixels_than_the_bytes_can_hold_are_refused_before_memory_is_taken(name, monkeypatch):
+    data = {**SIMPLEJPEGS, **PILLOWS, "baseline": jpeg(photo(HEIGHT, WIDTH))}[name]
+    monkeypatch.setattr("simplejpeg.decode_jpeg", lambda *_, **__: pytest.fail("decoded"))
+    for height, width in ((16_000, 16_000), (65_000, 65_000)):
+        bomb = with_size(data, height, width)
+        for function in (jpeg_size, decode_rgb, decode_gray):
+            with pytest.raises(UndecodableError, match=rf"{height} x {width} .* {len(bomb)} bytes"):
+                function(bomb)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
+    """The smallest files that Huffman coding allows, of one colour, with tables of their own."""
+    data = pillow_jpeg(np.full((5000, 5000, 3), 255, np.uint8), "L", quality=1, optimize=True, **options)
+    assert jpeg_size(data) == (5000, 5000)
+    assert 5000 * 5000 > 1 << 24
+    assert 100 < 5000 * 5000 / len(data) < 512
 
 
 def test_damage_that_libjpeg_only_warns_of_is_damage():
     data = bytearray(SIMPLEJPEGS["progressive"])
     data[-200:-190] = b"\xff\0" * 5
-    assert decode_strictly(bytes(data)) == "refused"
+    assert verdict(bytes(data)) == "refused"
 
 
-def decode_strictly(data):
+def verdict(data):
     try:
         decode_rgb(data)
     except UndecodableError:

@@ -153,6 +153,18 @@ def test_a_bad_image_is_bad_in_all_views_for_the_same_reason_and_others_are_not(
         assert np.array_equal(batch[0], batch[2])
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_view_that_reaches_damage_makes_the_sample_bad_in_all_its_views(first):
+    """One verdict for a sample, though the other view alone would not have met the damage."""
+    data = jpeg(photo(64, 48), 85, "4:4:4")
+    image = stored_jpeg(data[:-2] + b"\x55" * 40 + data[-2:], 64, 48)
+    above, below = draw_of(PROGRAMS[0], (0, 0, 8, 48)), draw_of(PROGRAMS[0], (56, 0, 8, 48))
+    assert make(PROGRAMS[0], [image], [above])[1] == []
+    draws = [[above], [below]] if first else [[below], [above]]
+    _, bad = together([PROGRAMS[0]] * 2, [image], draws)
+    assert sorted(one.program for one in bad) == [0, 1]
+
+
 @pytest.mark.parametrize("kind", ["4:2:0", "raw", "progressive"])
 @pytest.mark.parametrize("wrong", [0, 1, 2])
 def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind, wrong):

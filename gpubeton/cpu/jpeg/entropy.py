@@ -23,8 +23,11 @@ from gpubeton.cpu.memory import (
 )
 from gpubeton.cpu.types import Reader
 
-# A block's row in `blocks`, int64 (6, BLOCK_FIELDS): all that decoding it needs, so that the loop over the blocks of an
-# MCU asks nothing. The first four are addresses of tables.
+# Most blocks of an MCU of several components (T.81 B.2.3).
+MAX_BLOCKS = 10
+
+# A block's row in `blocks`, int64 (MAX_BLOCKS, BLOCK_FIELDS): all that decoding it needs, so that the loop over the
+# blocks of an MCU does no look-ups. The first four are addresses of tables.
 DC_LOOKUP = 0
 AC_LOOKUP = 1
 PAIR_LOOKUP = 2

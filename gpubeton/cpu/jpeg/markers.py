@@ -35,7 +35,9 @@ MCUS_ACROSS = 16
 MCUS_DOWN = 17
 IS_JFIF = 18  # 1 if there is a JFIF segment
 ADOBE = 19  # Adobe's colour transform plus 1; 0 without such a segment
-FRAME_SIZE = 20
+SAMPLING = 20  # 20, 21, 22: 16 x horizontal + vertical sampling factor of each component
+IS_ODD = 23  # 1 if the crop decoder does not know this sampling
+FRAME_SIZE = 24
 
 # Where the k-th coefficient of the scan goes in a row-major block (T.81 figure A.6). 64 is a place behind the block,
 # for what passes its end.
@@ -149,14 +151,17 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
         frame[QUANTISATION + i] = load_u8(address + 8 + 3 * i)
         if frame[QUANTISATION + i] > 3:
             return DAMAGED_TABLE
+        frame[SAMPLING + i] = 16 * across + down
         if i == 0:
             # A scan of one component has one block an MCU, whatever its sampling says (T.81 A.2.2).
             frame[LUMA_ACROSS] = across if components == 3 else 1
             frame[LUMA_DOWN] = down if components == 3 else 1
         elif across != 1 or down != 1:
-            return ODD_SAMPLING
+            frame[IS_ODD] = 1
     if not (1 <= frame[LUMA_ACROSS] <= 2 and 1 <= frame[LUMA_DOWN] <= 2):
-        return ODD_SAMPLING
+        frame[IS_ODD] = 1
+    if frame[IS_ODD] == 1:
+        return OK
     frame[MCUS_ACROSS] = (frame[WIDTH] + 8 * frame[LUMA_ACROSS] - 1) // (8 * frame[LUMA_ACROSS])
     frame[MCUS_DOWN] = (frame[HEIGHT] + 8 * frame[LUMA_DOWN] - 1) // (8 * frame[LUMA_DOWN])
     return OK
@@ -258,7 +263,7 @@ def read_headers(address: int, size: int, frame: Array, tables: Tables) -> int:
     Returns
     -------
     int
-        A code of `codes`.
+        A code of `codes`. All of `frame` but the luma blocks and the number of MCUs is set for ODD_SAMPLING, too.
     """
     stop = address + size
     if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
@@ -280,7 +285,8 @@ def read_headers(address: int, size: int, frame: Array, tables: Tables) -> int:
             return DAMAGED_HEADER
         if marker == _SOS:
             frame[SCAN] = end - address
-            return _read_scan(body, length, frame, tables)
+            code = _read_scan(body, length, frame, tables)
+            return ODD_SAMPLING if code == OK and frame[IS_ODD] == 1 else code
         code = _read_segment(marker, body, end, frame, tables)
         if code != OK:
             return code

@@ -70,9 +70,23 @@ _HALF = (1 << 15) * 65537
 
 
 @stage
+def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
+    """Fill one row of `scratch.blocks`, but for where its samples go."""
+    tables = scratch.tables
+    dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
+    row[DC_SLOT] = dc
+    row[AC_SLOT] = 4 + ac
+    row[DC_LOOKUP] = tables.single[dc].ctypes.data
+    row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
+    row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
+    row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
+    row[MULTIPLIERS] = tables.multipliers[frame[QUANTISATION + component]].ctypes.data
+    row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
+
+
+@stage
 def _describe_blocks(frame: Array, scratch: Scratch) -> int:
     """Fill `scratch.blocks` and return how many blocks an MCU has."""
-    tables = scratch.tables
     across = frame[LUMA_ACROSS]
     luma_blocks = across * frame[LUMA_DOWN]
     count: int = luma_blocks + frame[COMPONENTS] - 1
@@ -80,15 +94,7 @@ def _describe_blocks(frame: Array, scratch: Scratch) -> int:
     for i in range(count):
         component = max(0, i - luma_blocks + 1)
         row = scratch.blocks[i]
-        dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
-        row[DC_SLOT] = dc
-        row[AC_SLOT] = 4 + ac
-        row[DC_LOOKUP] = tables.single[dc].ctypes.data
-        row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
-        row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
-        row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
-        row[MULTIPLIERS] = tables.multipliers[frame[QUANTISATION + component]].ctypes.data
-        row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
+        describe_block(frame, scratch, component, row)
         # Two blocks share a column: luma blocks one below the other, Cb and Cr.
         if component == 0:
             row[STRIP] = luma + (i // across) * (COLUMN_BYTES // 2) + (i % across) * 8 * COLUMN_BYTES
@@ -231,6 +237,16 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
 
 
 @stage
+def fits(reader: Reader, end: int, at_end: bool) -> bool:
+    """Return whether a reader is inside a restart interval that ends at an address, and has left no byte at its end.
+
+    Whole bytes that no MCU took: a wrong code earlier made the decoder lose step. libjpeg-turbo warns of them, too.
+    """
+    left = end * 8 - (reader[2] * 8 - reader[1])
+    return left >= 0 and not (at_end and left >= 8)
+
+
+@stage
 def _decode_row(
     frame: Array, scratch: Scratch, count: int, reader: Reader, blocks: int, origin: int, first: int, last: int
 ) -> tuple[Reader, bool]:
@@ -266,9 +282,10 @@ def _decode_row(
             scratch.coefficients.ctypes.data,
             scratch.zigzag.ctypes.data,
         )
-        if not sound or reader[2] * 8 - reader[1] > scratch.ends[current] * 8:
-            return reader, False
         mcu += run
+        at_end = mcu == min((current + 1) * interval, across * frame[MCUS_DOWN])
+        if not sound or not fits(reader, scratch.ends[current], at_end):
+            return reader, False
     return reader, True
 
 

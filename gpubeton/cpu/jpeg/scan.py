@@ -12,8 +12,8 @@ from gpubeton.cpu.types import Array
 
 # Zero bytes behind each restart interval: what is missing reads as zeros, and the bit reader may look ahead.
 PADDING = 16
-# How far one MCU can read past the end of the scan before the decoder looks: 6 blocks of 64 codes of 27 bits.
-OVERRUN = 2048
+# How far one MCU can read past the end of the scan before the decoder looks: 10 blocks of 64 codes of 27 bits.
+OVERRUN = 2304
 
 _END_OF_IMAGE = 0xD9
 _RESTART_0 = 0xD0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -186,3 +188,57 @@ def test_a_size_other_than_the_metadatas_is_named_and_nothing_is_decoded():
         (0, "it is 20 x 30 pixels, but the file's metadata say 21 x 30 pixels")
     ]
     assert (out == 0xA5).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}])
+def test_every_flipped_bit_that_libjpeg_turbo_notices_is_noticed(options):
+    """Most often data end a few bytes before the next marker: the decoder had lost step, and was lucky."""
+    data = pillow_jpeg(photo(60, 80), quality=85, **options)
+    start, rng = data.index(b"\xff\xda") + 14, np.random.default_rng(3)
+    program, images, noticed = program_of(60, 80), [], []
+    for _ in range(1000):
+        flipped = bytearray(data)
+        flipped[int(rng.integers(start, len(data) - 2))] ^= 1 << int(rng.integers(8))
+        images.append(stored_jpeg(flipped, 60, 80))
+        try:
+            decoded(bytes(flipped))
+        except ValueError:
+            noticed.append(len(images) - 1)
+    _, bad = make(program, images, [draw_of(program, whole(images[0]))] * 1000)
+    assert [one.row for one in bad] == noticed
+    assert len(noticed) > 50
+
+
+def left_over(data, interval, count=40):
+    """The file with bytes that no MCU takes at the end of a restart interval; libjpeg-turbo overlooks a few."""
+    scan = data.index(b"\xff\xda")
+    ends = [found.start() for found in re.finditer(rb"\xff[\xd0-\xd9]", data) if found.start() > scan]
+    return data[: ends[interval]] + b"\x55" * count + data[ends[interval] :]
+
+
+def test_damage_counts_as_far_as_the_crops_of_a_sample_reach():
+    """The rule: what was read is checked, from the restart marker before the crop to its last row; no more is read."""
+    data = pillow_jpeg(photo(64, 48), quality=85, restart_marker_rows=1)
+    program = program_of(8, 8)
+    for damaged_row in range(4):
+        image = stored_jpeg(left_over(data, damaged_row), 64, 48)
+        for top, height in ((0, 8), (18, 10), (34, 10), (50, 14)):
+            _, bad = make(program, [image], [draw_of(program, (top, 0, height, 48))])
+            assert bool(bad) == (top // 16 == damaged_row), (damaged_row, top)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 4, 4), (30, 20, 4, 4), (60, 44, 4, 4)])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: data[:-2],
+        lambda data: data.replace(b"\xff\xd1", b"\xff\xd3"),
+        lambda data: data.replace(b"\xff\xd2", b""),
+        lambda data: data.replace(b"\xff\xdb", b"\xff\xfe"),
+    ],
+    ids=["no end", "a restart marker of another number", "a restart marker too few", "no tables"],
+)
+def test_damage_of_the_whole_file_counts_for_every_crop(damaged, box):
+    data = damaged(pillow_jpeg(photo(64, 48), quality=85, restart_marker_rows=1))
+    program, image = program_of(8, 8), stored_jpeg(data, 64, 48)
+    assert len(make(program, [image], [draw_of(program, box)])[1]) == 1
