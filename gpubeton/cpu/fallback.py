@@ -14,13 +14,7 @@ import numpy as np
 
 from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.cpu.types import Array
-from gpubeton.fields.jpeg_markers import JPEG_START, JpegFrame, read_frame
-
-# Huffman coding takes at least one bit for each block of 8 x 8 pixels, the difference to the last block's mean.
-_MOST_PIXELS_OF_A_BYTE = 8 * 64
-# Not held to that: an image of this many pixels takes 48 MB. Arithmetic coding, which nearly no program writes, can
-# store a plain area in fewer bits.
-_HARMLESS_PIXELS = 1 << 24
+from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, JPEG_START, PIXELS_A_BYTE, JpegFrame, read_frame
 
 # Luma sampling, across and down, for which TurboJPEG has a name if chroma is sampled by 1 x 1.
 _NAMED_SAMPLINGS = frozenset({(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)})
@@ -77,10 +71,10 @@ def _read_header(data: bytes) -> tuple[bytes, JpegFrame]:
     if frame is None:
         raise UndecodableError("its headers are damaged or end before the compressed data")
     pixels = frame.height * frame.width
-    if pixels > max(_HARMLESS_PIXELS, _MOST_PIXELS_OF_A_BYTE * len(data)):
+    if pixels > max(HARMLESS_PIXELS, PIXELS_A_BYTE * len(data)):
         raise UndecodableError(
             f"its header claims {frame.height} x {frame.width} pixels, but {len(data)} bytes hold at most "
-            f"{_MOST_PIXELS_OF_A_BYTE} pixels each"
+            f"{PIXELS_A_BYTE} pixels each"
         )
     return content, frame
 

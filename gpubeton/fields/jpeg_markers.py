@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["JPEG_START", "JpegFrame", "read_frame"]
+__all__ = ["HARMLESS_PIXELS", "JPEG_START", "PIXELS_A_BYTE", "JpegFrame", "read_frame"]
 
 JPEG_START = b"\xff\xd8"
 """How each JPEG file begins."""
+
+PIXELS_A_BYTE = 8 * 64
+"""Most pixels of a byte: Huffman coding takes at least one bit for each block of 8 x 8, its mean's difference."""
+
+HARMLESS_PIXELS = 1 << 24
+"""Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 _EOI, _SOS, _APP0, _APP14 = 0xD9, 0xDA, 0xE0, 0xEE
 #: Markers without a length behind them: TEM and the restart markers.

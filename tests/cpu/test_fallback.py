@@ -255,6 +255,18 @@ def test_more_pixels_than_the_bytes_can_hold_are_refused_before_memory_is_taken(
                 function(bomb)
 
 
+@pytest.mark.parametrize("error", [MemoryError, KeyError, RuntimeError, ValueError])
+@pytest.mark.parametrize("name", SIMPLEJPEGS)
+def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch):
+    def fail(*_, **__):
+        raise error("planted")
+
+    monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
+    for function in (decode_rgb, decode_gray):
+        with pytest.raises(UndecodableError, match="planted"):
+            function(SIMPLEJPEGS[name])
+
+
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
     """The smallest files that Huffman coding allows, of one colour, with tables of their own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.memory import load_u8
 from gpubeton.cpu.types import Array
+from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
 from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, WIDTH, JpegKind, Sampling
 
 _DAMAGED = int(JpegKind.DAMAGED)
@@ -116,7 +117,9 @@ def _survey_one(address: int, size: int, row: Array) -> None:
             return
         if marker == _SOS:
             # A file that was cut short: nvJPEG refuses the whole batch, or shows what is there and says nothing.
-            if frame != 0 and end > body and _has_end(end, stop):
+            # One that claims more pixels than its bytes can hold: the CPU refuses it before memory is taken.
+            fits = int(row[HEIGHT]) * int(row[WIDTH]) <= max(HARMLESS_PIXELS, PIXELS_A_BYTE * size)
+            if frame != 0 and end > body and fits and _has_end(end, stop):
                 row[KIND] = _kind(frame_marker, frame, jfif, adobe, sampling, body)
             return
         if marker < _RST0 and marker != _DHT and marker != _JPG and marker != _DAC:
@@ -147,8 +150,8 @@ def survey_jpegs(address: Array, size: Array, out: Array) -> None:
     address, size : ndarray of uint64, shape (N,)
         Where each is in memory, and its bytes.
     out : ndarray of int32, shape (N, SURVEY_COLUMNS)
-        Written: kind, height, width and sampling, see `gpubeton.plan.lanes`. Whatever is no JPEG, or has no end, is
-        DAMAGED.
+        Written: kind, height, width and sampling, see `gpubeton.plan.lanes`. Whatever is no JPEG, has no end, or
+        claims more pixels than its bytes can hold, is DAMAGED.
     """
     for i in range(out.shape[0]):
         _survey_one(int(address[i]), int(size[i]), out[i])

@@ -194,6 +194,7 @@ def test_several_scans_are_told_by_the_first_ones_components():
         changed(SOF0, lambda frame: frame[:-1]),
         changed(SOF0, lambda frame: frame + b"\0"),
         changed(SOF0, lambda frame: replaced(frame, 5, 4)),
+        changed(SOF0, lambda frame: replaced(frame, 1, 0x40, 0, 0x40, 0)),  # 16384 x 16384 pixels
     ],
 )
 def test_what_is_no_jpeg_up_to_its_first_scan_is_called_damaged(data):
