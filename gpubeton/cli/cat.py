@@ -48,16 +48,17 @@ def cat(
         return
     if output is not None:
         raise OptionError("--output needs --only FIELD: which value is to be written?")
-    values = {name: _described(contents.value(sample, name)) for name in contents.index.names}
+    values = {name: contents.value(sample, name) for name in contents.index.names}
     labels = contents.labels()
     if json:
         named = labels is not None and contents.class_names is not None
         name = contents.class_name(int(labels[sample])) if named and labels is not None else None
-        show_json({"sample": sample, "values": values, "class_name": name})
+        described = {each: _described(value) for each, value in values.items()}
+        show_json({"sample": sample, "values": described, "class_name": name})
         return
     console = result_console()
     for name, value in values.items():
-        console.print(f"{name}: {_text(contents, name, value)}", markup=False)
+        console.print(f"{name}: {_text(contents, name, value)}")
 
 
 def extract(
@@ -93,8 +94,8 @@ def extract(
     else:
         console = result_console()
         for each in done.bad[:_MOST_SHOWN]:
-            console.print(f"sample {each.sample}, field {each.field!r}: {each.what}", markup=False)
-        console.print(f"{counted(done.samples, 'sample')} in {folder}; {done.table} lists them", markup=False)
+            console.print(f"sample {each.sample}, field {each.field!r}: {each.what}")
+        console.print(f"{counted(done.samples, 'sample')} in {folder}; {done.table} lists them")
     if bad:
         raise typer.Exit(FINDINGS)
 
@@ -110,7 +111,8 @@ def _write(content: bytes, output: Path | None) -> None:
             raise OptionError(
                 f"{len(content)} bytes that are no text do not belong on a terminal; use --output FILE, or a pipe"
             ) from error
-        result_console().print(text, markup=False)
+        for line in text.splitlines():
+            result_console().print(line.expandtabs())
         return
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -118,6 +120,7 @@ def _write(content: bytes, output: Path | None) -> None:
 
 def _described(value: Any) -> Any:
     """Give a value as JSON can hold it, not all of it if it is large."""
+    from gpubeton.format.notes import MOST_LEVELS, nesting
     from gpubeton.inspection import StoredImage
 
     if isinstance(value, StoredImage):
@@ -127,17 +130,24 @@ def _described(value: Any) -> Any:
     if hasattr(value, "dtype"):
         whole = value.tolist() if value.size <= _MOST_ELEMENTS and value.dtype.kind in "biuf" else None
         return {"dtype": str(value.dtype), "shape": list(value.shape), "elements": whole}
-    return value
+    levels = nesting(value)
+    return {"levels": levels} if levels > MOST_LEVELS else value
 
 
 def _text(contents: Contents, name: str, value: Any) -> str:
-    if isinstance(value, dict) and {"kind", "height", "width"} <= set(value):
-        what = {"jpg": "JPEG file", "png": "PNG file"}.get(value["kind"], "raw pixels")
-        return f"{what}, {value['height']} × {value['width']} (height × width), {size_text(value['bytes'])}"
-    if isinstance(value, dict) and "begins" in value:
-        return f"{value['bytes']} bytes, {value['begins']}{'...' if value['bytes'] > 32 else ''}"
-    if isinstance(value, dict) and {"dtype", "shape", "elements"} <= set(value):
-        return f"{value['dtype']} of shape {tuple(value['shape'])} {value['elements'] or ''}"
+    """Write a value for people."""
+    from gpubeton.inspection import StoredImage
+
+    shown = _described(value)
+    if isinstance(value, StoredImage):
+        what = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
+        return f"{what}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes, {shown['begins']}{'...' if len(value) > 32 else ''}"
+    if hasattr(value, "dtype"):
+        return f"{shown['dtype']} of shape {tuple(shown['shape'])} {shown['elements'] or ''}"
+    if shown is not value:
+        return f"JSON of {shown['levels']} levels; --only {name} writes it"
     labels = contents.labels(name)
     if labels is not None and name == "label" and contents.class_names is not None:
         return f"{value} ({contents.class_name(int(value))})"

@@ -181,14 +181,14 @@ def _draw(done: Conversion) -> None:
     console = result_console()
     lines = _left_out(done.skipped)
     for line in lines[:_MOST_SHOWN]:
-        console.print(line, markup=False)
+        console.print(line)
     if len(lines) > _MOST_SHOWN:
         console.print(f"... and {len(lines) - _MOST_SHOWN:,} more; --json lists all, and so do the file's notes")
     if done.passed_over:
         endings = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in done.passed_over.items())
-        console.print(f"passed over, no images by their names or in no class: {endings}", markup=False)
+        console.print(f"passed over, no images by their names or in no class: {endings}")
     for name, count in done.changed.items():
-        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}", markup=False)
+        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
     if done.began_anew:
         console.print("An unfinished file by other settings, or of another source, was thrown away.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
@@ -198,5 +198,4 @@ def _draw(done: Conversion) -> None:
     )
     console.print(
         f"{done.path}: {counted(done.samples, 'sample')}{classes}{resumed}{left_out}; {size_text(done.bytes)}",
-        markup=False,
     )

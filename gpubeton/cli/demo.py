@@ -17,11 +17,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from gpubeton.cli.gpu import find_gpu
 from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
-from gpubeton.cli.screen import show_json
+from gpubeton.cli.screen import Screen, printable, show_json
 from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     json : bool
         Whether the figures are written as JSON to stdout, and everything else to stderr.
     """
-    console = Console(stderr=json)
+    console = Screen(stderr=json)
     photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
     with _progress(console) as progress:
         task = progress.add_task("Cutting photos", total=images)
@@ -77,7 +78,8 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
         show_json(_figures(laps) | {"file": beton, "sheet": sheet, "images": images, "cores": count_cores()})
     else:
         console.print(_table(laps, images))
-    console.print(f"[bold]{sheet}[/bold] shows an augmented batch, [bold]{beton}[/bold] is the file.")
+    names = [(printable(str(path)), "bold") for path in (sheet, beton)]
+    console.print(Text.assemble(names[0], " shows an augmented batch, ", names[1], " is the file."))
     console.print(f"Next: {_own_name()} info {beton}; and docs/quickstart.md for a folder of yours", soft_wrap=True)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from gpubeton.cli.group import FINDINGS
 from gpubeton.cli.options import Json, Workers
-from gpubeton.cli.screen import result_console, show_json
+from gpubeton.cli.screen import printable, result_console, show_json
 
 if TYPE_CHECKING:
     from gpubeton.diagnosis import Finding, Reading
@@ -119,11 +119,13 @@ def _draw(console: Console, results: list[tuple[Reading, tuple[Finding, ...]]]) 
         console.print("No loader has written anything: was a gpubeton Loader used?")
     for reading, findings in results:
         facts = reading.facts
-        console.print(
-            f"[bold]{escape(', '.join(facts.files))}[/bold]: batches of {facts.batch_size}, {facts.num_workers} "
-            f"workers, {facts.batches_ahead} batches ahead, os_cache={facts.os_cache}, images made on {facts.device}"
+        loop = (
+            f": batches of {facts.batch_size}, {facts.num_workers} workers, {facts.batches_ahead} batches ahead, "
+            f"os_cache={facts.os_cache}, images made on {facts.device}"
         )
-        console.print(str(reading.stats), markup=False)
+        console.print(Text.assemble((printable(", ".join(facts.files)), "bold"), printable(loop)))
+        for line in str(reading.stats).splitlines():
+            console.print(line)
         console.print()
         table = Table(show_header=False, box=None, padding=(0, 1, 1, 0))
         table.add_column(no_wrap=True)
@@ -133,15 +135,14 @@ def _draw(console: Console, results: list[tuple[Reading, tuple[Finding, ...]]]) 
         console.print(table)
 
 
-def _mark(finding: Finding) -> str:
+def _mark(finding: Finding) -> Text:
     colours = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
-    colour = colours.get(finding.weight, "dim")
-    return f"[{colour}]{finding.weight}[/{colour}]"
+    return Text(printable(finding.weight), colours.get(finding.weight, "dim"))
 
 
-def _words(finding: Finding) -> str:
+def _words(finding: Finding) -> Text:
     gain = ""
     if finding.gain is not None and finding.gain > 1.005:
-        gain = f" [bold]At most {finding.gain:.2f} x as many images/s.[/bold]"
-    change = f"\n-> {escape(finding.change)}" if finding.change else ""
-    return f"{escape(finding.says)}{change}{gain}"
+        gain = f" At most {finding.gain:.2f} x as many images/s."
+    change = f"\n-> {printable(finding.change)}" if finding.change else ""
+    return Text.assemble(printable(finding.says), change, (gain, "bold"))

@@ -71,5 +71,7 @@ def _told(error: Exception) -> str:
 
 
 def _say(message: str) -> None:
+    from gpubeton.cli.screen import printable
+
     lines = textwrap.wrap(f"gpubeton: {message}", 100, break_long_words=False, break_on_hyphens=False)
-    print("\n".join(lines), file=sys.stderr)
+    print("\n".join(map(printable, lines)), file=sys.stderr)

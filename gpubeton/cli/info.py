@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gpubeton.cli.options import FieldClasses, File, Json, field_classes
-from gpubeton.cli.screen import histogram, result_console, show_json, size_text
+from gpubeton.cli.screen import histogram, printable, result_console, show_json, size_text
 
 if TYPE_CHECKING:
     from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary
@@ -44,6 +45,8 @@ def info(
 
 def _draw_file(console: Console, summary: Summary) -> None:
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
     use = f"{summary.pages:,} of {size_text(summary.page_size)}, {summary.page_use:.1%} of them used"
     rows = {
         "file": f"{summary.path}, {size_text(summary.bytes)}",
@@ -55,20 +58,21 @@ def _draw_file(console: Console, summary: Summary) -> None:
         "made by": str(summary.notes.get("made_by", "not known")),
     }
     for name, value in rows.items():
-        grid.add_row(f"[bold]{name}[/bold]", value)
+        grid.add_row(name, value)
     console.print(grid)
 
 
 def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | None) -> None:
     mode = f", mode {field.image.mode}" if field.image is not None and field.image.mode not in ("", "rgb") else ""
-    console.print(f"\n[bold]{field.name}[/bold]  {field.type}{mode}")
+    console.print()
+    console.print(Text.assemble((printable(field.name), "bold"), f"  {field.type}{mode}"))
     if field.image is not None:
         _draw_images(console, field.image)
     if field.bytes is not None:
         _draw_spread(console, "bytes", field.bytes, size_text)
     if field.counts and len(field.counts) <= _MOST_CLASSES:
         names = [_class_name(number, class_names) for number in field.counts]
-        _print_lines(console, histogram(names, list(field.counts.values())))
+        _print_lines(console, histogram(list(map(printable, names)), list(field.counts.values())))
     elif field.values is not None:
         distinct = f", {len(field.counts):,} different ones" if field.counts else ""
         console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
@@ -118,4 +122,4 @@ def _class_name(number: int, class_names: list[str] | None) -> str:
 
 def _print_lines(console: Console, lines: list[str]) -> None:
     for line in lines:
-        console.print(f"    {line}", markup=False)
+        console.print(f"    {line}")

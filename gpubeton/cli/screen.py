@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +12,51 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-__all__ = ["counted", "histogram", "progress", "result_console", "show_json", "size_text"]
+__all__ = ["Screen", "counted", "histogram", "printable", "progress", "result_console", "show_json", "size_text"]
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+#: Control characters, controls of the writing direction, line separators, and surrogates, which no encoding holds.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Make text safe for a terminal: it takes one line, and changes nothing but what it shows.
+
+    Parameters
+    ----------
+    text : str
+        May come from a file: names of classes and fields, paths, messages that quote them.
+
+    Returns
+    -------
+    str
+        The same text, with each control character as Python writes it, such as ``\x1b``.
+
+    Examples
+    --------
+    >>> print(printable("cat\x1b[31m"))
+    cat\x1b[31m
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Screen(Console):
+    """A console for text from files: nothing in it is markup or an emoji code, and all of it is `printable`.
+
+    Only strings are made safe. A `rich.text.Text` is printed as it is: its parts have to be `printable`.
+
+    Parameters
+    ----------
+    **options : object
+        As for `rich.console.Console`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Give a string as text; rich calls this for every string that it prints."""
+        return super().render_str(printable(text), **options)
 
 
 class _Rate(ProgressColumn):
@@ -24,19 +67,19 @@ class _Rate(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.0f}/s")
 
 
-def result_console() -> Console:
+def result_console() -> Screen:
     """Give what results are drawn on.
 
     Returns
     -------
-    Console
+    Screen
         Of stdout.
     """
-    return Console(highlight=False, soft_wrap=True)
+    return Screen(soft_wrap=True)
 
 
 def show_json(value: Any) -> None:
-    """Write a result for programs: one JSON document, the only thing on stdout.
+    """Write a result for programs: one JSON document in ASCII, the only thing on stdout.
 
     Parameters
     ----------
@@ -45,7 +88,7 @@ def show_json(value: Any) -> None:
         null.
     """
     plain = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
-    print(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(plain, indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
@@ -66,10 +109,16 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     callable
         To be called with what is done, and with all.
     """
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(printable(what), total=None)
         begun = False
 
         def advance(done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids
-from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
+from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def split(
     _show(written, json)
     left = reader.num_samples - sum(len(samples) for samples in chosen)
     if left:
-        typer.echo(f"left out: {counted(left, 'sample')} of {file}; OUT=rest would take what is left", err=True)
+        rest = f"left out: {counted(left, 'sample')} of {file}; OUT=rest would take what is left"
+        typer.echo(printable(rest), err=True)
 
 
 def subset(
@@ -162,7 +163,7 @@ def _show(written: list[dict[str, Any]], json: bool) -> None:
         return
     for each in written:
         text = f"{each['path']}: {counted(each['samples'], 'sample')}; {size_text(each['bytes'])}"
-        result_console().print(text, markup=False)
+        result_console().print(text)
 
 
 def _share(text: str) -> tuple[Path, float | int | None]:
@@ -194,5 +195,5 @@ def _class_number(text: str, reader: Reader) -> int:
         return names.index(text)
     if text.removeprefix("-").isdecimal():
         return int(text)
-    known = f"it has {', '.join(names[:20])}" if names else "it has no names of classes, use their numbers"
+    known = f"it has {', '.join(map(repr, names[:20]))}" if names else "it has no names of classes, use their numbers"
     raise OptionError(f"--class {text}: the file has no such class; {known}")

@@ -30,7 +30,7 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
         for finding in found.findings[:_MOST_SHOWN]:
             where = "the file" if finding.sample is None else f"sample {finding.sample}"
             place = where if finding.field is None else f"{where}, field {finding.field!r}"
-            console.print(f"{place}: {finding.what}", markup=False)
+            console.print(f"{place}: {finding.what}")
         if len(found.findings) > _MOST_SHOWN:
             console.print(f"... and {len(found.findings) - _MOST_SHOWN:,} more; --json lists all")
         sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
@@ -42,12 +42,11 @@ def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: 
         else:
             verdict = "damaged"
         if not found.samples:
-            console.print(f"{file}: {verdict}; nothing of it could be checked.", markup=False)
+            console.print(f"{file}: {verdict}; nothing of it could be checked.")
             raise typer.Exit(FINDINGS)
         console.print(
             f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
             f"files{png} decoded, {sums}.",
-            markup=False,
         )
     if not found.is_sound:
         raise typer.Exit(FINDINGS)

@@ -12,7 +12,7 @@ from gpubeton.fields.base import Malloc
 from gpubeton.fields.bytes import BytesDecoder, BytesField
 from gpubeton.pipeline.operation import Operation
 
-__all__ = ["JSONDecoder", "JSONField"]
+__all__ = ["JSONDecoder", "JSONField", "parse_json"]
 
 
 class JSONDecoder(BytesDecoder):
@@ -81,7 +81,7 @@ class JSONField(BytesField):
         Raises
         ------
         ValueError
-            If a row is not JSON.
+            If a row is not JSON, or has more levels or digits than Python reads.
 
         Examples
         --------
@@ -96,4 +96,33 @@ class JSONField(BytesField):
 
 def _parse(row: NDArray[Any]) -> Any:
     # JSON writes a zero inside a string as "\u0000", so the first zero byte is the end.
-    return json.loads(row.astype(np.uint8).tobytes().partition(b"\0")[0])
+    return parse_json(row.astype(np.uint8).tobytes().partition(b"\0")[0])
+
+
+def parse_json(text: bytes) -> Any:
+    """Read a JSON value.
+
+    Parameters
+    ----------
+    text : bytes
+        The text, without the zero byte that ends it in a file.
+
+    Returns
+    -------
+    object
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, not UTF-8, or has more levels or digits than Python reads.
+
+    Examples
+    --------
+    >>> parse_json(b'{"legs": 4}')
+    {'legs': 4}
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists or mappings are nested deeper than Python can read") from error

@@ -29,7 +29,10 @@ from gpubeton.errors import NotesError
 from gpubeton.format.header import decode_header, open_regular
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 
-__all__ = ["Notes", "read_notes"]
+__all__ = ["MOST_LEVELS", "Notes", "nesting", "read_notes"]
+
+MOST_LEVELS = 100
+"""Lists and mappings within each other that are shown or copied. Python's own limit depends on who calls."""
 
 _MAGIC = b"gpubeton"
 _VERSION = 1
@@ -61,9 +64,14 @@ class Notes:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes, whose position is the label; None if the notes name none."""
+        r"""Names of the classes, whose position is the label; None if the notes name none.
+
+        JSON can hold half of a surrogate pair, which no encoding takes: it becomes its escape, such as ``\ud800``.
+        """
         names = self.content.get("class_names")
-        return tuple(map(str, names)) if isinstance(names, list | tuple) else None
+        if not isinstance(names, list | tuple):
+            return None
+        return tuple(str(name).encode("utf-8", "backslashreplace").decode("utf-8") for name in names)
 
     def to_bytes(self) -> bytes:
         """Give the bytes that stand in the file.
@@ -78,7 +86,8 @@ class Notes:
         TypeError
             If JSON cannot hold the content.
         """
-        text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode()
+        # The replacement for a lone surrogate, from a file name that is not UTF-8, is what JSON writes for it.
+        text = json.dumps(self.content, ensure_ascii=False, sort_keys=True).encode("utf-8", "backslashreplace")
         text += b" " * (-len(text) % 8)
         sums = np.empty(0, "<u4") if self.checksums is None else self.checksums.astype("<u4")
         body = sums.tobytes() + text
@@ -158,4 +167,34 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
         raise NotesError(
             f"{name}: the notes before the allocation table hold a {type(content).__name__}, not a mapping"
         )
+    if (levels := nesting(content)) > MOST_LEVELS:
+        raise NotesError(
+            f"{name}: the notes before the allocation table are nested {levels} levels deep, expected at most "
+            f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
+        )
     return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
+
+
+def nesting(value: Any) -> int:
+    """Count how many lists and mappings are within each other.
+
+    Parameters
+    ----------
+    value : object
+        What JSON held.
+
+    Returns
+    -------
+    int
+        0 for a number or a string.
+
+    Examples
+    --------
+    >>> nesting({"a": [1, {}]}), nesting("a")
+    (3, 0)
+    """
+    levels, within = 0, [value]
+    while within := [each for each in within if isinstance(each, list | dict)]:
+        levels += 1
+        within = [child for each in within for child in (each.values() if isinstance(each, dict) else each)]
+    return levels

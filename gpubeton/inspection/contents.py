@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
-from gpubeton.errors import BadImageError, NotesError, OptionError
+from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
+from gpubeton.fields.json import parse_json
 from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, read_notes
 from gpubeton.writing.atomic_file import read_at
 
-__all__ = ["Contents", "StoredImage", "decode_png_file"]
+__all__ = ["Contents", "StoredImage", "decode_png_file", "place_of"]
 
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
@@ -233,6 +233,8 @@ class Contents:
             If there is no such sample.
         NoSuchFieldError
             If there is no such field.
+        FormatError
+            If the JSON cannot be read.
         """
         content = self.stored(sample, name)
         row = self.index.column(name)[sample]
@@ -245,7 +247,7 @@ class Contents:
             case FieldType.INT | FieldType.FLOAT:
                 return row.item()
             case FieldType.JSON:
-                return json.loads(content.removesuffix(b"\0"))
+                return self._json(sample, name, content)
             case FieldType.NDARRAY | FieldType.TORCH_TENSOR | FieldType.BYTES:
                 return self._array(name, content)
         return content
@@ -263,9 +265,11 @@ class Contents:
         Returns
         -------
         tuple of str and bytes
-            The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, JSON
-            and numbers as text, bytes as they are.
+            The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, numbers
+            as text, JSON and bytes as they are, also JSON that cannot be read.
         """
+        if name in self.index.names and self._type_id(name) == FieldType.JSON:
+            return ".json", self.stored(sample, name).removesuffix(b"\0")
         value = self.value(sample, name)
         if isinstance(value, StoredImage):
             return value.to_file()
@@ -273,9 +277,16 @@ class Contents:
             return ".bin", value
         if isinstance(value, np.ndarray):
             return ".npy", _npy(value)
-        if self._type_id(name) == FieldType.JSON:
-            return ".json", json.dumps(value, ensure_ascii=False).encode()
         return ".txt", repr(value).encode()
+
+    def _json(self, sample: int, name: str, content: bytes) -> Any:
+        try:
+            return parse_json(content.removesuffix(b"\0"))
+        except ValueError as error:
+            raise FormatError(
+                f"{place_of(self, sample, name)}: {len(content)} bytes that are no JSON: {error}. Expected the text of "
+                f"one value in UTF-8; `gpubeton cat FILE {sample} --only FIELD` writes the bytes as they are"
+            ) from error
 
     def _array(self, name: str, content: bytes) -> NDArray[Any] | bytes:
         field: Any = self._fields[name]
@@ -291,6 +302,11 @@ class Contents:
 
     def _type_id(self, name: str) -> int:
         return self.index.descriptors[self.index.names.index(name)].type_id
+
+
+def place_of(contents: Contents, sample: int, name: str) -> str:
+    """Name the place of a value, for messages."""
+    return f"{contents.index.path}: sample {sample}, field {name!r}"
 
 
 def _npy(array: NDArray[Any]) -> bytes:

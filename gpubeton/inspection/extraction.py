@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gpubeton.errors import GpubetonError, OptionError
 from gpubeton.fields.registry import CustomFields
-from gpubeton.inspection.contents import Contents
+from gpubeton.inspection.contents import Contents, place_of
 from gpubeton.inspection.verification import Finding
 from gpubeton.machine import count_cores
 
@@ -125,7 +125,11 @@ def extract(
         lines = [" ".join(name.splitlines()) + "\n" for name in contents.class_names]
         (target / CLASSES).write_text("".join(lines), encoding="utf-8")
     threads = num_workers if num_workers >= 1 else count_cores()
-    with (target / TABLE).open("w", newline="", encoding="utf-8") as file, ThreadPoolExecutor(threads) as pool:
+    with (
+        # JSON can hold lone surrogates; their replacement is the escape that JSON has for them.
+        (target / TABLE).open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+        ThreadPoolExecutor(threads) as pool,
+    ):
         table = csv.writer(file)
         table.writerow(layout.header)
         for start in range(0, len(chosen), _BLOCK):
@@ -172,8 +176,9 @@ class _Layout:
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
         try:
             return self._write_value(sample, name), None
-        except (GpubetonError, ValueError) as error:
-            return "", Finding(sample, name, str(error))
+        except (GpubetonError, ValueError, RecursionError) as error:
+            what = str(error).removeprefix(f"{place_of(self._contents, sample, name)}: ")
+            return "", Finding(sample, name, what)
 
     def _write_value(self, sample: int, name: str) -> Any:
         value = self._contents.value(sample, name)
@@ -196,7 +201,8 @@ def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, s
     found = np.unique(labels).tolist()
     names = {label: contents.class_name(label) for label in found}
     plain = list(names.values())
-    if contents.class_names and plain == sorted(set(plain)) and all(_safe(name) == name for name in plain):
+    is_plain = all(_safe(name) == name for name in plain) and _unique(plain) == plain
+    if contents.class_names and is_plain and plain == sorted(plain):
         return names
     width = len(str(max(found)))
     numbers = {label: f"{label:0{width}}" for label in found}
@@ -207,10 +213,21 @@ def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, s
 
 def _safe(name: str) -> str:
     """Make a name that leads nowhere else than into its folder."""
-    cleaned = re.sub(r"[/\\\x00-\x1f]", "_", name)
+    cleaned = re.sub(r"[/\\\x00-\x1f\x7f-\x9f]", "_", name)
     cleaned = cleaned.encode()[:200].decode(errors="ignore")
-    return cleaned if cleaned and not cleaned.startswith(".") and cleaned not in (TABLE, CLASSES) else f"_{cleaned}"
+    is_free = cleaned and not cleaned.startswith(".") and cleaned.casefold() not in (TABLE, CLASSES)
+    return cleaned if is_free else f"_{cleaned}"
 
 
 def _unique(names: list[str]) -> list[str]:
-    return [f"{name}_{number}" if name in names[:number] else name for number, name in enumerate(names)]
+    """Number names that are equal, also on file systems that take "A" for "a"."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        own, number = name, 1
+        while own.casefold() in taken:
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+        taken.add(own.casefold())
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
+from gpubeton.fields.json import parse_json
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
 from gpubeton.format.image_kind import ImageKind
@@ -196,7 +196,11 @@ class _Look:
             content = _read(descriptor, offset, size)
             jpg += number >= 0 and self._is_jpeg(number, sample)
             png += number >= 0 and self._is_png(number, sample)
-            findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
+            try:
+                findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
+            except Exception as error:  # noqa: BLE001 - a decoder that fails on one value must not end the report
+                what = f"{size} bytes that cannot be decoded: {type(error).__name__}: {error}"
+                findings.append(Finding(sample, name, what))
         return findings, jpg, png
 
     def _faults(self, row: int, sample: int, number: int, size: int, content: bytes) -> Iterator[str]:
@@ -265,9 +269,9 @@ def _png_faults(content: bytes, metadata: Any, kind: ImageKind | None) -> Iterat
 
 def _json_faults(content: bytes) -> Iterator[str]:
     try:
-        json.loads(content.removesuffix(b"\0"))
+        parse_json(content.removesuffix(b"\0"))
     except ValueError as error:
-        yield f"no JSON: {error}"
+        yield f"no JSON that can be read: {error}"
 
 
 def _read(descriptor: int, offset: int, size: int) -> bytes:
