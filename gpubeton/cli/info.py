@@ -57,6 +57,8 @@ def _draw_file(console: Console, summary: Summary) -> None:
         "classes": "not named" if summary.class_names is None else f"{len(summary.class_names):,}",
         "made by": str(summary.notes.get("made_by", "not known")),
     }
+    if "damaged" in summary.notes:
+        rows["notes"] = str(summary.notes["damaged"])
     for name, value in rows.items():
         grid.add_row(name, value)
     console.print(grid)

@@ -213,7 +213,7 @@ def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, s
 
 def _safe(name: str) -> str:
     """Make a name that leads nowhere else than into its folder."""
-    cleaned = re.sub(r"[/\\\x00-\x1f\x7f-\x9f]", "_", name)
+    cleaned = re.sub(r"[/\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", "_", name)
     cleaned = cleaned.encode()[:200].decode(errors="ignore")
     is_free = cleaned and not cleaned.startswith(".") and cleaned.casefold() not in (TABLE, CLASSES)
     return cleaned if is_free else f"_{cleaned}"

@@ -3,17 +3,18 @@ from __future__ import annotations
 import json
 
 from PIL import Image
-from rich.console import Console
 
 from gpubeton.cli import demo
 from gpubeton.cli.photos import PhotoSet, write_photos
+from gpubeton.cli.screen import Screen
 
 
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
-    monkeypatch.setattr(demo, "Console", lambda **options: Console(width=100, **options))
+    monkeypatch.setattr(demo, "Screen", lambda **options: Screen(width=100, **options))
     monkeypatch.setattr("sys.argv", [".venv/bin/gpubeton", "demo"])
-    demo.run_demo(tmp_path, 64, 1)
+    folder = tmp_path / "[" / "x]"  # together a tag that closes nothing
+    demo.run_demo(folder, 64, 1)
     printed, beside = capsys.readouterr()
     assert "0/64" not in beside  # no bar of another kind between those of the demo
     for word in (
@@ -28,8 +29,8 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
         "Next: .venv/bin/gpubeton info ",
     ):
         assert word in printed
-    assert (tmp_path / "photos.beton").stat().st_size > 1 << 20
-    with Image.open(tmp_path / "batch.png") as sheet:
+    assert (folder / "photos.beton").stat().st_size > 1 << 20
+    with Image.open(folder / "batch.png") as sheet:
         assert sheet.width > sheet.height > 500
 
 
@@ -59,5 +60,5 @@ def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):
 
 def test_photos_of_an_earlier_run_are_used_again(tmp_path):
     write_photos(tmp_path / "photos", PhotoSet(8))
-    classes = demo._write_beton(Console(quiet=True), tmp_path / "photos", tmp_path / "photos.beton")
+    classes = demo._write_beton(Screen(quiet=True), tmp_path / "photos", tmp_path / "photos.beton")
     assert list(classes) == sorted({path.name for path in (tmp_path / "photos").iterdir() if path.is_dir()})

@@ -15,6 +15,7 @@ from gpubeton.diagnosis import doctor
 from tests.diagnosis.test_advice import READING, changed
 from tests.small_files import write_photos
 
+HOSTILE = "[/x]:smile:\x1b[31m"
 QUICK = ["--seconds", "0.05", "--size", "16", "--batch-size", "4", "--workers", "1"]
 
 
@@ -99,3 +100,20 @@ def test_doctor_of_a_program_says_how_to_watch_it():
 
 def test_the_room_exports_what_the_command_uses():
     assert set(diagnosis.__all__) >= {"advise", "Finding", "Reading"}
+
+
+def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
+    reading = changed(facts={"files": [HOSTILE]})
+    findings = (diagnosis.Finding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
+    monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
+    monkeypatch.setattr(diagnosis, "advise", lambda _: findings)
+    done = run("doctor", photos)
+    assert (done.exit_code, "\x1b" in done.stdout) == (1, False)
+    assert done.stdout.count("[/x]:smile:\\x1b[31m") == 3
+    assert "At most 2.00 x" in done.stdout
+
+
+def test_bench_shows_the_name_of_the_file_as_it_is(tmp_path):
+    (tmp_path / "[").mkdir()
+    done = run("bench", str(write_photos(tmp_path / "[" / "x].beton", 8)), *QUICK, "--no-gpu")
+    assert (done.exit_code, "[/x].beton" in done.stdout.replace("\n", "")) == (0, True)

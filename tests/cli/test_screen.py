@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
 
-from gpubeton.cli.screen import histogram, progress, show_json, size_text
+from gpubeton.cli.screen import Screen, histogram, printable, progress, show_json, size_text
 
 
 def test_what_json_does_not_know_becomes_null_and_numpys_numbers_are_numbers(capsys):
@@ -41,3 +43,39 @@ def test_no_bar_is_drawn_where_nobody_looks(capsys):
         advance(1, 2)
         advance(2, 2)
     assert capsys.readouterr() == ("", "")
+
+
+@given(st.text(st.characters()))
+def test_printable_text_is_one_line_that_any_terminal_takes_and_harmless_text_is_unchanged(text):
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in shown)
+    shown.encode("utf-8")
+    assert printable(shown) == shown
+
+
+def test_letters_of_every_script_and_emoji_are_printable():
+    text = "Hündin 犬 दिल्\u200dली 👩\u200d🚀 [/x] :smile:"
+    assert printable(text) == text
+
+
+def test_nothing_in_a_string_controls_the_terminal_wherever_it_is_drawn():
+    hostile = "[/x] :smile: \x1b[2J\u202e\ud800"
+    shown = io.StringIO()
+    screen = Screen(file=shown, force_terminal=True, width=200)
+    table = Table(title=hostile)
+    table.add_column(hostile)
+    table.add_row(hostile)
+    screen.print(hostile)
+    screen.print(table)
+    assert "\x1b[2J" not in shown.getvalue()
+    assert shown.getvalue().count("[/x] :smile: \\x1b[2J\\u202e\\ud800") == 4
+
+
+def test_the_title_of_a_bar_is_shown_as_it_is(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress("Writing [/x]{y}\x1b]0;z") as advance:
+        advance(1, 1)
+    shown = capsys.readouterr().err
+    assert "Writing [/x]{y}\\x1b]0;z" in shown
+    assert "\x1b]0;" not in shown

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from gpubeton.fields import JSONField
 from gpubeton.fields.decoders import JSONDecoder
+from gpubeton.loader import Loader
 from tests.fields.room import encode, gather_from
+from tests.small_files import damage, write
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -51,3 +53,17 @@ def test_what_json_cannot_say_is_refused():
 def test_a_row_that_is_no_json_is_a_value_error():
     with pytest.raises(ValueError, match="Expecting"):
         JSONField.unpack(np.zeros(4, np.uint8))
+
+
+@pytest.mark.parametrize("text", [b"[" * 20_000, b'{"a":' * 20_000, b"9" * 25_000, b'"\xff\xfe"'], ids=len)
+def test_json_that_python_cannot_read_is_a_value_error(text):
+    with pytest.raises(ValueError, match="nested|digits|decode"):
+        JSONField.unpack(np.frombuffer(text, np.uint8))
+
+
+def test_a_loader_hands_out_json_of_any_kind_as_it_is_stored(tmp_path):
+    text = b"[" * 20_000
+    path = write(tmp_path / "a.beton", {"info": JSONField()}, [("x" * (len(text) - 2),)])
+    damage(path, 0, field="info", content=text)
+    ((batch,),) = list(Loader(path, 1, pipelines={"info": [JSONDecoder()]}))
+    assert batch[0].tobytes() == text + bytes(1)

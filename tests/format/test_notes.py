@@ -112,3 +112,23 @@ def test_names_of_classes_that_are_no_list_are_none(tmp_path):
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text())), st.integers(0, 5))
 def test_the_bytes_are_a_multiple_of_four(content, count):
     assert len(Notes(content, np.zeros(count, np.uint32)).to_bytes()) % 4 == 0
+
+
+def test_half_a_surrogate_pair_is_kept_in_notes_and_names_of_classes_have_its_escape(tmp_path):
+    notes = {"class_names": ["cat\ud800", "Hündin"], "skipped": ["\udcff.jpg"]}
+    path = write(tmp_path / "a.beton", notes)
+    assert read_notes(path).content == notes
+    assert Reader(path).class_names == ("cat\\ud800", "Hündin")
+
+
+@pytest.mark.parametrize(("levels", "is_refused"), [(99, False), (100, True), (20_000, True)])
+def test_notes_of_more_than_100_levels_are_refused(levels, is_refused, tmp_path, monkeypatch):
+    text = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
+    monkeypatch.setattr("json.dumps", lambda *_, **__: text.decode())
+    path = write(tmp_path / "a.beton", {})
+    monkeypatch.undo()
+    if is_refused:
+        with pytest.raises(NotesError, match="notes"):
+            read_notes(path)
+    else:
+        assert read_notes(path) is not None

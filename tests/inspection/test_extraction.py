@@ -114,3 +114,43 @@ def test_progress_reaches_the_end(tmp_path):
     path = write_photos(tmp_path / "a.beton", 3)
     extract(path, tmp_path / "out", num_workers=1, on_progress=lambda *at: seen.append(at))
     assert seen == [(3, 3)]
+
+
+HOSTILE_CLASSES = ["../../up", "/etc/passwd", "..", ".", "", "a\0b", "犬" * 300, "\ud800", "samples.csv", "a/b", "a\\b"]
+
+
+def test_names_of_classes_lead_nowhere_else_and_each_class_has_its_folder(tmp_path):
+    labels = range(len(HOSTILE_CLASSES))
+    (tmp_path / "a").mkdir()
+    path = write_labelled(tmp_path / "a" / "a.beton", HOSTILE_CLASSES, labels)
+    done = extract(path, tmp_path / "a" / "out", num_workers=1)
+    assert done.bad == []
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+    assert sorted(each.name for each in (tmp_path / "a").iterdir()) == ["a.beton", "out"]
+    assert sorted(each.name for each in done.folder.iterdir()) == ["classes.txt", "image", "samples.csv"]
+    assert [len(list(each.iterdir())) for each in done.images.iterdir()] == [1] * len(HOSTILE_CLASSES)
+    again = convert(open_source(done.table), tmp_path / "b.beton", Settings("raw"), num_workers=1)
+    assert samples(again.path) == samples(path)
+
+
+def test_classes_whose_names_are_equal_but_for_case_have_a_folder_each_on_any_file_system(tmp_path):
+    path = write_labelled(tmp_path / "a.beton", ["Cat", "cat"], [0, 1])
+    folders = [each.name.casefold() for each in extract(path, tmp_path / "out").images.iterdir()]
+    assert len(set(folders)) == 2
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["a_2", "a/b", "a_b", "a:b"], ["x_2", "x", "X"], ["a_b_2", "a/b", "a_b", "a\\b"], ["Samples.CSV", "..", "."]],
+)
+def test_fields_whose_names_are_equal_once_cleaned_have_a_folder_each(names, tmp_path):
+    path = tmp_path / "a.beton"
+    fields = {name: NDArrayField(np.dtype("u1"), (1,)) for name in names}
+    writer = DatasetWriter(path, fields, 1 << 21, 1, progress=False)
+    writer.from_indexed_dataset([tuple(np.full(1, number, np.uint8) for number in range(len(names)))])
+    done = extract(path, tmp_path / "out", num_workers=1)
+    with done.table.open(newline="") as table:
+        (row,) = csv.DictReader(table)
+    assert [np.load(done.folder / row[name]).tolist() for name in names] == [[number] for number in range(len(names))]
+    folders = [each.name.casefold() for each in done.folder.iterdir()]
+    assert len(set(folders)) == len(names) + 1

@@ -119,3 +119,23 @@ def test_a_region_behind_an_empty_one_at_the_same_place_is_told_from_it(tmp_path
     assert verify(path).is_sound
     damage(path, 0, field="info", content=b"[")
     assert [(finding.sample, finding.field) for finding in verify(path).findings] == [(0, "info")]
+
+
+@pytest.mark.parametrize("error", [KeyError(6), MemoryError(), SystemError("in C")], ids=repr)
+def test_a_decoder_that_fails_on_one_value_does_not_end_the_report(error, tmp_path, monkeypatch):
+    from gpubeton.inspection import verification
+
+    path = write_photos(tmp_path / "a.beton", 5)
+    damage(path, 4)
+    calls = []
+
+    def decode(content):
+        calls.append(content)
+        if len(calls) == 3:
+            raise error
+
+    monkeypatch.setattr(verification, "decode_rgb", decode)
+    found = verify(path, num_workers=1)
+    assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "image"), (4, "image")]
+    assert type(error).__name__ in found.findings[0].what
+    assert (found.samples, found.regions) == (5, 20)
