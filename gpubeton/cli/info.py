@@ -74,7 +74,7 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
         _draw_spread(console, "bytes", field.bytes, size_text)
     if field.counts and len(field.counts) <= _MOST_CLASSES:
         names = [_class_name(number, class_names) for number in field.counts]
-        _print_lines(console, histogram(list(map(printable, names)), list(field.counts.values())))
+        _print_lines(console, histogram(names, list(field.counts.values())))
     elif field.values is not None:
         distinct = f", {len(field.counts):,} different ones" if field.counts else ""
         console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")

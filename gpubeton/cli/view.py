@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.options import FieldClasses, File, Json, field_classes, imported, sample_ids
-from gpubeton.cli.screen import counted, printable, result_console, show_json
+from gpubeton.cli.screen import counted, result_console, show_json
 from gpubeton.errors import BadImageError, OptionError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def view(
         f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION]
         for sample in chosen.tolist()
     ]
-    write_contact_sheet(out, pictures, [printable(caption) for caption in captions], columns, side)
+    write_contact_sheet(out, pictures, captions, columns, side)
     if json:
         show_json({"path": str(out), "samples": chosen.tolist(), "captions": captions})
     else:

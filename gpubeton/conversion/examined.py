@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from gpubeton.conversion.source import Source
 from gpubeton.conversion.traits import Traits
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.image_codec import file_content
+from gpubeton.fields.image_codec import file_content, open_image
 from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
 from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
@@ -148,9 +147,7 @@ class Examined:
 
 def _opened(content: bytes) -> Image.Image | None:
     """Open a file of an image, as far as its header; None if it is none."""
-    from PIL import Image
-
     try:
-        return Image.open(io.BytesIO(content))
+        return open_image(content)
     except (OSError, SyntaxError, ValueError):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import tarfile
@@ -16,6 +15,7 @@ import numpy as np
 
 from gpubeton.conversion.source import LABEL, Labels, Source, stat_identity
 from gpubeton.errors import OptionError
+from gpubeton.fields.json import parse_json
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES
 
 __all__ = ["TarSource", "expand_braces"]
@@ -125,7 +125,7 @@ class TarSource(Source):
         if member != "json" and not key:
             return [content.decode("utf-8", "replace").strip()]
         try:
-            return [json.loads(content)[key or LABEL]]
+            return [parse_json(content)[key or LABEL]]
         except (KeyError, TypeError, ValueError) as error:
             raise OptionError(f"{path}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY") from error
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["encode_jpeg", "file_content", "pixels_of"]
+__all__ = ["encode_jpeg", "file_content", "open_image", "pixels_of"]
 
 #: Pillow's modes of more than 8 bits a colour, which it would cut instead of scaling them.
 _DEEP_MODES = ("I", "F")
@@ -71,7 +71,7 @@ def pixels_of(value: Any) -> NDArray[np.uint8]:
     from PIL import Image
 
     if isinstance(value, bytes):
-        with _open(value) as image:
+        with open_image(value) as image:
             return _pixels_of_pillow(image)
     if isinstance(value, Image.Image):
         return _pixels_of_pillow(value)
@@ -116,16 +116,37 @@ def encode_jpeg(pixels: NDArray[np.uint8], quality: int) -> bytes:
     return file.getvalue()
 
 
-def _open(content: bytes) -> Image.Image:
+def open_image(content: bytes) -> Image.Image:
+    """Open an image file of any kind that Pillow decodes by itself, as far as its header.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+
+    Returns
+    -------
+    PIL.Image.Image
+        The image, not decoded yet.
+
+    Raises
+    ------
+    OSError
+        If it is of no such kind.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
-        return Image.open(io.BytesIO(content))
+        image = Image.open(io.BytesIO(content))
+        if image.format == "EPS":
+            # A program in PostScript, which Pillow has Ghostscript run.
+            raise UnidentifiedImageError("EPS")
     except UnidentifiedImageError as error:
         # Pillow names the object in memory, which is another one each time.
         raise UnidentifiedImageError(
             f"no image of a kind that Pillow knows; its {len(content)} bytes begin with {content[:8]!r}"
         ) from error
+    return image
 
 
 def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.fields.area_average import area_average
+from gpubeton.fields.image_codec import open_image
 from gpubeton.fields.png import PngError, decode_png, read_png_header, unfilter
 from gpubeton.format.image_kind import ImageKind
 from gpubeton.pipeline.compiler import Compiler
@@ -71,7 +71,7 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
             # Pillow would cut it to 8 bits, and not say so.
             found = header.kind.name if header.kind else _ODD_PNG[header.colour_type]
             raise ValueError(f"a PNG file of kind {found}, but the field holds {kind.name}; convert it before")
-        with Image.open(io.BytesIO(value)) as image:
+        with open_image(value) as image:
             return _of_pillow(image, kind)
     if isinstance(value, Image.Image):
         return _of_pillow(value, kind)

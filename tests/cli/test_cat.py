@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
 from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.fields import BytesField
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder
-from tests.small_files import damage, write_photos
+from tests.small_files import damage, write, write_photos
 
 
 def run(*arguments):
@@ -95,3 +96,14 @@ def test_cat_gives_either_a_file_or_json(file):
     done = run("cat", file, 0, "--only", "image", "--json")
     assert done.exit_code == 2
     assert "choose one" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_cat_escapes_text_for_a_terminal_and_for_nothing_else(tmp_path, monkeypatch, capsys):
+    text = b"one\ttwo\r\n\x1b[31m\xc2\x9b"
+    path = write(tmp_path / "a.beton", {"note": BytesField()}, [(np.frombuffer(text, np.uint8),)])
+    assert run("cat", path, 0, "--only", "note").stdout_bytes == text
+    from gpubeton.cli.cat import _write
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _write(text, None)
+    assert capsys.readouterr().out == "one     two\n\\x1b[31m\\x9b\n"

@@ -122,10 +122,16 @@ def test_errors_that_list_names_of_a_file_escape_them(named, tmp_path):
     for command in (["subset", named, tmp_path / "b", "--class", "owl"], ["cat", named, 0, "--only", "mask"]):
         done = run(*command)
         assert (done.exit_code, UNSAFE.search(done.stderr)) == (2, None)
-        assert "[/x]" in done.stderr
+        assert "'[/x]'" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["[", "\x1b[31m{x}", ":smile:", os.fsdecode(b"\xff")], ids=ascii)
+def test_an_error_that_names_a_file_escapes_it(tmp_path):
+    done = run("info", tmp_path / "\x1b]0;owned\x07.beton")
+    assert (done.exit_code, r"\x1b]0;owned\x07.beton" in done.stderr) == (2, True)
+    assert UNSAFE.search(done.stderr) is None
+
+
+@pytest.mark.parametrize("name", ["[", "\x1b[31m{x}\x07", ":smile:", os.fsdecode(b"\xff")], ids=ascii)
 def test_files_and_folders_may_have_any_name(name, tmp_path):
     # "[" and "/x]" together are a tag that closes nothing.
     file = tmp_path / name / "x].beton"
@@ -200,6 +206,15 @@ def test_json_of_many_levels_is_sound_and_cat_names_how_many(tmp_path):
     assert "400 levels" in run("cat", file, 0).stdout
     assert json.loads(run("cat", file, 0, "--json").stdout)["values"] == {"info": {"levels": 400}}
     assert run("extract", file, tmp_path / "out").exit_code == 0
+
+
+def test_json_near_the_limit_of_levels_of_python_is_named_or_extracted(tmp_path):
+    file = write_json(tmp_path / "a.beton", *(b"[" * levels + b"]" * levels for levels in range(900, 1001)))
+    for command in (["verify", file], ["extract", file, tmp_path / "out"]):
+        done = run(*command)
+        assert (done.exit_code in (0, 1), done.stderr) == (True, "")
+    with (tmp_path / "out" / "samples.csv").open() as table:
+        assert len(list(csv.DictReader(table))) == 101
 
 
 def test_half_a_surrogate_pair_in_json_is_shown_and_extracted_as_its_escape(tmp_path):

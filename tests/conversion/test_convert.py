@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from gpubeton.conversion import Settings, Source, convert, open_source
 from gpubeton.errors import NoSamplesError, OptionError, PageSizeError, RegionTooLargeError, SampleError
@@ -179,3 +182,20 @@ def test_progress_reaches_the_end(tmp_path):
     )
     assert seen[0] == (0, 9)
     assert seen[-1] == (9, 9)
+
+
+@pytest.mark.parametrize("mode", ["rgb", "gray", "rgba"])
+def test_no_program_runs_for_an_image_that_is_a_program(mode, tmp_path, monkeypatch):
+    """Pillow decodes PostScript with Ghostscript, whatever the name of the file."""
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.jpg", "EPS")
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "b.jpg", "JPEG")
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch '{tmp_path}/has-run'\nexit 1\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", str(ghostscript))
+    done = convert(
+        open_source(tmp_path / "photos"), tmp_path / "a.beton", Settings(mode=mode), on_error="skip", num_workers=1
+    )
+    assert [Path(bad.name).name for bad in done.skipped] == ["a.jpg"]
+    assert not (tmp_path / "has-run").exists()

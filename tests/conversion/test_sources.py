@@ -161,6 +161,12 @@ def test_a_label_may_stand_in_a_json_file(tmp_path):
         open_source(tmp_path / "a.tar", label="json")
 
 
+def test_json_of_too_many_levels_in_a_tar_file_is_named(tmp_path):
+    path = write_tar(tmp_path / "a.tar", [("1.jpg", jpeg(1)), ("1.json", b"[" * 20_000)])
+    with pytest.raises(OptionError, match=r"1\.json"):
+        open_source(path, label="json:species")
+
+
 def test_tar_files_are_what_webdataset_writes(tmp_path):
     webdataset = pytest.importorskip("webdataset")
     with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:

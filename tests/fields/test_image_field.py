@@ -160,7 +160,7 @@ def test_larger_masks_keep_their_labels():
         ("gray16", Image.new("I", (4, 4), 70_000), ValueError, "values from 70000 to 70000"),
         ("gray16", Image.new("I", (4, 4), -1), ValueError, "values from -1 to -1"),
         ("rgb", encode_png(np.zeros((2, 2, 3), "u2")), ValueError, "PNG file of kind rgb16, but the field holds rgb"),
-        ("gray", b"no image", OSError, "cannot identify"),
+        ("gray", b"no image", OSError, "no image of a kind"),
     ],
 )
 def test_what_is_refused_is_told_with_what_was_found(mode, value, error, message):

@@ -141,7 +141,7 @@ def test_classes_whose_names_are_equal_but_for_case_have_a_folder_each_on_any_fi
 
 @pytest.mark.parametrize(
     "names",
-    [["a_2", "a/b", "a_b", "a:b"], ["x_2", "x", "X"], ["a_b_2", "a/b", "a_b", "a\\b"], ["Samples.CSV", "..", "."]],
+    [["x_2", "x", "X"], ["a_b_2", "a/b", "a_b", "a\\b"], ["Samples.CSV", "..", "."]],
 )
 def test_fields_whose_names_are_equal_once_cleaned_have_a_folder_each(names, tmp_path):
     path = tmp_path / "a.beton"
