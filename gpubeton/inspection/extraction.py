@@ -176,7 +176,7 @@ class _Layout:
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
         try:
             return self._write_value(sample, name), None
-        except (GpubetonError, ValueError, RecursionError) as error:
+        except (GpubetonError, ValueError) as error:
             what = str(error).removeprefix(f"{place_of(self._contents, sample, name)}: ")
             return "", Finding(sample, name, what)
 

@@ -208,15 +208,6 @@ def test_json_of_many_levels_is_sound_and_cat_names_how_many(tmp_path):
     assert run("extract", file, tmp_path / "out").exit_code == 0
 
 
-def test_json_near_the_limit_of_levels_of_python_is_named_or_extracted(tmp_path):
-    file = write_json(tmp_path / "a.beton", *(b"[" * levels + b"]" * levels for levels in range(900, 1001)))
-    for command in (["verify", file], ["extract", file, tmp_path / "out"]):
-        done = run(*command)
-        assert (done.exit_code in (0, 1), done.stderr) == (True, "")
-    with (tmp_path / "out" / "samples.csv").open() as table:
-        assert len(list(csv.DictReader(table))) == 101
-
-
 def test_half_a_surrogate_pair_in_json_is_shown_and_extracted_as_its_escape(tmp_path):
     file = write_json(tmp_path / "a.beton", rb'["\ud800"]')
     assert run("cat", file, 0).stdout == "info: ['\\ud800']\n"

@@ -25,6 +25,7 @@ PAGES = tuple(
         ROOT / "benchmarks/README.md",
         *sorted((ROOT / "examples").rglob("*.md")),
         ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
     ]
 )
 
