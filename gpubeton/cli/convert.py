@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpubeton.cli.options import Json, Workers
+from gpubeton.cli.options import Json, Workers, text_of
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
@@ -141,7 +141,7 @@ def convert(
 
 
 def _lines(path: Path) -> list[str]:
-    names = path.read_text(encoding="utf-8").splitlines()
+    names = text_of(path, "--classes").splitlines()
     if not names:
         raise OptionError(f"--classes {path}: no lines in it, expected the name of a class in each")
     return names

@@ -11,7 +11,7 @@ import typer
 
 from gpubeton.errors import OptionError
 
-__all__ = ["FieldClasses", "File", "Json", "Workers", "field_classes", "imported", "sample_ids"]
+__all__ = ["FieldClasses", "File", "Json", "Workers", "field_classes", "imported", "sample_ids", "text_of"]
 
 File = Annotated[Path, typer.Argument(help="A .beton file.", show_default=False)]
 
@@ -112,14 +112,14 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
     Raises
     ------
     OptionError
-        If one is neither a number nor a slice.
+        If one is neither a number nor a slice, or there is no such sample.
 
     Examples
     --------
     >>> sample_ids("0:3,-1:,7", 10)
     [0, 1, 2, 9, 7]
     """
-    words = Path(text[1:]).read_text(encoding="utf-8").split() if text.startswith("@") else text.split(",")
+    words = text_of(Path(text[1:]), "--indices").split() if text.startswith("@") else text.split(",")
     found: list[int] = []
     word = ""
     try:
@@ -131,4 +131,33 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
                 found.append(int(word))
     except (TypeError, ValueError) as error:
         raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
+    for each in found:
+        if not 0 <= each < num_samples:
+            raise OptionError(f"--indices {text!r}: no sample {each}; there are {num_samples}: 0 to {num_samples - 1}")
     return found
+
+
+def text_of(path: Path, option: str) -> str:
+    """Read a text file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    option : str
+        Named in errors.
+
+    Returns
+    -------
+    str
+        What it holds.
+
+    Raises
+    ------
+    OptionError
+        If it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{option} {path}: not a text file: {error}; expected UTF-8, one entry a line") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids
+from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids, text_of
 from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
 from gpubeton.errors import OptionError
 
@@ -131,7 +131,7 @@ def merge(
 
     Their bytes are copied, nothing is encoded again. A Loader reads several files as one without that, too.
     """
-    names = None if classes is None else classes.read_text(encoding="utf-8").splitlines()
+    names = None if classes is None else text_of(classes, "--classes").splitlines()
     _show([_copy(files, output, None, field_classes(field), page_size, names)], json)
 
 

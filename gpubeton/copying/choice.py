@@ -142,7 +142,7 @@ def _counts(num_samples: int, shares: Sequence[float | int | None]) -> list[int]
     if sum(share is None for share in shares) > 1:
         raise OptionError("more than one part is to get the rest")
     for share in shares:
-        if share is not None and (share <= 0 or (isinstance(share, float) and share > 1)):
+        if share is not None and (not share > 0 or (isinstance(share, float) and share > 1)):
             raise OptionError(
                 f"a share of {share}, expected a part of 1 such as 0.9, or a number of samples such as 5000"
             )

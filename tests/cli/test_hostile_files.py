@@ -231,3 +231,22 @@ def test_notes_of_too_many_levels_are_damaged_and_the_samples_are_not(levels, tm
         assert (done.exit_code, "--debug" in done.stderr) == (0 if command[0] == "info" else 1, False)
     assert "nested" in json.loads(run("info", file, "--json").stdout)["notes"]["damaged"]
     assert "label: 3" in run("cat", file, 0).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "fact"),
+    [
+        (["subset", "{file}", "{out}", "--indices", str(10**20)], str(10**20)),
+        (["extract", "{file}", "{out}", "--indices", str(10**20)], str(10**20)),
+        (["subset", "{file}", "{out}", "--indices", "@{text}"], "{text}"),
+        (["merge", "{file}", "-o", "{out}", "--classes", "{text}"], "{text}"),
+        (["convert", "{file}", "{out}", "--classes", "{text}"], "{text}"),
+        (["split", "{file}", "{out}=nan%"], "nan"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_arguments_that_cannot_be_are_named(command, fact, named, tmp_path):
+    (tmp_path / "text").write_bytes(b"\xff\xfe\0")
+    words = {"file": named, "out": tmp_path / "out", "text": tmp_path / "text"}
+    done = run(*(word.format(**words) for word in command))
+    assert (done.exit_code, fact.format(**words) in done.stderr) == (2, True)
