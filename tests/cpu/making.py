@@ -145,8 +145,9 @@ def segments(data):
         marker = data[position + 1]
         stop = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
         if marker == 0xDA:
-            while data[stop] != 0xFF or data[stop + 1] == 0 or 0xD0 <= data[stop + 1] <= 0xD7:
-                stop += 1
+            stop = data.index(b"\xff", stop)
+            while data[stop + 1] == 0 or 0xD0 <= data[stop + 1] <= 0xD7:
+                stop = data.index(b"\xff", stop + 2)
         found.append((marker, bytes(data[position + 4 : stop])))
         position = stop
     return [*found, (0xD9, b"")]

@@ -1,0 +1,137 @@
+"""Damaged JPEGs: whole images and crops between unreadable pages, and libjpeg-turbo's verdict on each.
+
+A case is a group of mutants of one image, made one after the other with the same memory, as a worker does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpubeton.cpu.jpeg.codes import WRONG_CROP
+from tests.cpu.making import INTERPOLATIONS
+from tests.cpu.plain_jpeg import DamagedError, read
+from tests.fuzz.campaign import Outcome, rng_of
+from tests.fuzz.making import MAX_SIDE, Bench, View, lenient, size_of, strict
+from tests.fuzz.mutants import bases, mutant
+
+GROUP = 10
+#: Two decoders may round differently; more is an error.
+MOST_LEVELS = 2
+#: Of these strict libjpeg-turbo makes an error, and they say nothing of the pixels: parameters that a baseline scan
+#: ignores, a colour profile, a version, and a transform that is taken for the usual one.
+HARMLESS = (
+    "Invalid SOS parameters for sequential JPEG",
+    "bad ICC marker",
+    "unknown JFIF revision number",
+    "Unknown Adobe color transform code",
+)
+
+
+class Campaign:
+    def __init__(self, seed, folder):
+        self.seed, self.bench = seed, Bench()
+        self.case(0)
+
+    def close(self):
+        return []
+
+    def case(self, number):
+        rng = rng_of(self.seed, number)
+        data, height, width = bases()[int(rng.integers(len(bases())))]
+        mutants = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
+        sizes = [_told(one, height, width, rng) for one, _ in mutants]
+        view = _view(height, width, rng)
+        longest, largest = max(map(max, sizes)), max(len(one) for one, _ in mutants)
+        self.bench.prepare([view], longest, largest, at_end=number % 2 == 0)
+        tried = zip(mutants, sizes, strict=True)
+        return [self._try(i, one, ways, size, view) for i, ((one, ways), size) in enumerate(tried)]
+
+    def _try(self, i, data, ways, size, view):
+        (made,) = self.bench.make(data, *size, [view])
+        libjpeg = strict(data)
+        facts = f"mutant {i} ({ways}), {len(data)} bytes, size {size[0]} x {size[1]}, {view}"
+        if made.code:
+            return _refused(made, libjpeg, size, facts)
+        if libjpeg.kind == "accepts":
+            if libjpeg.pixels is None:
+                return Outcome("both decode: inks, not compared")
+            if libjpeg.pixels.shape[:2] != size:
+                return Outcome("decoded with another size", f"{facts}; libjpeg-turbo: {libjpeg.pixels.shape}")
+            return _compared(made.pixels, libjpeg.pixels, view, data, facts)
+        if libjpeg.kind == "cannot say":
+            return Outcome(f"decoded, libjpeg-turbo: {libjpeg.message}")
+        if harmless := next((text for text in HARMLESS if text in libjpeg.message), ""):
+            outcome = _compared(made.pixels, lenient(data), view, data, facts)
+            return outcome if outcome.finding else Outcome(f"decoded, nothing of the pixels is wrong: {harmless}")
+        whole = View(view.size, (0, 0, *size), "area")
+        if view.box != whole.box and self.bench.make(data, *size, [whole])[0].code:
+            return Outcome("decoded: the crop ends before the damage")
+        way = " (fallback)" if made.is_fallback else ""
+        return Outcome(f"decoded{way}, strict libjpeg-turbo refuses: {libjpeg.message}", facts)
+
+
+def _told(data, height, width, rng):
+    """The size that the metadata have: that of the sound image, or what the damaged header says."""
+    found = size_of(data) if rng.random() < 0.5 else None
+    return found if found and 0 < min(found) and max(found) <= MAX_SIDE else (height, width)
+
+
+def _view(height, width, rng):
+    """The whole image as it is, or a crop: as it is, or resampled."""
+    way = rng.random()
+    if way < 0.4:
+        return View((height, width), (0, 0, height, width), "area")
+    top, left = int(rng.integers(height)), int(rng.integers(width))
+    box = top, left, int(rng.integers(1, height - top + 1)), int(rng.integers(1, width - left + 1))
+    size = box[2:] if way < 0.7 else (int(2 ** rng.uniform(0, 6.2)), int(2 ** rng.uniform(0, 6.2)))
+    interpolation = INTERPOLATIONS[int(rng.integers(len(INTERPOLATIONS)))]
+    shift = rng.integers(-5, 6, 2).tolist() if rng.random() < 0.3 else (0, 0)
+    return View(size, box, interpolation, int(rng.integers(2)), tuple(shift))
+
+
+def _refused(made, libjpeg, size, facts):
+    if made.code == WRONG_CROP:
+        return Outcome("refused: the crop passes the border that the metadata have")
+    if libjpeg.kind == "refuses":
+        return Outcome("both refuse")
+    if libjpeg.kind == "cannot say":
+        return Outcome(f"refused, libjpeg-turbo: {libjpeg.message}")
+    if libjpeg.pixels is None or libjpeg.pixels.shape[:2] != size:
+        return Outcome("refused: another size than in the metadata")
+    return Outcome("refused, strict libjpeg-turbo accepts", f"{facts}; {made.reason}")
+
+
+def _compared(made, pixels, view, data, facts):
+    """Compare what both decode: level by level if nothing was resampled, else by the range of the crop's levels."""
+    top, left, height, width = view.box
+    crop = pixels[top : top + height, left : left + width].astype(int)
+    rows, columns = view.size
+    y, x = view.shift
+    inside = made[max(0, -y) : max(0, rows - y), max(0, -x) : max(0, columns - x)].astype(int)
+    if inside.size == 0:
+        return Outcome("both decode: nothing of the crop is shown")
+    if (height, width) == view.size:
+        crop = crop[:, ::-1] if view.flip else crop
+        shown = crop[max(0, y) : max(0, y) + inside.shape[0], max(0, x) : max(0, x) + inside.shape[1]]
+        off, way = np.abs(inside - shown).max(), "level by level"
+    else:
+        # One pixel around the crop has a part in it: interpolated chroma reaches that far.
+        around = pixels[max(0, top - 1) : top + height + 1, max(0, left - 1) : left + width + 1].astype(int)
+        low, high = around.min(axis=(0, 1)), around.max(axis=(0, 1))
+        off, way = max((low - inside).max(), (inside - high).max()), "within the crop's range"
+    if off <= MOST_LEVELS:
+        return Outcome(f"both decode: at most {MOST_LEVELS} levels apart, {way}")
+    if not _is_ordinary(data):
+        return Outcome("both decode: coefficients beyond 16-bit arithmetic, not compared")
+    return Outcome("both decode: other pixels", f"{off} levels apart, {way}; {facts}")
+
+
+def _is_ordinary(data):
+    """Whether coefficients are sound, and small enough for libjpeg-turbo's 16-bit arithmetic.
+
+    It lets coefficients pass the end of a block without a warning, and its sums of extreme ones wrap around.
+    """
+    try:
+        return all(np.abs(blocks).sum(axis=-1).max() < 8000 for blocks in read(data).values())
+    except (DamagedError, KeyError, IndexError, ValueError, UnboundLocalError):
+        return False

@@ -1,0 +1,144 @@
+"""A worker whose memory, input and output lie between unreadable pages, and what libjpeg-turbo has to say."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from unittest import mock
+
+import numpy as np
+import simplejpeg
+
+from gpubeton.cpu import worker as worker_module
+from gpubeton.cpu.fallback import decode_rgb
+from gpubeton.cpu.image import TASK_FIELDS
+from gpubeton.cpu.jpeg.codes import OK, REASONS
+from gpubeton.cpu.output import HEIGHT, INTERPOLATION, WIDTH
+from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
+from gpubeton.cpu.scratch import allocate
+from gpubeton.cpu.taps import INTERPOLATIONS
+from gpubeton.cpu.worker import Worker, outputs_of
+from gpubeton.plan.draws import DRAW_COLUMNS
+from tests.cpu.making import draw_of, program_of
+from tests.fuzz.arena import Arena
+
+MAX_VIEWS = 4
+#: No side is longer in a case: more pixels would take time, and find nothing else.
+MAX_SIDE = 256
+
+
+class View(NamedTuple):
+    """An output: its size, the crop (top, left, height, width), and how that is placed and resampled."""
+
+    size: tuple[int, int]
+    box: tuple[int, int, int, int]
+    interpolation: str
+    flip: int = 0
+    shift: tuple[int, int] = (0, 0)
+
+
+class Made(NamedTuple):
+    """What gpubeton made of one view."""
+
+    pixels: np.ndarray
+    code: int
+    reason: str
+    is_fallback: bool  # not made by the crop decoder
+
+
+class Bench(Worker):
+    """A worker whose arrays are placed anew for each group of images."""
+
+    def __init__(self):
+        self._programs = [program_of(8, 8) for _ in range(MAX_VIEWS)]
+        super().__init__(self._programs, outputs_of(self._programs))
+        self.settings = self._outputs.settings
+        self._memory = Arena(40, 1 << 22)
+        self._images = Arena(2 + MAX_VIEWS, 1 << 20)
+        self._rings = [allocate_ring(1, views, DRAW_COLUMNS) for views in range(1, MAX_VIEWS + 1)]
+        self._at_end = True
+
+    def prepare(self, views, side, size, *, at_end):
+        """Place fresh memory for images of up to `side` pixels and `size` bytes, just large enough for the views."""
+        heights, widths = zip(*(view.size for view in views), strict=True)
+        narrowest = min(min(view.size) for view in views)
+        self._memory.begin(at_end=at_end)
+        own = self._memory.scratch(
+            allocate(side, size, max(heights), max(widths), narrowest, (0, 0), max(1, len(views)))
+        )
+        self._placed, self._at_end = own, at_end
+
+    def scratch(self, side, size):
+        return self._placed
+
+    def make(self, data, height, width, views):
+        """Make the views of a JPEG together; the metadata say `height` and `width`."""
+        self._images.begin(at_end=self._at_end)
+        place = self._images.place(data)
+        ring = self._rings[len(views) - 1]
+        ring.control[:] = 0
+        outs = []
+        for i, view in enumerate(views):
+            self.settings[i, [HEIGHT, WIDTH, INTERPOLATION]] = *view.size, INTERPOLATIONS[view.interpolation]
+            out = self._images.place(b"\xa5" * (3 * view.size[0] * view.size[1])).reshape(*view.size, 3)
+            led = (i + 1) % len(views), int(i > 0)
+            ring.tasks[0, i] = np.array(
+                [place.ctypes.data, len(data), height, width, 0, i, out.ctypes.data, *led], np.int64
+            )[:TASK_FIELDS]
+            ring.draws[0, i] = draw_of(self._programs[i], view.box, flip=view.flip, shift=view.shift)
+            outs.append(out)
+        publish(ring, 0)
+        event, ticket = self.run(ring, max(height, width), len(data))
+        reason = ""
+        if event == REFUSED:
+            with mock.patch.object(worker_module, "decode_rgb", self._decode):
+                _, reason = self.make_refused(ring, ticket)
+        codes = ring.codes[0].tolist()
+        return [
+            Made(out, code, "" if code == OK else reason or REASONS.get(code, str(code)), event == REFUSED)
+            for out, code in zip(outs, codes, strict=True)
+        ]
+
+    def _decode(self, data):
+        """What libjpeg-turbo decodes lies between unreadable pages, too."""
+        return self._images.array(decode_rgb(data))
+
+
+def lenient(data):
+    """What libjpeg-turbo makes of an image that it warns of."""
+    return simplejpeg.decode_jpeg(data, colorspace="RGB", strict=False)
+
+
+class Verdict(NamedTuple):
+    """What strict libjpeg-turbo, as simplejpeg offers it, makes of a JPEG."""
+
+    kind: str  # "accepts", "refuses", or "cannot say"
+    message: str = ""
+    pixels: np.ndarray | None = None  # None: accepted, but not comparable
+
+
+def size_of(data):
+    """Height and width in a JPEG's header; None if simplejpeg does not give them."""
+    try:
+        return simplejpeg.decode_jpeg_header(data)[:2]
+    except (ValueError, KeyError):
+        return None
+
+
+def strict(data):
+    """Ask libjpeg-turbo."""
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if height * width > 1 << 18:
+            return Verdict("cannot say", "too large")
+        if colours in {"CMYK", "YCCK"}:
+            simplejpeg.decode_jpeg(data, colorspace="CMYK", strict=True)
+            return Verdict("accepts")
+        return Verdict("accepts", "", simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True))
+    except KeyError:
+        return Verdict("cannot say", "no name for the sampling")
+    except ValueError as error:
+        if "subsampling" in str(error):
+            return Verdict("cannot say", "no name for the sampling")
+        message = re.sub(r"\d+", "N", re.sub(r"0x[0-9a-f]+", "X", str(error)))
+        return Verdict("refuses", message)

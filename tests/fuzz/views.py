@@ -1,0 +1,62 @@
+"""Two to four views of an image in one pass, and each of them alone: equal pixels, and verdicts that fit.
+
+What is damaged where a view reaches is damaged for all views that are made together, so that fewer are made together
+than alone; never more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fuzz.campaign import Outcome, rng_of
+from tests.fuzz.jpeg import _told, _view
+from tests.fuzz.making import Bench
+from tests.fuzz.mutants import bases, mutant
+
+GROUP = 6
+
+
+class Campaign:
+    def __init__(self, seed, folder):
+        self.seed, self.bench = seed, Bench()
+        self.case(0)
+
+    def close(self):
+        return []
+
+    def case(self, number):
+        rng = rng_of(self.seed, number)
+        data, height, width = bases()[int(rng.integers(len(bases())))]
+        images = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
+        sizes = [_told(one, height, width, rng) for one, _ in images]
+        views = [_view(height, width, rng) for _ in range(int(rng.integers(2, 5)))]
+        room = max(map(max, sizes)), max(len(one) for one, _ in images)
+        together, apart = [], [[] for _ in images]
+        self.bench.prepare(views, *room, at_end=number % 2 == 0)
+        for (one, _), size in zip(images, sizes, strict=True):
+            together.append([_copied(made) for made in self.bench.make(one, *size, views)])
+        for view in views:
+            self.bench.prepare([view], *room, at_end=number % 2 == 0)
+            for (one, _), size, found in zip(images, sizes, apart, strict=True):
+                found.append(_copied(self.bench.make(one, *size, [view])[0]))
+        facts = [f"{ways}, size {size}, {len(views)} views" for (_, ways), size in zip(images, sizes, strict=True)]
+        tried = zip(together, apart, facts, strict=True)
+        return [outcome for one, other, fact in tried for outcome in _outcomes(one, other, fact)]
+
+
+def _copied(made):
+    return made._replace(pixels=made.pixels.copy())
+
+
+def _outcomes(together, apart, facts):
+    for i, (one, other) in enumerate(zip(together, apart, strict=True)):
+        if one.code and other.code:
+            yield Outcome("refused together and alone")
+        elif one.code:
+            yield Outcome("refused together, made alone")
+        elif other.code:
+            yield Outcome("made together, refused alone", f"view {i}: {other.reason}; {facts}")
+        elif np.array_equal(one.pixels, other.pixels):
+            yield Outcome("made together and alone: equal")
+        else:
+            yield Outcome("made together and alone: other pixels", f"view {i}: {facts}")
