@@ -65,6 +65,13 @@ def rng_of(seed: int, number: int) -> np.random.Generator:
     return np.random.default_rng([seed, number])
 
 
+def workers(count: int) -> int:
+    """That many workers, or as many as Numba allows for."""
+    import numba
+
+    return min(count, int(numba.config.NUMBA_NUM_THREADS))
+
+
 def attempt(campaign: Campaign, number: int) -> list[Outcome]:
     """Try a case; an exception that it lets through is a finding."""
     with warnings.catch_warnings():

@@ -105,8 +105,11 @@ class Bench(Worker):
 
 
 def lenient(data):
-    """What libjpeg-turbo makes of an image that it warns of."""
-    return simplejpeg.decode_jpeg(data, colorspace="RGB", strict=False)
+    """What libjpeg-turbo makes of an image that it warns of; None if simplejpeg does not give it."""
+    try:
+        return simplejpeg.decode_jpeg(data, colorspace="RGB", strict=False)
+    except ValueError:
+        return None
 
 
 class Verdict(NamedTuple):
@@ -136,9 +139,9 @@ def strict(data):
             return Verdict("accepts")
         return Verdict("accepts", "", simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True))
     except KeyError:
-        return Verdict("cannot say", "no name for the sampling")
+        return Verdict("cannot say", "no header that simplejpeg has names for")
     except ValueError as error:
         if "subsampling" in str(error):
-            return Verdict("cannot say", "no name for the sampling")
+            return Verdict("cannot say", "no header that simplejpeg has names for")
         message = re.sub(r"\d+", "N", re.sub(r"0x[0-9a-f]+", "X", str(error)))
         return Verdict("refuses", message)

@@ -1,0 +1,260 @@
+"""The life of a loader in random steps: what it gives is what a fresh loader gives for that epoch.
+
+After each life there are as many threads and open files as before, and at the end of all no more memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from gpubeton.errors import LoaderClosedError
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.transforms import RandomHorizontalFlip, ToTensor
+from tests.fuzz.campaign import Outcome, rng_of, workers
+from tests.small_files import damage, picture, write
+
+_SAMPLES = 40
+_STEPS = 12
+#: Lives after which memory has what it needs, and bytes that it may grow by from there on.
+_SETTLED, _GROWTH = 100, 64 << 20
+
+
+class Campaign:
+    def __init__(self, seed, folder):
+        self.seed, self.lives, self.settled = seed, 0, 0
+        self.files = {mode: _file(folder / f"{mode}.beton", mode) for mode in ("jpg", "raw")}
+        Life(self.files, rng_of(seed, 0)).close()
+
+    def case(self, number):
+        rng = rng_of(self.seed, number)
+        gc.collect()
+        before = _held()
+        life, done = Life(self.files, rng), []
+        try:
+            for _ in range(_STEPS):
+                step = STEPS[int(rng.integers(len(STEPS)))]
+                done.append(step.__name__)
+                fault = step(life, rng)
+                if fault:
+                    return [Outcome("other batches", f"{fault}; steps: {', '.join(done)}; {life.options}")]
+        except Exception as error:
+            raise RuntimeError(f"steps: {', '.join(done)}; {life.options}") from error
+        finally:
+            life.close()
+        self.lives += 1
+        if self.lives == _SETTLED:
+            self.settled = _memory()
+        left = _left(before)
+        return [Outcome("left behind", left)] if left else [Outcome("as a fresh loader")]
+
+    def close(self):
+        if self.lives < 3 * _SETTLED:
+            return []
+        grown = _memory() - self.settled
+        text = f"{grown >> 20} MiB in {self.lives - _SETTLED} lives" if grown > _GROWTH else ""
+        return [Outcome("memory grows" if text else "memory stays", text)]
+
+
+def _file(path, mode):
+    """Images of several sizes with their numbers; in the JPEG one two are damaged."""
+    samples = [(picture(i, 12 + i % 7, 16), i) for i in range(_SAMPLES)]
+    write(path, {"image": RGBImageField(mode), "label": IntField()}, samples)
+    if mode == "jpg":
+        for sample in (5, 23):
+            damage(path, sample, content=bytes(200))
+    return path
+
+
+def _memory():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def _held():
+    return len(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _left(before):
+    """What is there that was not; threads may take a moment to end."""
+    for _ in range(100):
+        gc.collect()
+        now = _held()
+        if now <= before or (now[0] <= before[0] and now[1] <= before[1]):
+            return ""
+        time.sleep(0.02)
+    return f"threads and open files: {before} before, {now} after"
+
+
+class Life:
+    """A loader, and what a fresh one would be made with."""
+
+    def __init__(self, files, rng):
+        mode = ("jpg", "raw")[int(rng.integers(2))]
+        self.path = files[mode]
+        self.options = {
+            "batch_size": int(rng.integers(1, 12)),
+            "num_workers": workers(int(rng.integers(1, 4))),
+            "os_cache": bool(rng.integers(2)),
+            "order": ("sequential", "random", "quasi_random")[int(rng.integers(2 + (mode == "raw")))],
+            "seed": int(rng.integers(1000)),
+            "drop_last": bool(rng.integers(2)),
+            "batches_ahead": int(rng.integers(1, 5)),
+            "on_error": ("skip", "replace")[int(rng.integers(2))],
+            "indices": list(range(_SAMPLES)),
+        }
+        self.loader = self.fresh()
+
+    def fresh(self):
+        pipeline = [RandomResizedCropRGBImageDecoder((9, 8)), RandomHorizontalFlip(), ToTensor()]
+        return Loader(self.path, pipelines={"image": pipeline}, **self.options)
+
+    def expected(self, epoch):
+        """The batches of an epoch, of a loader that did nothing before."""
+        loader = self.fresh()
+        loader.set_epoch(epoch)
+        batches = list(loader)
+        loader.close()
+        return batches
+
+    def close(self):
+        self.loader.close()
+
+
+def _differ(found, expected, what):
+    if len(found) != len(expected):
+        return f"{what}: {len(found)} batches, expected {len(expected)}"
+    for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if len(one) != len(other) or not all(map(torch.equal, one, other)):
+            return f"{what}: batch {i} differs"
+    return ""
+
+
+def go_through(life, rng):
+    epoch = life.loader.next_epoch
+    return _differ(list(life.loader), life.expected(epoch), f"epoch {epoch}")
+
+
+def leave_early(life, rng):
+    epoch, count = life.loader.next_epoch, int(rng.integers(0, 4))
+    found = list(itertools.islice(life.loader, count))
+    return _differ(found, life.expected(epoch)[:count], f"start of epoch {epoch}")
+
+
+def two_at_once(life, rng):
+    epoch = life.loader.next_epoch
+    first, second = iter(life.loader), iter(life.loader)
+    found = [], []
+    for _ in range(200):
+        k = int(rng.integers(2))
+        batch = next((first, second)[k], None)
+        if batch is not None:
+            found[k].append(batch)
+    found[0].extend(first)
+    found[1].extend(second)
+    fault = _differ(found[0], life.expected(epoch), f"epoch {epoch} of two at once")
+    return fault or _differ(found[1], life.expected(epoch + 1), f"epoch {epoch + 1} of two at once")
+
+
+def set_epoch(life, rng):
+    life.loader.set_epoch(int(rng.integers(1000)))
+    return ""
+
+
+def resume(life, rng):
+    """A new loader goes on with the state of this one, which goes on, too."""
+    epoch, batches = life.loader.next_epoch, iter(life.loader)
+    count = len(list(itertools.islice(batches, int(rng.integers(0, 4)))))
+    state = json.loads(json.dumps(life.loader.state_dict()))
+    expected = life.expected(epoch)
+    other = life.fresh()
+    other.load_state_dict(state)
+    resumed = list(other)
+    following = _differ(list(itertools.islice(other, 2)), life.expected(epoch + 1)[:2], "the epoch after resuming")
+    other.close()
+    fault = _differ(list(batches), expected[count:], f"epoch {epoch} from batch {count}")
+    if resumed and count == len(expected):  # a loader that is at the end of an epoch begins the next one
+        expected, count = life.expected(epoch + 1), 0
+        following = ""
+    return fault or _differ(resumed, expected[count:], f"resumed epoch {epoch} from batch {count}") or following
+
+
+def go_back(life, rng):
+    """The loader goes on with a state of its own."""
+    epoch, batches = life.loader.next_epoch, iter(life.loader)
+    count = len(list(itertools.islice(batches, 1)))
+    state = life.loader.state_dict()
+    list(itertools.islice(batches, int(rng.integers(3))))
+    if count == len(life.expected(epoch)):
+        return ""
+    life.loader.load_state_dict(state)
+    return _differ(list(life.loader), life.expected(epoch)[count:], f"epoch {epoch} again from batch {count}")
+
+
+def other_samples(life, rng):
+    chosen = rng.permutation(_SAMPLES)[: int(rng.integers(1, _SAMPLES + 1))].tolist()
+    life.options["indices"] = life.loader.indices = chosen
+    return ""
+
+
+def other_settings(life, rng):
+    life.options["batch_size"] = life.loader.batch_size = int(rng.integers(1, 12))
+    life.options["num_workers"] = life.loader.num_workers = workers(int(rng.integers(1, 4)))
+    life.options["batches_ahead"] = life.loader.batches_ahead = int(rng.integers(1, 5))
+    life.options["drop_last"] = life.loader.drop_last = bool(rng.integers(2))
+    return ""
+
+
+def filtered(life, rng):
+    """A filter's loader begins at epoch 0, with the samples of this one that are wanted."""
+    number = int(rng.integers(2, 5))
+    part = life.loader.filter("label", lambda label: int(label) % number == 0)
+    wanted = [sample for sample in life.options["indices"] if sample % number == 0]
+    if part.indices.tolist() != wanted:
+        return f"filter: {part.indices.tolist()}, expected {wanted}"
+    before = life.options
+    life.options = {**before, "indices": wanted}
+    try:
+        return _differ(list(part), life.expected(0), "epoch 0 of a filter") if wanted else ""
+    finally:
+        part.close()
+        life.options = before
+
+
+def new_loader(life, rng):
+    epoch = life.loader.next_epoch
+    batches = iter(life.loader)
+    next(batches, None)
+    life.loader.close()
+    try:
+        iter(life.loader)
+    except LoaderClosedError:
+        pass
+    else:
+        return "a closed loader begins an epoch"
+    life.loader = life.fresh()
+    life.loader.set_epoch(epoch)
+    return ""
+
+
+STEPS = (
+    go_through,
+    leave_early,
+    leave_early,
+    two_at_once,
+    set_epoch,
+    resume,
+    go_back,
+    other_samples,
+    other_settings,
+    filtered,
+    new_loader,
+)
