@@ -2,6 +2,7 @@
 # make test    every test, the documentation's examples included
 # make check   style, types, floors, docstrings, and the site
 # make docs    the documentation's site, into build/docs/index.html
+# make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
 # make bench   gpubeton beside its peers; writes benchmarks/results/ and the table of benchmarks/README.md
 #
 # Each target makes the virtual environment it needs, once. Variables:
@@ -14,12 +15,15 @@ RUN := $(VENV)/bin
 PACKAGES := gpubeton tests benchmarks docs examples tools conftest.py
 MADE_FROM := pyproject.toml constraints.txt tools/environment.sh
 MADE_FOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || echo missing)
+SECONDS ?= 600
+SEED ?= 1
+FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
 # Numba does not notice changes in the files of functions that a cached one calls.
 export NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/numba_cache.py 2>/dev/null)
 
-.PHONY: help demo test check docs bench constraints clean
+.PHONY: help demo test check docs fuzz bench constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -49,6 +53,9 @@ check: $(VENV)/.dev-$(MADE_FOR)
 # Warnings are errors; nothing is fetched.
 docs: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d build/doctrees docs build/docs
+
+fuzz: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) --out $(FUZZ_OUT)
 
 bench: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m benchmarks.compare $(BENCH_ARGUMENTS)

@@ -47,8 +47,8 @@ def run_here(name: str, seed: int, numbers: range, folder: Path) -> Record:
     return record
 
 
-def _work(task: Task, first: int, present: Any, deadline: Any, pipe: Any) -> None:
-    """Try cases in a process of their own, and send what became of them twice a second."""
+def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any, pipe: Any) -> None:
+    """Try cases in a process of their own; send what became of them twice a second, and which one is next."""
     # Ctrl-C is the parent's, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,15 +59,16 @@ def _work(task: Task, first: int, present: Any, deadline: Any, pipe: Any) -> Non
         record, sent, number = Record(task.name, task.seed), time.monotonic(), first
         while time.monotonic() < deadline.value and (task.cases is None or number < task.cases):
             present.value = number
-            record.add(number, attempt(campaign, number))
-            record.cases += 1
+            if number not in skipped:
+                record.add(number, attempt(campaign, number))
+                record.cases += 1
             number += task.processes
             if time.monotonic() - sent > 0.5:
-                pipe.send(record)
+                pipe.send((record, number))
                 record, sent = Record(task.name, task.seed), time.monotonic()
         present.value = -1
         record.add(number, campaign.close())
-        pipe.send(record)
+        pipe.send((record, number))
     pipe.send("done")
 
 
@@ -76,8 +77,9 @@ class _Child:
     """A process, and what is known of it."""
 
     task: Task
-    first: int
+    first: int  # the first case of which it has sent nothing yet
     deadline: Any
+    skipped: set[int] = field(default_factory=set)  # those that ended or stopped a process
     present: Any = field(default_factory=lambda: _SPAWN.Value("q", -1, lock=False))
     seen: int = -1
     since: float = field(default_factory=time.monotonic)
@@ -86,7 +88,7 @@ class _Child:
     def __post_init__(self) -> None:
         self.pipe, other = _SPAWN.Pipe(duplex=False)
         self.process = _SPAWN.Process(
-            target=_work, args=(self.task, self.first, self.present, self.deadline, other), daemon=False
+            target=_work, args=(self.task, self.first, self.skipped, self.present, self.deadline, other)
         )
         self.process.start()
         other.close()
@@ -136,7 +138,8 @@ def _follow(child: _Child, record: Record) -> list[_Child]:
             if message is None:
                 child.is_ready, child.since = True, time.monotonic()
             else:
-                record.merge(message)
+                record.merge(message[0])
+                child.first = message[1]
     except (EOFError, OSError):
         child.process.join()
     is_alive = child.process.is_alive()
@@ -152,7 +155,8 @@ def _follow(child: _Child, record: Record) -> list[_Child]:
     else:
         record.fault(case, "crash", _death(child.process.exitcode or 0))
     record.cases += 1
-    return [_Child(child.task, case + child.task.processes, child.deadline)]
+    # What it tried since it sent something is tried again.
+    return [_Child(child.task, child.first, child.deadline, child.skipped | {case})]
 
 
 def _death(code: int) -> str:

@@ -74,7 +74,7 @@ class Campaign:
 def _told(data, height, width, rng):
     """The size that the metadata have: that of the sound image, or what the damaged header says."""
     found = size_of(data) if rng.random() < 0.5 else None
-    return found if found and 0 < min(found) and max(found) <= MAX_SIDE else (height, width)
+    return found if found and min(found) > 0 and max(found) <= MAX_SIDE else (height, width)
 
 
 def _view(height, width, rng):
@@ -130,8 +130,8 @@ def _compared(made, pixels, view, data, facts):
 def _is_ordinary(data):
     """Whether coefficients are sound, and small enough for libjpeg-turbo's 16-bit arithmetic.
 
-    It lets coefficients pass the end of a block without a warning, and its sums of extreme ones wrap around: between its
-    two passes they are four times the sum of up to sqrt(2) * cos(pi / 16) = 1.387 of each.
+    It lets coefficients pass the end of a block without a warning, and its sums of extreme ones wrap around: between
+    its two passes they are four times the sum of up to sqrt(2) * cos(pi / 16) = 1.387 of each.
     """
     try:
         return all(np.abs(blocks).sum(axis=-1).max() < 5900 for blocks in read(data).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -33,10 +34,8 @@ def bases():
     for mode, options in [("RGB", {"progressive": True}), ("CMYK", {}), ("L", {"restart_marker_blocks": 2})] * 4:
         picture = _picture(rng)
         found.append((pillow_jpeg(picture, mode, quality=60, **options), *picture.shape[:2]))
-    for across in range(1, 5):
-        for down in range(1, 5):
-            found.append(_sampled(across, down, int(rng.integers(3))))
-    return found
+    sizes = itertools.product(range(1, 5), repeat=2)
+    return [*found, *(_sampled(across, down, int(rng.integers(3))) for across, down in sizes)]
 
 
 def _picture(rng):
