@@ -103,19 +103,21 @@ class _Child:
 def run(task: Task, seconds: float, show: Callable[[str], object] = lambda _: None) -> Record:
     """Run a campaign in several processes.
 
-    Its time begins when all are ready.
+    The first of them compiles for all, and the time begins when all are ready.
     """
     record = Record(task.name, task.seed)
     deadline = _SPAWN.Value("d", 0.0, lock=False)
-    children = [_Child(task, number, deadline) for number in range(task.processes)]
+    children, waiting = [_Child(task, 0, deadline)], range(1, task.processes)
     start = shown = time.monotonic()
     try:
         while children:
             connection.wait([child.pipe for child in children], timeout=0.2)
             children = [left for child in children for left in _follow(child, record)]
             if deadline.value == 0 and all(child.is_ready for child in children):
-                start = time.monotonic()
-                deadline.value = start + seconds
+                children += [_Child(task, number, deadline) for number in waiting]
+                start, waiting = time.monotonic(), range(0)
+                if all(child.is_ready for child in children):
+                    deadline.value = start + seconds
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 show(f"{task.name}: {record.cases} cases, {record.faults.total()} findings")

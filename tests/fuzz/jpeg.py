@@ -11,7 +11,7 @@ from gpubeton.cpu.jpeg.codes import WRONG_CROP
 from tests.cpu.making import INTERPOLATIONS
 from tests.cpu.plain_jpeg import DamagedError, read
 from tests.fuzz.campaign import Outcome, rng_of
-from tests.fuzz.making import MAX_SIDE, Bench, View, lenient, size_of, strict
+from tests.fuzz.making import FINISHES, MAX_SIDE, MEAN, STD, Bench, View, lenient, size_of, strict
 from tests.fuzz.mutants import bases, mutant
 
 GROUP = 10
@@ -39,8 +39,8 @@ class Campaign:
         rng = rng_of(self.seed, number)
         data, height, width = bases()[int(rng.integers(len(bases())))]
         mutants = [(data, "nothing"), *(mutant(data, rng) for _ in range(GROUP))]
-        sizes = [_told(one, height, width, rng) for one, _ in mutants]
-        view = _view(height, width, rng)
+        sizes = [told(one, height, width, rng) for one, _ in mutants]
+        view = view_of(height, width, rng)
         longest, largest = max(map(max, sizes)), max(len(one) for one, _ in mutants)
         self.bench.prepare([view], longest, largest, at_end=number % 2 == 0)
         tried = zip(mutants, sizes, strict=True)
@@ -71,13 +71,13 @@ class Campaign:
         return Outcome(f"decoded{way}, strict libjpeg-turbo refuses: {libjpeg.message}", facts)
 
 
-def _told(data, height, width, rng):
+def told(data, height, width, rng):
     """The size that the metadata have: that of the sound image, or what the damaged header says."""
     found = size_of(data) if rng.random() < 0.5 else None
     return found if found and min(found) > 0 and max(found) <= MAX_SIDE else (height, width)
 
 
-def _view(height, width, rng):
+def view_of(height, width, rng):
     """The whole image as it is, or a crop: as it is, or resampled."""
     way = rng.random()
     if way < 0.4:
@@ -87,7 +87,8 @@ def _view(height, width, rng):
     size = box[2:] if way < 0.7 else (int(2 ** rng.uniform(0, 6.2)), int(2 ** rng.uniform(0, 6.2)))
     interpolation = INTERPOLATIONS[int(rng.integers(len(INTERPOLATIONS)))]
     shift = rng.integers(-5, 6, 2).tolist() if rng.random() < 0.3 else (0, 0)
-    return View(size, box, interpolation, int(rng.integers(2)), tuple(shift))
+    finish = int(rng.integers(len(FINISHES))) if rng.random() < 0.3 else 0
+    return View(size, box, interpolation, int(rng.integers(2)), tuple(shift), finish)
 
 
 def _refused(made, libjpeg, size, facts):
@@ -104,6 +105,8 @@ def _refused(made, libjpeg, size, facts):
 
 def _compared(made, pixels, view, data, facts):
     """Compare what both decode: level by level if nothing was resampled, else by the range of the crop's levels."""
+    if view.finish:
+        made = np.rint(made.astype(np.float64) * STD + MEAN)
     top, left, height, width = view.box
     crop = pixels[top : top + height, left : left + width].astype(int)
     rows, columns = view.size
@@ -122,12 +125,12 @@ def _compared(made, pixels, view, data, facts):
         off, way = max((low - inside).max(), (inside - high).max()), "within the crop's range"
     if off <= MOST_LEVELS:
         return Outcome(f"both decode: at most {MOST_LEVELS} levels apart, {way}")
-    if not _is_ordinary(data):
+    if not is_ordinary(data):
         return Outcome("both decode: coefficients beyond 16-bit arithmetic, not compared")
     return Outcome("both decode: other pixels", f"{off} levels apart, {way}; {facts}")
 
 
-def _is_ordinary(data):
+def is_ordinary(data):
     """Whether coefficients are sound, and small enough for libjpeg-turbo's 16-bit arithmetic.
 
     It lets coefficients pass the end of a block without a warning, and its sums of extreme ones wrap around: between

@@ -19,12 +19,16 @@ from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
 from gpubeton.cpu.worker import Worker, outputs_of
 from gpubeton.plan.draws import DRAW_COLUMNS
+from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
 from tests.fuzz.arena import Arena
 
 MAX_VIEWS = 4
 #: No side is longer in a case: more pixels would take time, and find nothing else.
 MAX_SIDE = 256
+MEAN, STD = 120, 60
+#: Element types of an output: levels, or numbers that are normalised by MEAN and STD.
+FINISHES = tuple(map(np.dtype, ("u1", "f2", "f4")))
 
 
 class View(NamedTuple):
@@ -35,12 +39,13 @@ class View(NamedTuple):
     interpolation: str
     flip: int = 0
     shift: tuple[int, int] = (0, 0)
+    finish: int = 0  # one of FINISHES
 
 
 class Made(NamedTuple):
     """What gpubeton made of one view."""
 
-    pixels: np.ndarray
+    pixels: np.ndarray  # of its finish
     code: int
     reason: str
     is_fallback: bool  # not made by the crop decoder
@@ -50,7 +55,8 @@ class Bench(Worker):
     """A worker whose arrays are placed anew for each group of images."""
 
     def __init__(self):
-        self._programs = [program_of(8, 8) for _ in range(MAX_VIEWS)]
+        steps = [(), *((NormalizeImage([MEAN] * 3, [STD] * 3, type_.type),) for type_ in FINISHES[1:])]
+        self._programs = [program_of(8, 8, "area", *one) for one in steps for _ in range(MAX_VIEWS)]
         super().__init__(self._programs, outputs_of(self._programs))
         self.settings = self._outputs.settings
         self._memory = Arena(40, 1 << 22)
@@ -79,13 +85,14 @@ class Bench(Worker):
         ring.control[:] = 0
         outs = []
         for i, view in enumerate(views):
-            self.settings[i, [HEIGHT, WIDTH, INTERPOLATION]] = *view.size, INTERPOLATIONS[view.interpolation]
-            out = self._images.place(b"\xa5" * (3 * view.size[0] * view.size[1])).reshape(*view.size, 3)
+            program = i + MAX_VIEWS * view.finish
+            self.settings[program, [HEIGHT, WIDTH, INTERPOLATION]] = *view.size, INTERPOLATIONS[view.interpolation]
+            out = self._images.array(np.full((*view.size, 3), 9, FINISHES[view.finish]))
             led = (i + 1) % len(views), int(i > 0)
             ring.tasks[0, i] = np.array(
-                [place.ctypes.data, len(data), height, width, 0, i, out.ctypes.data, *led], np.int64
+                [place.ctypes.data, len(data), height, width, 0, program, out.ctypes.data, *led], np.int64
             )[:TASK_FIELDS]
-            ring.draws[0, i] = draw_of(self._programs[i], view.box, flip=view.flip, shift=view.shift)
+            ring.draws[0, i] = draw_of(self._programs[program], view.box, flip=view.flip, shift=view.shift)
             outs.append(out)
         publish(ring, 0)
         event, ticket = self.run(ring, max(height, width), len(data))
