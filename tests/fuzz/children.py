@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -53,16 +52,19 @@ def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory() as folder:
         campaign = load(task.name, task.seed, Path(folder))
-        pipe.send(None)
-        while deadline.value == 0:
-            time.sleep(0.01)
         record, sent, number = Record(task.name, task.seed), time.monotonic(), first
-        while time.monotonic() < deadline.value and (task.cases is None or number < task.cases):
-            present.value = number
+        while task.cases is None or number < task.cases:
             if number not in skipped:
+                present.value = number
                 record.add(number, attempt(campaign, number))
                 record.cases += 1
+            if number == first:
+                pipe.send(None)  # what is compiled was needed by the first case
+                while deadline.value == 0:
+                    time.sleep(0.01)
             number += task.processes
+            if time.monotonic() > deadline.value:
+                break
             if time.monotonic() - sent > 0.5:
                 pipe.send((record, number))
                 record, sent = Record(task.name, task.seed), time.monotonic()
@@ -151,7 +153,8 @@ def _follow(child: _Child, record: Record) -> list[_Child]:
     child.process.join()
     case = child.present.value
     if case < 0:
-        sys.exit(f"{child.task.name}: a process ended with {child.process.exitcode}, and not in a case")
+        record.fault(case, "crash", f"{_death(child.process.exitcode or 0)}, not in a case")
+        return []
     if is_alive:
         record.fault(case, "hang", f"no end after {child.task.patience:.0f} s")
     else:

@@ -30,7 +30,6 @@ HARMLESS = (
 class Campaign:
     def __init__(self, seed, folder):
         self.seed, self.bench = seed, Bench()
-        self.case(0)
 
     def close(self):
         return []

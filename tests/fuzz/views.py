@@ -19,7 +19,6 @@ GROUP = 6
 class Campaign:
     def __init__(self, seed, folder):
         self.seed, self.bench = seed, Bench()
-        self.case(0)
 
     def close(self):
         return []
