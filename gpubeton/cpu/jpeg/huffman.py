@@ -33,13 +33,16 @@ LARGEST_CATEGORY = 11
 
 @stage
 def is_prefix_code(lengths: Array, count: int) -> bool:
-    """Return whether 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes."""
+    """Return whether 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes, none of them all ones.
+
+    The standard keeps codes of ones alone free, and libjpeg-turbo refuses tables that use one.
+    """
     codes = 0
     total = 0
     for bits in range(16):
         codes = 2 * codes + lengths[bits]
         total += lengths[bits]
-        if codes > (2 << bits):
+        if codes >= (2 << bits):
             return False
     return total == count
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entropy import _one_symbol
@@ -160,8 +160,10 @@ def test_the_usual_tables_decode_every_symbol():
 
 
 @given(st.lists(st.integers(0, 255), min_size=16, max_size=16) | codes(is_ac=True).map(lambda code: code[0]))
+@example([2, *[0] * 15])
+@example([0, 3, *[1] * 7, 2, *[0] * 6])
 @settings(deadline=None)
-def test_counts_that_overflow_are_no_prefix_code(lengths):
-    fits = all(sum(n * 2 ** (bits - i) for i, n in enumerate(lengths[: bits + 1])) <= 2 << bits for bits in range(16))
+def test_counts_that_overflow_or_use_a_code_of_ones_alone_are_no_prefix_code(lengths):
+    fits = all(sum(n * 2 ** (bits - i) for i, n in enumerate(lengths[: bits + 1])) < 2 << bits for bits in range(16))
     assert is_prefix_code.py_func(np.array(lengths, np.int64), sum(lengths)) == fits
     assert not is_prefix_code.py_func(np.array(lengths, np.int64), sum(lengths) + 1)

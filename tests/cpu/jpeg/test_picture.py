@@ -242,3 +242,13 @@ def test_damage_of_the_whole_file_counts_for_every_crop(damaged, box):
     data = damaged(pillow_jpeg(photo(64, 48), quality=85, restart_marker_rows=1))
     program, image = program_of(8, 8), stored_jpeg(data, 64, 48)
     assert len(make(program, [image], [draw_of(program, box)])[1]) == 1
+
+
+def test_a_table_with_a_code_of_ones_alone_is_refused_as_libjpeg_turbo_has_it():
+    """The standard keeps these codes free; a decoder that takes them reads other data than all others."""
+    data = jpeg(photo(16, 16), 85)
+    usual = bytes([0x01, 0, 3, *[1] * 9, *[0] * 5])
+    assert usual in data
+    image = stored_jpeg(data.replace(usual, bytes([0x01, 0, 3, *[1] * 7, 2, *[0] * 6])), 16, 16)
+    _, [bad] = make(program_of(16, 16), [image], [draw_of(program_of(16, 16), whole(image))])
+    assert "Huffman" in bad.reason
