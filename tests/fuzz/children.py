@@ -59,6 +59,7 @@ def _work(task: Task, first: int, skipped: set[int], present: Any, deadline: Any
                 record.add(number, attempt(campaign, number))
                 record.cases += 1
             if number == first:
+                present.value = -1
                 pipe.send(None)  # what is compiled was needed by the first case
                 while deadline.value == 0:
                     time.sleep(0.01)
@@ -97,7 +98,7 @@ class _Child:
 
     def hangs(self) -> bool:
         """Whether its present case takes too long."""
-        if self.present.value != self.seen:
+        if self.present.value != self.seen or (self.is_ready and self.seen < 0):
             self.seen, self.since = self.present.value, time.monotonic()
         return time.monotonic() - self.since > (self.task.patience if self.is_ready else _SECONDS_TO_START)
 
@@ -117,9 +118,9 @@ def run(task: Task, seconds: float, show: Callable[[str], object] = lambda _: No
             children = [left for child in children for left in _follow(child, record)]
             if deadline.value == 0 and all(child.is_ready for child in children):
                 children += [_Child(task, number, deadline) for number in waiting]
-                start, waiting = time.monotonic(), range(0)
-                if all(child.is_ready for child in children):
-                    deadline.value = start + seconds
+                start = time.monotonic()
+                deadline.value = 0 if waiting else start + seconds
+                waiting = range(0)
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 show(f"{task.name}: {record.cases} cases, {record.faults.total()} findings")

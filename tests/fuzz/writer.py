@@ -1,7 +1,8 @@
 """DatasetWriter and `convert`, killed or interrupted at random moments.
 
 The file of before is intact or the new one is complete; a second run gives the bytes of one that nothing interrupts,
-and leaves nothing beside the file. The moments depend on the machine: a case that is tried again may take another way.
+and leaves nothing beside the file. Half of the moments are samples, the others times, which depend on the machine: such
+a case may take another way when it is tried again.
 """
 
 from __future__ import annotations
@@ -23,14 +24,20 @@ from tests.picture_folders import write_folder
 from tests.small_files import picture
 
 _OLD = b"an older file"
+_SAMPLES = 200
+_INTERRUPTED = 1
 _SECONDS_TO_END = 20
+
+
+def _go_on(sample):
+    """What happens at a sample where nothing does."""
 
 
 class Campaign:
     def __init__(self, seed, folder):
         self.seed, self.folder = seed, folder
-        write_folder(folder / "pictures", 200)
-        self.samples = [(picture(i, 60, 80), np.random.default_rng(i).bytes(4000), i) for i in range(200)]
+        write_folder(folder / "pictures", _SAMPLES)
+        self.samples = [(picture(i, 60, 80), np.random.default_rng(i).bytes(4000), i) for i in range(_SAMPLES)]
         self.complete, self.seconds = {}, {}
         for tool in (self._write, self._convert):
             for processes in (1, 2):
@@ -44,14 +51,20 @@ class Campaign:
     def close(self):
         return []
 
-    def _write(self, path, processes):
+    def _write(self, path, processes, reached=_go_on):
         fields = {"image": RGBImageField("jpg"), "bytes": BytesField(), "label": IntField()}
         writer = DatasetWriter(path, fields, 2 << 20, processes, progress=False, start_method="fork")
-        writer.from_indexed_dataset(self.samples, chunksize=10)
+        writer.from_indexed_dataset(_Samples(self.samples, reached), chunksize=10)
 
-    def _convert(self, path, processes):
+    def _convert(self, path, processes, reached=_go_on):
         source = open_source(self.folder / "pictures")
-        convert(source, path, num_workers=processes, start_method="fork")
+        left = list(range(_SAMPLES))
+
+        def report(done, _):
+            while left and left[0] < done:
+                reached(left.pop(0))
+
+        convert(source, path, num_workers=processes, start_method="fork", on_progress=report)
 
     def case(self, number):
         rng = rng_of(self.seed, number)
@@ -63,14 +76,22 @@ class Campaign:
         path = place / "data.beton"
         if old := rng.random() < 0.5:
             path.write_bytes(_OLD)
-        process = _fork(tool, path, processes)
-        after = 1.1 * rng.random() * self.seconds[tool.__name__, processes]
-        time.sleep(after)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, kill)
+        if rng.random() < 0.5:
+            sample = int(rng.integers(_SAMPLES))
+            process, moment = _fork(tool, path, processes, sample, kill), f"sample {sample}"
+        else:
+            process, seconds = _fork(tool, path, processes), rng.random() * self.seconds[tool.__name__, processes]
+            time.sleep(seconds)
+            moment = f"{seconds:.3f} s"
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, kill)
         status = _wait(process)
-        facts = f"{tool.__name__}, {processes} processes, {kill.name} after {after:.3f} s, status {status}"
-        return list(self._look(tool, path, processes, old, facts))
+        facts = f"{tool.__name__}, {processes} processes, {kill.name} at {moment}, status {status}"
+        outcomes = list(self._look(tool, path, processes, old, facts))
+        # An exception takes the writer's own file away; `convert` keeps what it goes on with.
+        if status == _INTERRUPTED and tool == self._write and (beside := _beside(path)):
+            outcomes.append(Outcome("an interrupt leaves something", f"{facts}: {beside}"))
+        return [*outcomes, *self._again(tool, path, processes, facts)]
 
     def _look(self, tool, path, processes, old, facts):
         complete = self.complete[tool.__name__]
@@ -82,18 +103,38 @@ class Campaign:
         else:
             size = "no" if found is None else f"{len(found)}"
             yield Outcome("neither the old file nor the new one", f"{facts}: {size} bytes")
+
+    def _again(self, tool, path, processes, facts):
         if _wait(_fork(tool, path, processes)) != 0:
             yield Outcome("the second run fails", facts)
             return
-        same = path.read_bytes() == complete
+        same = path.read_bytes() == self.complete[tool.__name__]
         yield Outcome("second run: the same bytes" if same else "second run: other bytes", "" if same else facts)
-        beside = sorted(one.name for one in path.parent.iterdir() if one != path)
+        beside = _beside(path)
         verdict = "left beside the file" if beside else "nothing beside the file"
         yield Outcome(verdict, f"{facts}: {beside}" if beside else "")
 
 
-def _fork(tool, path, processes):
-    """Run a tool in a process of its own, and in a group of its own; give its id."""
+class _Samples:
+    """A dataset that reports which sample is taken from it."""
+
+    def __init__(self, samples, reached):
+        self.samples, self.reached = samples, reached
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, number):
+        self.reached(number)
+        return self.samples[number]
+
+
+def _beside(path):
+    return sorted(one.name for one in path.parent.iterdir() if one != path)
+
+
+def _fork(tool, path, processes, last=None, kill=0):
+    """Run a tool in a process and a group of its own, which is killed at a sample; give its id."""
     process = os.fork()
     if process:
         return process
@@ -104,10 +145,11 @@ def _fork(tool, path, processes):
         # A process that a user begins has a tracker of semaphores of its own, which ends after it.
         vars(resource_tracker._resource_tracker).update(_fd=None, _pid=None)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what Python says of an interrupt
-        tool(path, processes)
+        main = os.getpid()
+        tool(path, processes, lambda sample: os.kill(main, kill) if sample == last else None)
         status = 0
     except KeyboardInterrupt:
-        status = 1
+        status = _INTERRUPTED
     finally:
         os._exit(status)
 
