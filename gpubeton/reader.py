@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format.notes import Notes, read_notes
-from gpubeton.format.paths import Paths, listed_paths
+from gpubeton.format.paths import Paths
 
 __all__ = ["Reader"]
 
@@ -85,7 +85,7 @@ class Reader:
     def _read_notes(self) -> tuple[Notes, ...]:
         # Only when they are asked for: damaged notes do not matter to a loader.
         if self._notes is None:
-            self._notes = tuple(read_notes(path) or Notes({}) for path in listed_paths(self._file_name))
+            self._notes = tuple(read_notes(file.path, file.identity) or Notes({}) for file in self.index.files)
         return self._notes
 
     @property

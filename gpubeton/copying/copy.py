@@ -18,6 +18,7 @@ from gpubeton.copying.pointers import Moves
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
+from gpubeton.format.file_identity import FileIdentity, open_unchanged
 from gpubeton.format.join import join
 from gpubeton.format.paths import Paths, listed_paths
 from gpubeton.writing.assembly import Assembly
@@ -80,7 +81,7 @@ def copy_samples(
     RegionError
         If a region has another checksum than recorded.
     StorageError
-        If bytes cannot be read or written.
+        If bytes cannot be read or written, or a file is written to or replaced meanwhile.
 
     Examples
     --------
@@ -92,7 +93,7 @@ def copy_samples(
     """
     names = listed_paths(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
-    originals = _Originals(parts, [read_notes(path) for path in names])
+    originals = _Originals(parts, [read_notes(part.path, part.files[0].identity) for part in parts])
     whole = originals.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
     wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
@@ -104,7 +105,8 @@ def copy_samples(
     content = originals.content(class_names)
     with AtomicFile(out) as file, ExitStack() as stack:
         assembly = Assembly(file, whole.descriptors, whole.metadata.itemsize, size, len(chosen))
-        files = [stack.enter_context(open(path, "rb")).fileno() for path in names]
+        identities = [part.files[0].identity for part in parts]
+        files = [stack.enter_context(open_unchanged(*each)).fileno() for each in zip(names, identities, strict=True)]
         for start in range(0, len(chosen), _BLOCK):
             block = originals.block(chosen[start : start + _BLOCK], size)
             sums = None if content is None else np.zeros(len(block.size), np.uint32)
@@ -120,6 +122,8 @@ def copy_samples(
             _write_rows(file, assembly, placed, originals.rows(block, new))
             if on_progress is not None:
                 on_progress(start + len(block.count), len(chosen))
+        for path, identity, file_number in zip(names, identities, files, strict=True):
+            identity.check(path, FileIdentity.of(file_number))
         assembly.finish(content)
         file.commit()
     return Path(out)

@@ -79,7 +79,10 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
         row = np.searchsorted(table["ptr"], pointer, side="right") - 1
         is_own = (row >= 0) & (table["ptr"][row] == pointer) & (table["sample_id"][row] == sample)
         if is_own.any():
-            found.append(Regions(pointer, np.where(is_own, table["size"][row], np.uint64(0))))
+            # Any other number is no pointer, and may be no place of a byte at all.
+            found.append(
+                Regions(np.where(is_own, pointer, np.uint64(0)), np.where(is_own, table["size"][row], np.uint64(0)))
+            )
     return tuple(found)
 
 

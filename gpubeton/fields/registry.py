@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from gpubeton.errors import FieldArgumentsError
+from gpubeton.errors import FieldArgumentsError, StorageError
 from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
@@ -113,6 +113,10 @@ def _open_one(path: str, custom_fields: CustomFields | None) -> tuple[Index, dic
         if custom_fields is not None and descriptor.name in custom_fields
     }
     index = Index.open(path, {name: field.metadata_type for name, field in custom.items()})
+    if index.descriptors != descriptors:
+        raise StorageError(
+            f"{path}: the file was replaced by one with other fields while it was opened. Open it again."
+        )
     fields = {
         descriptor.name: custom.get(descriptor.name) or _from_arguments(path, descriptor, _class_of(descriptor))
         for descriptor in descriptors

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpubeton.format.file_identity import FileIdentity
+
 __all__ = ["DataFile"]
 
 
@@ -15,8 +17,8 @@ class DataFile:
     ----------
     path : str
         The file.
-    size : int
-        Its bytes, when it was checked.
+    identity : FileIdentity
+        Which file it was, and in what state, when it was checked.
     page_size : int
         Bytes of its pages.
     first_sample : int
@@ -26,10 +28,15 @@ class DataFile:
     """
 
     path: str
-    size: int
+    identity: FileIdentity
     page_size: int
     first_sample: int
     num_samples: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes, when it was checked."""
+        return self.identity.size
 
     @property
     def num_pages(self) -> int:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from gpubeton.errors import AllocationError, FieldTypeError, FormatError, HeaderError, NoSuchFieldError, TruncatedError
 from gpubeton.format.allocations import Allocations
 from gpubeton.format.data_file import DataFile
+from gpubeton.format.disk_bytes import check_written, read_bytes
+from gpubeton.format.file_identity import FileIdentity
 from gpubeton.format.header import Descriptor, Header, decode_descriptors, decode_header, open_regular
 from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
@@ -95,6 +97,8 @@ class Index:
     ) -> Index:
         """Read and check everything but the data pages.
 
+        Takes at most about twice the memory that metadata and allocation table have in the file.
+
         Parameters
         ----------
         path : str or path
@@ -111,12 +115,15 @@ class Index:
         ------
         FormatError
             One of its subclasses for each defect, see `gpubeton.errors`.
+        StorageError
+            If the file is written to meanwhile.
         OSError
             If the file cannot be opened or read.
         """
         name = os.fspath(path)
         with open_regular(path) as file:
-            file_size = os.fstat(file.fileno()).st_size
+            identity = FileIdentity.of(file.fileno())
+            file_size = identity.size
             if file_size > MAX_FILE_SIZE:
                 raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
             header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
@@ -125,18 +132,18 @@ class Index:
             metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
             _check_extents(name, file_size, header, metadata_end)
             _check_table_size(name, file_size, header, descriptors)
-            stored = file.read(metadata_end - header.metadata_offset)
-            file.seek(header.alloc_table_ptr)
-            table = file.read(file_size - header.alloc_table_ptr)
-        if len(stored) + len(table) < metadata_end - header.metadata_offset + file_size - header.alloc_table_ptr:
-            raise TruncatedError(f"{name}: the file became shorter while it was read. Is it still being written?")
-        allocations = Allocations.check(name, header, metadata_end, table)
-        metadata = np.frombuffer(stored, row_type)
+            check_written(name, file.fileno(), header.metadata_offset, metadata_end)
+            # Before the metadata: while the table is sorted there are two of it.
+            table = read_bytes(name, file.fileno(), header.alloc_table_ptr, file_size)
+            allocations = Allocations.check(name, header, metadata_end, table)
+            metadata = read_bytes(name, file.fileno(), header.metadata_offset, metadata_end).view(row_type)
+            metadata.setflags(write=False)
+            identity.check(name, FileIdentity.of(file.fileno()))
         regions = {
             descriptor.name: locate(name, descriptor, metadata[f"f{number}"], allocations)
             for number, descriptor in enumerate(descriptors)
         }
-        file_itself = DataFile(name, file_size, header.page_size, 0, header.num_samples)
+        file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples)
         return cls((file_itself,), header, descriptors, metadata, allocations.rows, regions)
 
     def __repr__(self) -> str:

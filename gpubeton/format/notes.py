@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import NotesError
+from gpubeton.format.file_identity import FileIdentity
 from gpubeton.format.header import decode_header, open_regular
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 
@@ -95,13 +96,15 @@ class Notes:
         return body + trailer.tobytes()
 
 
-def read_notes(path: str | os.PathLike[str]) -> Notes | None:
+def read_notes(path: str | os.PathLike[str], identity: FileIdentity | None = None) -> Notes | None:
     """Read the notes of a ``.beton`` file.
 
     Parameters
     ----------
     path : str or path
         The file.
+    identity : FileIdentity, optional
+        What the file was when its index was read; by default it may be any file.
 
     Returns
     -------
@@ -114,6 +117,8 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
         If they are damaged, or of a newer version.
     FormatError
         If the file is damaged.
+    StorageError
+        If it is not the file that `identity` says.
     OSError
         If it cannot be read.
 
@@ -128,7 +133,10 @@ def read_notes(path: str | os.PathLike[str]) -> Notes | None:
     """
     name = os.fspath(path)
     with open_regular(path) as file:
-        file_size = os.fstat(file.fileno()).st_size
+        found = FileIdentity.of(file.fileno())
+        if identity is not None:
+            identity.check(name, found)
+        file_size = found.size
         header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
         end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
         if end < header.metadata_offset or header.alloc_table_ptr > file_size:

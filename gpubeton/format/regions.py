@@ -32,7 +32,7 @@ class Regions:
     Parameters
     ----------
     offset : ndarray of uint64, shape (N,)
-        First byte of the region in the file. Without meaning where the size is 0.
+        First byte of the region in the file; that of the file, 0, where the size is 0.
     size : ndarray of uint64, shape (N,)
         Bytes of the region.
 
@@ -120,7 +120,9 @@ class _Field:
                 f"{self.at(sample)}: its region has {size[sample]} bytes, but {expectation} {expected[sample]} "
                 f"({len(bad)} such samples). The file is damaged; compare it with the original."
             )
-        return Regions(ptr, size)
+        # What the file says of an empty value may be any number, also one that is no place of a byte.
+        is_empty = size == 0
+        return Regions(np.where(is_empty, np.uint64(0), ptr) if is_empty.any() else ptr, size)
 
     def sizes(self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Give the size of the region at each pointer, 0 where the value is `empty`."""

@@ -17,6 +17,7 @@ from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, read_notes
+from gpubeton.format.file_identity import open_unchanged
 from gpubeton.writing.atomic_file import read_at
 
 __all__ = ["Contents", "StoredImage", "decode_png_file", "place_of"]
@@ -117,7 +118,7 @@ class Contents:
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
         self.index, self._fields = open_index(path, custom_fields)
         try:
-            notes = read_notes(path)
+            notes = read_notes(path, self.index.files[0].identity)
         except NotesError:  # which says nothing about the samples
             notes = None
         self.class_names = None if notes is None else notes.class_names
@@ -209,7 +210,7 @@ class Contents:
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
         offset, size = int(regions.offset[sample]), int(regions.size[sample])
-        with self.index.path.open("rb") as file:
+        with open_unchanged(self.index.path, self.index.files[0].identity) as file:
             return read_at(file.fileno(), offset, size, self.index.path) if size else b""
 
     def value(self, sample: int, name: str) -> Any:

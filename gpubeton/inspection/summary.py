@@ -14,6 +14,7 @@ from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, Notes, read_notes
+from gpubeton.format.file_identity import open_unchanged
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
@@ -247,7 +248,7 @@ def summarize(
     if look_at is not None and look_at < 1:
         raise OptionError(f"look_at is {look_at}, expected at least 1")
     index, fields = open_index(path, custom_fields)
-    notes = _notes_of(path)
+    notes = _notes_of(index)
     header = index.header
     metadata_end = header.metadata_offset + index.metadata.nbytes
     used = index.allocations["size"].sum(dtype=np.uint64)
@@ -269,9 +270,9 @@ def summarize(
     )
 
 
-def _notes_of(path: str | os.PathLike[str]) -> Notes:
+def _notes_of(index: Index) -> Notes:
     try:
-        return read_notes(path) or Notes({})
+        return read_notes(index.path, index.files[0].identity) or Notes({})
     except NotesError as error:
         return Notes({"damaged": str(error)})
 
@@ -303,7 +304,8 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
     survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
     size = regions.size[compressed]
     if len(compressed):
-        mapped = np.memmap(index.path, np.uint8, "r")
+        with open_unchanged(index.path, index.files[0].identity) as file:
+            mapped = np.memmap(file, np.uint8, "r")
         survey_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
     lanes = choose_lanes(
         mode[compressed].astype(np.uint8),

@@ -17,6 +17,7 @@ from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.json import parse_json
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
+from gpubeton.format.file_identity import FileIdentity, open_unchanged
 from gpubeton.format.image_kind import ImageKind
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
@@ -131,6 +132,8 @@ def verify(
     ------
     FieldTypeError
         If the class of a custom field is missing.
+    StorageError
+        If the file is written to or replaced meanwhile.
     OSError
         If the file cannot be read.
 
@@ -145,17 +148,18 @@ def verify(
         raise
     except FormatError as error:
         return Verification(os.fspath(path), 0, 0, 0, 0, [Finding(None, None, str(error))])
+    identity = index.files[0].identity
     findings: list[Finding] = []
     sums: NDArray[np.uint32] | None = None
     try:
-        notes = read_notes(path)
+        notes = read_notes(path, identity)
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
     look = _Look(index, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
-    with open(index.path, "rb") as file, ThreadPoolExecutor(threads) as pool:
+    with open_unchanged(index.path, identity) as file, ThreadPoolExecutor(threads) as pool:
         starts = range(0, rows, _REGIONS_AT_ONCE)
         results = pool.map(lambda start: look.at_rows(file.fileno(), start, start + _REGIONS_AT_ONCE), starts)
         for start, (found, *numbers) in zip(starts, results, strict=True):
@@ -163,6 +167,7 @@ def verify(
             decoded += numbers
             if on_progress is not None:
                 on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
+        identity.check(os.fspath(path), FileIdentity.of(file.fileno()))
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
     jpg, png = decoded.tolist()

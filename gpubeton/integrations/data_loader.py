@@ -124,6 +124,9 @@ class DataLoaderAdapter:
         else:
             super().__setattr__(name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_latest": None}  # a copy has no iterator yet
+
     def __repr__(self) -> str:
         return f"<DataLoaderAdapter of {self.loader!r}>"
 

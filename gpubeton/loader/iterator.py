@@ -60,6 +60,12 @@ class LoaderIterator:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "an iterator over batches cannot be copied or pickled: its threads belong to this process. Pickle the "
+            "loader; its state_dict() says which batches are still to come"
+        )
+
     def __len__(self) -> int:
         """Batches that are still to come, for progress bars: ``tqdm(iter(loader))``."""
         return 0 if self._progress.is_complete else max(0, self._num_batches - self._progress.batch)

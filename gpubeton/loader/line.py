@@ -56,6 +56,8 @@ class Memory:
 
     Attributes
     ----------
+    files : OpenFiles
+        The files. They stay open, so that all epochs read the file that was checked, also when it has lost its name.
     mapped : MappedStorage or None
         The files, if they are mapped.
     staging : Staging
@@ -67,7 +69,9 @@ class Memory:
     """
 
     def __init__(self, files: Sequence[DataFile], *, is_mapped: bool) -> None:
-        self.mapped = MappedStorage(_to_be_opened(files)) if is_mapped else None
+        self.files = OpenFiles(((file.path, file.identity) for file in files), is_random=not is_mapped)
+        self.files.hold()
+        self.mapped = MappedStorage(self.files) if is_mapped else None
         self.staging = Staging()
         self.pool = ArrayPool()
         self.gpu: Gpu | None = None
@@ -120,6 +124,7 @@ class Memory:
         if self.gpu is not None:
             self.gpu.close()
         self.mapped = None
+        self.files.close()
         self.staging = Staging()
         self.pool.close()
 
@@ -170,9 +175,9 @@ def make_engine(
     )
     storage: Storage
     if memory.mapped is None:
-        storage = ReadStorage(_to_be_opened(loader.reader.index.files, is_random=True), memory.staging)
+        storage = ReadStorage(memory.files, memory.staging)
     else:
-        memory.mapped.check_size()
+        memory.mapped.check()
         storage = memory.mapped
     # Batches in work or ready, one or two in the hands of the loop, and one that is being handed over.
     memory.pool.begin_epoch((loader.batches_ahead + 3) * len(plan.outputs))
@@ -191,7 +196,3 @@ def make_engine(
     except BaseException:
         storage.close()
         raise
-
-
-def _to_be_opened(files: Sequence[DataFile], *, is_random: bool = False) -> OpenFiles:
-    return OpenFiles(((file.path, file.size) for file in files), is_random=is_random)

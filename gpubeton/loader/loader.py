@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE
+from gpubeton.loader.copies import Copyable
 from gpubeton.loader.epochs import Epochs
 from gpubeton.loader.familiar import Familiar
 from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
@@ -31,7 +31,6 @@ from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.line import Memory, make_engine
 from gpubeton.loader.order_option import ORDER_MAP, ORDER_TYPE, OrderOption, order_class
 from gpubeton.loader.reporting import Reporting
-from gpubeton.loader.resumable import Resumable
 from gpubeton.loader.selection import scanning_arguments, select_samples
 from gpubeton.loader.settings import Settings
 from gpubeton.loader.statistics import EpochRecord, Statistics
@@ -43,7 +42,7 @@ from gpubeton.traversal_order import TraversalOrder
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
 
-class Loader(Familiar, Resumable, Reporting, Settings):
+class Loader(Familiar, Copyable, Reporting, Settings):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
@@ -372,6 +371,8 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         ------
         NoSuchFieldError
             If there is no such output.
+        StorageError
+            If a file was replaced since this loader was made.
 
         Examples
         --------
@@ -381,16 +382,6 @@ class Loader(Familiar, Resumable, Reporting, Settings):
         """
         scan = self._with(**scanning_arguments(self, field_name))
         return self._with(indices=select_samples(scan, condition))
-
-    def _with(self, **changes: Any) -> Loader:
-        """Make a loader with other arguments."""
-        loader = Loader(**{**self._args, **changes})
-        loader._make_crew, loader._seed_was_given = self._make_crew, self._seed_was_given
-        return loader
-
-    @property
-    def _args(self) -> dict[str, Any]:  # every argument is an attribute of the same name; FFCV's users know this one
-        return {name: self._own.get(name, vars(self).get(name)) for name in signature(Loader).parameters}
 
     def _compile_outputs(self) -> tuple[Any, ...]:
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.

@@ -66,6 +66,12 @@ class Origin:
         is_ours = type(order).__module__.startswith("gpubeton.")
         return cls(indices, order, arguments, order.indices if is_ours else None, order.sampler if is_ours else None)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the order goes by more than the loader's arguments, because that was assigned to it."""
+        has_own = self.own_indices is not None and not np.array_equal(self.own_indices, self.indices)
+        return has_own or self.sampler is not None
+
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
         """Tell it from others: by the loader's indices, and by the order with what it goes by besides."""

@@ -50,6 +50,7 @@ class Resumable:
     seed: int
     _epochs: Epochs
     _seed_was_given: bool
+    _order_was_assigned = False
 
     def __len__(self) -> int:
         """Number of batches of the next epoch."""
@@ -69,9 +70,10 @@ class Resumable:
     def traversal_order(self, order: Any) -> None:
         if isinstance(order, TraversalOrder):
             self._epochs.go_through(partial(_with_indices, self, order, self.indices))
+            self._order_was_assigned = True
         else:
             self._epochs.go_through(partial(order_class(order), cast("Loader", self)))
-            vars(self).update(order=order, order_kwargs={})
+            vars(self).update(order=order, order_kwargs={}, _order_was_assigned=False)
 
     @property
     def next_epoch(self) -> int:

@@ -41,17 +41,18 @@ class MappedStorage:
     Raises
     ------
     StorageError
-        If a file has another size by now.
+        If a file has changed since it was checked.
     OSError
         If one cannot be opened or mapped.
 
     Examples
     --------
     >>> import tempfile
+    >>> from gpubeton.format.file_identity import FileIdentity
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"abcdef")
     ...     file.flush()
-    ...     storage = MappedStorage(OpenFiles([(file.name, 6)]))
+    ...     storage = MappedStorage(OpenFiles([(file.name, FileIdentity.of(file.name))]))
     >>> fetch = storage.fetch(np.array([2], "u8"), np.array([3], "u8"))
     >>> int(fetch.addresses()[0]) - storage.arrays[0].ctypes.data
     2
@@ -68,15 +69,18 @@ class MappedStorage:
         start = np.array([array.ctypes.data for array in self.arrays], np.uint64)
         self._base: NDArray[np.uint64] = start - np.array([*map(first_place, range(len(files)))], np.uint64)
 
-    def check_size(self) -> None:
-        """Compare the files with what was mapped; touching a page that was cut off would end the process.
+    def check(self) -> None:
+        """Compare the files with what was mapped.
+
+        A mapping shows what is written to its file, and touching a page that was cut off would end the process. A file
+        that was renamed, deleted or replaced by another one is still the same in memory.
 
         Raises
         ------
         StorageError
-            If a file has another size by now.
+            If a file was written to.
         """
-        self._files.check_sizes()
+        self._files.check(is_mapped=True)
 
     def address(self, offset: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Give the addresses of places.

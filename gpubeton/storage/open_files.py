@@ -6,9 +6,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from pathlib import Path
 
-from gpubeton.errors import StorageError
+from gpubeton.format.file_identity import FileIdentity
 
 MAX_OPEN = 64
 """Files that are open at once; a process may have 1024 descriptors as a rule, and others need some too."""
@@ -17,12 +16,13 @@ MAX_OPEN = 64
 class OpenFiles:
     """Opens files when they are needed, and keeps those open that were needed last.
 
-    A file is compared with what it was each time when it is opened. Safe to use from several threads.
+    A file is compared with its identity each time it is opened. One that stays open goes on being read when another
+    file takes over its name. Safe to use from several threads.
 
     Parameters
     ----------
-    files : iterable of tuple of (str or path, int)
-        Path of each file, and how many bytes it had when it was checked.
+    files : iterable of tuple of (str or path, FileIdentity)
+        Path of each file, and its identity when it was checked.
     max_open : int
         Files that are kept open.
     is_random : bool
@@ -32,6 +32,8 @@ class OpenFiles:
     ----------
     paths : tuple of str
         The files.
+    identities : tuple of FileIdentity
+        Their identities.
     sizes : tuple of int
         Their bytes.
 
@@ -41,17 +43,22 @@ class OpenFiles:
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"abcdef")
     ...     file.flush()
-    ...     files = OpenFiles([(file.name, 6)])
+    ...     files = OpenFiles([(file.name, FileIdentity.of(file.name))])
     ...     os.pread(files.open(0).number, 2, 1)
     b'bc'
     """
 
     def __init__(
-        self, files: Iterable[tuple[str | os.PathLike[str], int]], *, max_open: int = MAX_OPEN, is_random: bool = False
+        self,
+        files: Iterable[tuple[str | os.PathLike[str], FileIdentity]],
+        *,
+        max_open: int = MAX_OPEN,
+        is_random: bool = False,
     ) -> None:
-        found = [(os.fspath(path), size) for path, size in files]
+        found = [(os.fspath(path), identity) for path, identity in files]
         self.paths = tuple(path for path, _ in found)
-        self.sizes = tuple(size for _, size in found)
+        self.identities = tuple(identity for _, identity in found)
+        self.sizes = tuple(identity.size for identity in self.identities)
         self._max_open = max_open
         self._is_random = is_random
         self._open: OrderedDict[int, Descriptor] = OrderedDict()
@@ -76,7 +83,7 @@ class OpenFiles:
         Raises
         ------
         StorageError
-            If the file has another size by now.
+            If the file has changed, or another file has its name.
         OSError
             If it cannot be opened.
         """
@@ -87,7 +94,7 @@ class OpenFiles:
                 return descriptor
         # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
         descriptor = Descriptor(self.paths[number])
-        self._check(number, os.fstat(descriptor.number).st_size)
+        self.identities[number].check(self.paths[number], FileIdentity.of(descriptor.number))
         if self._is_random and hasattr(os, "posix_fadvise"):
             # Whatever is needed is asked for in time; more would be read in vain.
             os.posix_fadvise(descriptor.number, 0, 0, os.POSIX_FADV_RANDOM)
@@ -97,33 +104,52 @@ class OpenFiles:
                 self._open.popitem(last=False)
         return descriptor
 
-    def check_sizes(self) -> None:
-        """Compare all files with what they were.
+    def hold(self) -> None:
+        """Open as many files as are kept open, the first ones.
 
         Raises
         ------
         StorageError
-            If one has another size by now.
+            If one has changed, or another file has its name.
+        OSError
+            If one cannot be opened.
+        """
+        for number in range(min(len(self), self._max_open)):
+            self.open(number)
+
+    def check(self, *, is_mapped: bool = False) -> None:
+        """Compare all files with what they were.
+
+        Parameters
+        ----------
+        is_mapped : bool
+            Whether all are mapped into memory. A mapping keeps the file that was mapped, so one that lost its name
+            since is no error then.
+
+        Raises
+        ------
+        StorageError
+            If one was written to, or one that is not open was replaced.
         OSError
             If one that is not open is gone.
         """
-        for number, path in enumerate(self.paths):
+        for number, (path, identity) in enumerate(zip(self.paths, self.identities, strict=True)):
             with self._lock:
                 descriptor = self._open.get(number)
-            found = Path(path).stat() if descriptor is None else os.fstat(descriptor.number)
-            self._check(number, found.st_size)
+            try:
+                found = FileIdentity.of(path if descriptor is None else descriptor.number)
+            except FileNotFoundError:
+                if is_mapped:
+                    continue
+                raise
+            # The inode of a mapped file is in use, so that no other file can have its number.
+            if not is_mapped or identity.is_same_file(found):
+                identity.check(path, found)
 
     def close(self) -> None:
         """Close all files that nobody holds; the others are closed when they are let go. May be called twice."""
         with self._lock:
             self._open.clear()
-
-    def _check(self, number: int, found: int) -> None:
-        if found != self.sizes[number]:
-            raise StorageError(
-                f"{self.paths[number]}: {found} bytes, but {self.sizes[number]} when it was opened. Something writes "
-                "to the file while it is being read; wait until it is complete, and make a new Loader."
-            )
 
 
 class Descriptor:

@@ -38,24 +38,25 @@ class ReadStorage:
     Parameters
     ----------
     files : OpenFiles
-        The files, as they were when they were checked.
+        The files, as they were when they were checked; they outlive the storage.
     staging : Staging, optional
         Memory to read into, by default the storage's own; it outlives the storage.
 
     Raises
     ------
     StorageError
-        If a file has another size by now.
+        If a file has changed since it was checked.
     OSError
         If one is gone, or the first cannot be opened.
 
     Examples
     --------
     >>> import tempfile
+    >>> from gpubeton.format.file_identity import FileIdentity
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     _ = file.write(b"abcdef")
     ...     file.flush()
-    ...     storage = ReadStorage(OpenFiles([(file.name, 6)]))
+    ...     storage = ReadStorage(OpenFiles([(file.name, FileIdentity.of(file.name))]))
     >>> fetch = storage.fetch(np.array([2, 5], "u8"), np.array([3, 1], "u8"))
     >>> first, second = fetch.addresses().tolist()
     >>> second - first
@@ -67,7 +68,7 @@ class ReadStorage:
     def __init__(self, files: OpenFiles, staging: Staging | None = None) -> None:
         self._files = files
         files.open(0)  # what cannot be read at all is told here
-        files.check_sizes()
+        files.check()
         self._staging = staging or Staging()
         self._reads: SimpleQueue[_Read | None] = SimpleQueue()
         self._is_closed = False
@@ -120,7 +121,7 @@ class ReadStorage:
         return fetch
 
     def close(self) -> None:
-        """End the threads and close the file; may be called twice. Reads that were not begun are dropped."""
+        """End the threads; may be called twice. Reads that were not begun are dropped."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -128,7 +129,6 @@ class ReadStorage:
             self._reads.put(None)
         for thread in self._threads:
             thread.join()
-        self._files.close()
 
     def _work(self) -> None:
         """Body of a thread."""

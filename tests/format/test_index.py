@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from gpubeton.errors import (
     RegionError,
     RegionOverlapError,
     RegionSizeError,
+    StorageError,
     TruncatedError,
 )
 from gpubeton.format import Index
@@ -331,14 +333,27 @@ def test_values_that_are_all_empty_need_no_table(tmp_path):
 
 def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path, monkeypatch):
     path = save("img_raw_var", tmp_path)
-    size = path.stat().st_size
-
-    class Grown:
-        st_size = size + 8
-
-    monkeypatch.setattr("gpubeton.format.index.os.fstat", lambda _: Grown)
+    change_while_it_is_read(monkeypatch, lambda: os.truncate(path, path.stat().st_size - 8))
     with pytest.raises(TruncatedError, match="while it was read"):
         Index.open(path)
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_noticed(tmp_path, monkeypatch):
+    path = save("img_raw_var", tmp_path)
+    change_while_it_is_read(monkeypatch, lambda: os.utime(path, ns=(1, 1)))
+    with pytest.raises(StorageError, match=r"img_raw_var.*modified at 0\.000 s since 1970"):
+        Index.open(path)
+
+
+def change_while_it_is_read(monkeypatch, change):
+    preadv, changes = os.preadv, [change]
+
+    def changing(*arguments):
+        while changes:
+            changes.pop()()
+        return preadv(*arguments)
+
+    monkeypatch.setattr(os, "preadv", changing)
 
 
 def test_every_error_of_a_file_is_a_value_error(tmp_path):
