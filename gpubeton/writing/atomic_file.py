@@ -7,7 +7,10 @@ import fcntl
 import os
 import re
 import secrets
+import stat
+import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,10 +26,13 @@ __all__ = ["AtomicFile", "is_locked", "read_at", "sync_folder", "write_at"]
 class AtomicFile:
     """A file that appears under its name when it is whole, or not at all.
 
-    Until then it stands beside its name as ``.NAME.<random>.partial``, locked.
+    Until then it stands beside its name as ``.NAME.<16 digits>.partial``, locked.
     Leaving the ``with`` block without `commit` removes it. What a killed
-    process leaves behind is no longer locked; the next one that writes the same
-    name finds and removes it. (A file without a name, O_TMPFILE, would leave
+    process leaves is no longer locked; the next writer to the folder removes it.
+    The first 8 digits stand for the running system, as the locks of some file
+    systems on a network hold for one computer alone: files of other names are
+    removed only if they were made on this one since it was started, files of
+    the same name always. (A file without a name, O_TMPFILE, would leave
     nothing behind, but cannot replace an older file in one step, and network
     file systems do not have it.)
 
@@ -100,12 +106,13 @@ class AtomicFile:
             raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
 
     def _find_leftovers(self) -> Iterator[Path]:
-        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.partial")
+        own_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
+        pattern = re.compile(rf"({own_name}|{any_name})\.partial", re.DOTALL)
         return (Path(entry) for entry in os.scandir(self.path.parent) if pattern.fullmatch(entry.name))
 
     def _create(self) -> tuple[Path, int]:
         while True:
-            temporary = self.path.with_name(f"{self._prefix}{secrets.token_hex(8)}.partial")
+            temporary = self.path.with_name(f"{self._prefix}{_system()}{secrets.token_hex(4)}.partial")
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             # Between these two lines another process may have taken the file for a leftover: then make another.
             if not is_locked(descriptor) and os.fstat(descriptor).st_nlink:
@@ -209,14 +216,26 @@ def is_locked(descriptor: int) -> bool:
     return False
 
 
+@cache
+def _system() -> str:
+    """Give 8 digits for the operating system that runs here, which all of its containers share."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        name = os.uname().nodename.encode()
+    return f"{zlib.crc32(name):08x}"
+
+
 def _remove_if_abandoned(path: Path) -> None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A pipe of such a name must not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return  # gone meanwhile, or another user's
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            path.unlink(missing_ok=True)
     except OSError:
         pass  # still being written, or a file system without locks
     finally:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
 import stat
 
 import pytest
@@ -78,9 +79,63 @@ def test_a_leftover_of_a_killed_process_is_removed(tmp_path):
         assert names(tmp_path) == [file.temporary.name]
 
 
+def kill_while_it_writes(path):
+    """Leave a file as a killed process does; give its path."""
+    child = os.fork()
+    if child == 0:
+        AtomicFile(path).write(0, b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (leftover,) = path.parent.glob(f".{path.name}.*.partial")
+    return leftover
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_next_writer_to_a_folder_removes_what_killed_writers_of_any_name_left(tmp_path):
+    for name in ("train.beton", "with.dots.and spaces"):
+        assert kill_while_it_writes(tmp_path / name).exists()
+    with AtomicFile(tmp_path / "other.beton") as file:
+        assert names(tmp_path) == [file.temporary.name]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_still_being_written_under_another_name_is_left_alone(tmp_path):
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        with AtomicFile(tmp_path / "slow.beton") as slow:
+            slow.write(0, b"slow")
+            os.write(ready[1], b"!")
+            os.read(go[0], 1)
+            slow.commit()
+        os._exit(0)
+    os.read(ready[0], 1)
+    with AtomicFile(tmp_path / "here.beton") as here, AtomicFile(tmp_path / "quick.beton") as quick:
+        quick.commit()
+        here.commit()
+    os.write(go[1], b"!")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert names(tmp_path) == ["here.beton", "quick.beton", "slow.beton"]
+    assert (tmp_path / "slow.beton").read_bytes() == b"slow"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_another_computer_may_still_write_under_another_name_is_left_alone(tmp_path):
+    # Its locks need not be seen here.
+    leftover = kill_while_it_writes(tmp_path / "train.beton")
+    digits = leftover.name.split(".")[-2]
+    foreign = leftover.rename(leftover.with_name(f".train.beton.{int(digits, 16) ^ (1 << 60):016x}.partial"))
+    with AtomicFile(tmp_path / "other.beton"):
+        assert foreign.exists()
+
+
 def test_files_of_other_names_are_no_leftovers(tmp_path):
+    with AtomicFile(tmp_path / "data.beton") as file:
+        digits = file.temporary.name.split(".")[-2]
     others = [leave_behind(tmp_path, name) for name in ("other.beton", "data.beton.beton", "data")]
     others += [tmp_path / "data.beton.partial", tmp_path / ".data.beton.abc.partial"]
+    others += [tmp_path / f".{digits}.partial", tmp_path / f"data.{digits}.partial", tmp_path / f".x.{digits}.journal"]
+    others += [tmp_path / ".data.beton.unfinished", tmp_path / ".data.beton.journal"]  # a resumable writer's
     for other in others:
         other.write_bytes(b"")
     with AtomicFile(tmp_path / "data.beton"):
