@@ -45,7 +45,7 @@ class Line:
         self.indices = np.array(samples, np.uint64)
         outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
         self.plan = Plan(outputs, EpochPlan(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
-        self.storage = options.pop("storage", MappedStorage)(OpenFiles([(index.path, index.file_size)]))
+        self.storage = options.pop("storage", MappedStorage)(OpenFiles([(index.path, index.files[0].identity)]))
         self.crews = []
         first_batch = options.pop("first_batch", 0)
 

@@ -134,7 +134,7 @@ def batches(file, pipelines, *, storage=MappedStorage):
     outputs = compile_outputs(index, fields, pipelines, samples)
     engine = Engine(
         Plan(outputs, EpochPlan(samples, 6, drop_last=False), seed=0, epoch=0),
-        storage(OpenFiles([(index.path, index.file_size)])),
+        storage(OpenFiles([(index.path, index.files[0].identity)])),
         lambda *_: None,
         ArrayPool(),
         indices=samples,

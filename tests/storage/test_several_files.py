@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import StorageError
+from gpubeton.format.file_identity import FileIdentity
 from gpubeton.format.places import first_place
 from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
 from gpubeton.storage.mapping import map_file
@@ -28,7 +29,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     for number, content in enumerate(CONTENTS):
         (folder / str(number)).write_bytes(content)
-    return [(folder / str(number), len(content)) for number, content in enumerate(CONTENTS)]
+    return [(folder / str(number), FileIdentity.of(folder / str(number))) for number in range(len(CONTENTS))]
 
 
 def is_open(descriptor):
@@ -78,15 +79,35 @@ def test_closing_closes_what_nobody_holds(files):
 def test_a_file_is_compared_with_what_it_was_when_it_is_opened_and_when_asked(files, tmp_path):
     grown = tmp_path / "grown"
     grown.write_bytes(b"abc")
-    opened = OpenFiles([*files, (grown, 3)])
-    opened.check_sizes()
+    opened = OpenFiles([*files, (grown, FileIdentity.of(grown))])
+    opened.check()
     grown.write_bytes(b"abcd")
-    for check in (opened.check_sizes, lambda: opened.open(5)):
+    for check in (opened.check, lambda: opened.open(5)):
         with pytest.raises(StorageError, match=r"grown: 4 bytes, but 3 when"):
             check()
     grown.unlink()
     with pytest.raises(FileNotFoundError):
-        opened.check_sizes()
+        opened.check()
+
+
+def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that_was_closed_is_refused(tmp_path):
+    paths = [tmp_path / name for name in ("kept", "closed")]
+    for path in paths:
+        path.write_bytes(b"old")
+    opened = OpenFiles([(path, FileIdentity.of(path)) for path in paths], max_open=1)
+    opened.open(1)
+    opened.hold()
+    for path in paths:
+        new = path.with_suffix(".new")
+        new.write_bytes(b"new")
+        os.utime(new, ns=(1, path.stat().st_mtime_ns))  # nothing but the inode tells them apart
+        new.rename(path)
+    assert os.pread(opened.open(0).number, 3, 0) == b"old"
+    with pytest.raises(StorageError, match=r"closed: another file \(inode"):
+        opened.check()
+    opened.check(is_mapped=True)
+    with pytest.raises(StorageError, match=r"closed: another file \(inode"):
+        opened.open(1)
 
 
 def test_several_threads_may_open_files_at_once(files):
@@ -112,7 +133,7 @@ def mappings_of(path):
 
 
 def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
-    path, size = files[1]
+    path, size = files[1][0], files[1][1].size
     with path.open("rb") as file:
         content = map_file(file.fileno(), size)
     part = content[10:20]

@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.format.file_identity import FileIdentity
 from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
 from gpubeton.storage import reads as reads_module
 
@@ -30,9 +32,13 @@ def path(tmp_path_factory):
 
 @pytest.fixture(params=[MappedStorage, ReadStorage])
 def storage(request, path):
-    storage = request.param(OpenFiles([(path, len(CONTENT))]))
+    storage = request.param(opened(path))
     yield storage
     storage.close()
+
+
+def opened(path):
+    return OpenFiles([(path, FileIdentity.of(path))])
 
 
 def num_open_files():
@@ -101,7 +107,7 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
     offset = [start for start, _ in regions]
     size = [min(count, len(CONTENT) - start) for start, count in regions]
     for storage_class in (MappedStorage, ReadStorage):
-        storage = storage_class(OpenFiles([(path, len(CONTENT))]))
+        storage = storage_class(opened(path))
         fetch = storage.fetch(u8(*offset), u8(*size))
         assert content_at(fetch, size) == content_of(offset, size)
         fetch.release()
@@ -111,27 +117,27 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
     with pytest.raises(StorageError, match=r"3000000 bytes, but 3000001"):
-        storage_class(OpenFiles([(path, len(CONTENT) + 1)]))
+        storage_class(OpenFiles([(path, replace(FileIdentity.of(path), size=3_000_001))]))
 
 
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_no_file_and_no_thread_is_left_open(storage_class, path):
     gc.collect()
     files, threads = num_open_files(), threading.active_count()
-    storage = storage_class(OpenFiles([(path, len(CONTENT))]))
+    storage = storage_class(opened(path))
     fetch = storage.fetch(u8(5), u8(5))
     fetch.addresses()
     storage.close()
     storage.close()
     with pytest.raises(StorageError):
-        storage_class(OpenFiles([(path, 5)]))
+        storage_class(OpenFiles([(path, replace(FileIdentity.of(path), size=5))]))
     del storage, fetch
     gc.collect()
     assert (num_open_files(), threading.active_count()) == (files, threads)
 
 
 def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it(path):
-    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = MappedStorage(opened(path))
     fetch = storage.fetch(u8(100), u8(50))
     storage.close()
     del storage
@@ -142,17 +148,42 @@ def test_a_mapped_region_stays_readable_after_close_as_long_as_somebody_holds_it
 def test_a_mapped_file_that_is_cut_short_is_noticed_when_asked(tmp_path):
     path = tmp_path / "shrinking"
     path.write_bytes(bytes(10_000))
-    storage = MappedStorage(OpenFiles([(path, 10_000)]))
-    storage.check_size()
+    storage = MappedStorage(opened(path))
+    storage.check()
     os.truncate(path, 5000)
     with pytest.raises(StorageError, match="5000 bytes, but 10000"):
-        storage.check_size()
+        storage.check()
+
+
+@pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
+def test_a_file_that_was_written_to_in_place_since_it_was_checked_is_refused(storage_class, tmp_path):
+    path = tmp_path / "rewritten"
+    path.write_bytes(bytes(10_000))
+    os.utime(path, ns=(1, 1))
+    files = opened(path)
+    path.write_bytes(bytes(10_000))
+    with pytest.raises(StorageError, match="rewritten: modified at .* but at 0.000"):
+        storage_class(files)
+
+
+def test_a_mapped_file_that_lost_its_name_is_the_same_in_memory(tmp_path):
+    path = tmp_path / "replaced"
+    path.write_bytes(bytes(10_000))
+    files = opened(path)
+    storage = MappedStorage(files)
+    files.close()  # as if many others had been opened since
+    (tmp_path / "other").write_bytes(b"\1" * 10_000)
+    (tmp_path / "other").rename(path)
+    storage.check()
+    path.unlink()
+    storage.check()
+    assert not storage.arrays[0].any()
 
 
 def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monkeypatch):
     announced = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: announced.append((start, count, advice)))
-    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = MappedStorage(opened(path))
     offset, size = u8(1_000_000, 0, 1_003_000), u8(2000, 10, 500)
 
     storage._is_resident = lambda *_: True
@@ -165,7 +196,7 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
 
 
 def test_a_file_that_was_just_written_is_found_in_memory(path):
-    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = MappedStorage(opened(path))
     assert storage._is_resident(u8(0, 2_999_999), u8(10, 1))
     assert storage._is_resident(u8(), u8())
 
@@ -175,7 +206,7 @@ def test_a_file_that_is_not_in_memory_or_may_not_be_is_announced(path, monkeypat
     def preadv(*arguments):
         raise error
 
-    storage = MappedStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = MappedStorage(opened(path))
     monkeypatch.setattr(os, "preadv", preadv)
     assert not storage._is_resident(u8(0, 2_999_999), u8(10, 1))
 
@@ -194,7 +225,7 @@ def counted_reads(monkeypatch):
 
 
 def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     storage.fetch(u8(1000, 500, 1000, 2_000_000), u8(100, 400, 50, 10)).addresses()
     storage.close()
     assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
@@ -203,7 +234,7 @@ def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
 def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     fetch = storage.fetch(u8(123), u8(4567))
     assert content_at(fetch, [4567]) == content_of([123], [4567])
     storage.close()
@@ -212,7 +243,7 @@ def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
 def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numbers(tmp_path):
     path = tmp_path / "shrinking"
     path.write_bytes(bytes(10_000))
-    storage = ReadStorage(OpenFiles([(path, 10_000)]))
+    storage = ReadStorage(opened(path))
     os.truncate(path, 5000)
     fetch = storage.fetch(u8(4000), u8(3000))
     with pytest.raises(StorageError, match=r"3000 bytes from 4000 on: the file ends after 1000 .* 10000 bytes"):
@@ -225,7 +256,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
     def broken(file, buffers, offset):
         raise OSError(errno.EIO, "Input/output error")
 
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     with monkeypatch.context() as patch:
         patch.setattr(os, "preadv", broken)
         fetch = storage.fetch(u8(77), u8(11))
@@ -238,7 +269,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
 
 
 def test_memory_is_used_again_and_never_while_somebody_reads_it(path):
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     first = storage.fetch(u8(0), u8(2_000_000))
     address = int(first.addresses()[0])
     second = storage.fetch(u8(0), u8(2_000_000))
@@ -260,7 +291,7 @@ def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_oth
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", slow)
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     first = storage.fetch(u8(0), u8(1000))
     assert not first.is_ready
     first.release()
@@ -283,7 +314,7 @@ def test_the_number_of_blocks_does_not_grow_with_the_batches():
 
 
 def test_closing_ends_the_threads_though_many_reads_are_waiting(path, monkeypatch):
-    storage = ReadStorage(OpenFiles([(path, len(CONTENT))]))
+    storage = ReadStorage(opened(path))
     place = np.arange(0, 2_900_000, 10_000, dtype=np.uint64)
     fetches = [storage.fetch(place, np.full(len(place), 10, np.uint64)) for _ in range(20)]
     storage.close()

@@ -103,17 +103,23 @@ def test_what_is_still_being_written_under_another_name_is_left_alone(tmp_path):
     ready, go = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        with AtomicFile(tmp_path / "slow.beton") as slow:
-            slow.write(0, b"slow")
-            os.write(ready[1], b"!")
-            os.read(go[0], 1)
-            slow.commit()
-        os._exit(0)
+        status = 1
+        try:
+            with AtomicFile(tmp_path / "slow.beton") as slow:
+                slow.write(0, b"slow")
+                os.write(ready[1], b"!")
+                os.read(go[0], 1)
+                slow.commit()
+                status = 0
+        finally:
+            os._exit(status)
     os.read(ready[0], 1)
-    with AtomicFile(tmp_path / "here.beton") as here, AtomicFile(tmp_path / "quick.beton") as quick:
-        quick.commit()
-        here.commit()
-    os.write(go[1], b"!")
+    try:
+        with AtomicFile(tmp_path / "here.beton") as here, AtomicFile(tmp_path / "quick.beton") as quick:
+            quick.commit()
+            here.commit()
+    finally:
+        os.write(go[1], b"!")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert names(tmp_path) == ["here.beton", "quick.beton", "slow.beton"]
     assert (tmp_path / "slow.beton").read_bytes() == b"slow"
