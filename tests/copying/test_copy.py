@@ -15,6 +15,7 @@ from gpubeton.errors import (
     PageSizeError,
     RegionError,
     RegionTooLargeError,
+    StorageError,
 )
 from gpubeton.fields import BytesField, FloatField, IntField, JSONField, NDArrayField
 from gpubeton.fields.base import PlainField
@@ -217,3 +218,23 @@ def test_progress_reaches_the_end(tmp_path):
     seen = []
     copy_samples(write_photos(tmp_path / "a.beton", 3), tmp_path / "b.beton", on_progress=lambda *at: seen.append(at))
     assert seen == [(3, 3)]
+
+
+@pytest.mark.parametrize("change", ["replaced", "written to"])
+def test_a_file_that_changes_while_it_is_copied_is_refused(tmp_path, change):
+    path, out = write_photos(tmp_path / "photos.beton", 300), tmp_path / "out.beton"
+    content = path.read_bytes()
+
+    def disturb(done, _):
+        if done < 300:
+            if change == "replaced":
+                path.unlink()
+            path.write_bytes(content)
+
+    if change == "replaced":  # what is open goes on being read
+        copy_samples(path, out, on_progress=disturb)
+        assert verify(out).is_sound
+    else:
+        with pytest.raises(StorageError, match=r"photos.beton: modified at"):
+            copy_samples(path, out, on_progress=disturb)
+        assert not out.exists()

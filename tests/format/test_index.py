@@ -318,6 +318,14 @@ def test_an_empty_value_before_all_others_may_point_to_the_start_of_the_file(tmp
     assert patched.open().regions("blob").size.tolist() == [0, 2097151, 1, 1, 2097152]
 
 
+@pytest.mark.parametrize("ptr", [1 << 47, 1 << 48, (1 << 64) - 1])
+def test_the_pointer_of_an_empty_value_may_be_any_number(ptr, tmp_path):
+    patched = Patched("page_exact", tmp_path)
+    patched.metadata["f0"]["size"][4], patched.metadata["f0"]["ptr"][4] = 0, ptr
+    offset = patched.open(length=-24).regions("blob").offset
+    assert offset.tolist() == [*patched.metadata["f0"]["ptr"][:4].tolist(), 0]
+
+
 def test_an_empty_value_needs_no_row_in_the_table(tmp_path):
     patched = Patched("page_exact", tmp_path)
     empty_value(patched, 4, 0, 4)

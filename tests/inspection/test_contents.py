@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError
+from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError, StorageError
 from gpubeton.fields import FloatField, ImageField, IntField, RaggedField, RGBImageField
 from gpubeton.inspection import Contents, StoredImage, summarize, verify
 from gpubeton.inspection.contents import decode_png_file
@@ -135,3 +135,11 @@ def test_a_custom_field_gives_its_bytes(tmp_path):
     contents = Contents(save("custom", tmp_path), {"caption": Custom})
     assert isinstance(contents.value(0, "caption"), bytes)
     assert contents.to_file(0, "caption")[0] == ".bin"
+
+
+def test_a_value_is_not_taken_from_a_file_that_was_replaced_since_the_index_was_read(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 3)
+    contents = Contents(path)
+    write_photos(path, 3)
+    with pytest.raises(StorageError, match=r"a.beton: another file"):
+        contents.stored(0, "note")

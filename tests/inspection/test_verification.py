@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.errors import FieldTypeError
+from gpubeton.errors import FieldTypeError, StorageError
 from gpubeton.fields import BytesField, JSONField
 from gpubeton.fields.registry import open_index
 from gpubeton.inspection import verify
@@ -139,3 +139,10 @@ def test_a_decoder_that_fails_on_one_value_does_not_end_the_report(error, tmp_pa
     assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "image"), (4, "image")]
     assert type(error).__name__ in found.findings[0].what
     assert (found.samples, found.regions) == (5, 20)
+
+
+def test_a_file_that_is_written_to_while_it_is_verified_is_refused(tmp_path):
+    path = with_checksums(tmp_path / "a.beton")
+    content = path.read_bytes()
+    with pytest.raises(StorageError, match=r"a.beton: modified at"):
+        verify(path, num_workers=1, on_progress=lambda *_: path.write_bytes(content))

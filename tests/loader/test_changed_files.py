@@ -127,8 +127,8 @@ def test_a_state_that_an_earlier_version_saved_is_loaded(tmp_path):
     path = write_levels(tmp_path / "levels.beton", LEVELS)
     saved = {
         "version": 1, "epoch": 3, "batch": 2, "seed": 1, "file": "f98774917d918fb9d8a2e7f2e8d0ad47", "num_samples": 40,
-        "indices": "40 samples, 974986b10f3296a2", "order": "gpubeton.traversal_order.sequential.Sequential", "batch_size": 8,
-        "drop_last": True, "world_size": 1,
+        "indices": "40 samples, 974986b10f3296a2", "order": "gpubeton.traversal_order.sequential.Sequential",
+        "batch_size": 8, "drop_last": True, "world_size": 1,
     }  # fmt: skip
     loader = make(path, seed=1)
     loader.load_state_dict(saved)

@@ -162,7 +162,7 @@ def test_a_file_that_was_written_to_in_place_since_it_was_checked_is_refused(sto
     os.utime(path, ns=(1, 1))
     files = opened(path)
     path.write_bytes(bytes(10_000))
-    with pytest.raises(StorageError, match="rewritten: modified at .* but at 0.000"):
+    with pytest.raises(StorageError, match=r"rewritten: modified at .* but at 0.000"):
         storage_class(files)
 
 
