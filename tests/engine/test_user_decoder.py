@@ -292,3 +292,14 @@ def test_operations_know_their_field_and_its_metadata(file):
     assert isinstance(seen[0][0], IntField)
     assert seen[0][1] == 20
     assert operation.field is None  # the user's own stays as it was
+
+
+@pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
+def test_a_number_that_points_to_no_region_gives_the_decoder_no_bytes(tmp_path, storage):
+    path = write(tmp_path / "pairs.beton", {"pair": PairField()}, [(Samples()[number][1],) for number in range(20)])
+    index, _ = open_index(path, {"pair": PairField})
+    with path.open("r+b") as stored:
+        stored.seek(index.header.metadata_offset + 7 * index.metadata.itemsize)
+        stored.write(np.uint64(1 << 63).tobytes())
+    with pytest.raises(ValueError, match=r"from shape \(0,\)"):  # the decoder expects 12
+        batches(open_index(path, {"pair": PairField}), {}, storage=storage)
