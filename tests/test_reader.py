@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.errors import FieldTypeError
-from gpubeton.fields import FloatField, IntField, RGBImageField
+from gpubeton.errors import FieldTypeError, StorageError
+from gpubeton.fields import FloatField, IntField, RGBImageField, registry
 from gpubeton.reader import Reader
 from tests.fields.test_registry import CaptionField
 from tests.golden_files import save, sidecar
+from tests.small_files import write
 
 
 def test_a_reader_has_what_ffcv_s_has(tmp_path):
@@ -36,3 +37,17 @@ def test_a_file_may_be_removed_once_it_was_read(tmp_path):
     reader = Reader(path)
     path.unlink()
     assert reader.metadata["f0"][1] == 1
+
+
+def test_a_file_that_gets_other_fields_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "numbers.beton", {"a": IntField()}, [(1,)])
+    read = registry.read_descriptors
+
+    def replaced_afterwards(path):
+        descriptors = read(path)
+        write(path, {"b": IntField()}, [(1,)])
+        return descriptors
+
+    monkeypatch.setattr(registry, "read_descriptors", replaced_afterwards)
+    with pytest.raises(StorageError, match=r"numbers.beton: .*other fields"):
+        Reader(path)
