@@ -21,7 +21,10 @@ _NAMED_SAMPLINGS = frozenset({(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)})
 
 _MARKER = re.compile(rb"\xff([^\x00\xff])", re.DOTALL)
 _TEM, _RST0, _SOI, _EOI, _SOS, _APP0, _APP14, _APP15, _COM = 0x01, 0xD0, 0xD8, 0xD9, 0xDA, 0xE0, 0xEE, 0xEF, 0xFE
+_SEQUENTIAL = (0xC0, 0xC1)
 _JFIF_SEGMENT = b"\xff\xe0\x00\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
+# First and last coefficient and bit positions of a scan. Sequential files have no others; some have zeros there.
+_SEQUENTIAL_SCAN = b"\x00\x3f\x00"
 
 
 class UndecodableError(Exception):
@@ -80,21 +83,26 @@ def _read_header(data: bytes) -> tuple[bytes, JpegFrame]:
 
 
 def _essentials(data: bytes) -> bytes:
-    """Drop metadata (APPn, COM) and stray bytes between segments from a JPEG's header; JFIF and Adobe decide colours.
+    """Return a JPEG without what decides no pixel: metadata (APPn but JFIF and Adobe, COM), bytes between segments.
 
-    libjpeg-turbo warns of both, and a strict caller cannot tell such a warning from one about the image.
+    libjpeg-turbo warns of such things, and a strict caller cannot tell such a warning from one about the image.
     """
     if data[:2] != JPEG_START:
         raise UndecodableError(f"no JPEG file: it begins with {data[:2]!r}, expected {JPEG_START!r}")
     kept = [JPEG_START]
     position = len(JPEG_START)
+    is_sequential = False
     while found := _MARKER.search(data, position):
         marker, body = found[1][0], found.end() + 2
         if marker in {_SOI, _EOI, _SOS}:
+            end = found.end() + int.from_bytes(data[found.end() : body], "big")
+            if marker == _SOS and is_sequential and end >= body + 3:
+                return b"".join([*kept, data[found.start() : end - 3], _SEQUENTIAL_SCAN, data[end:]])
             return b"".join([*kept, data[found.start() :]])
         if marker == _TEM or _RST0 <= marker < _SOI:  # no length follows
             position = found.end()
             continue
+        is_sequential = is_sequential or marker in _SEQUENTIAL
         position = found.end() + max(2, int.from_bytes(data[found.end() : body], "big"))
         if marker == _APP0 and data[body : body + 5] == b"JFIF\0" and position - body >= 14:
             kept.append(_JFIF_SEGMENT)

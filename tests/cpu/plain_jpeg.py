@@ -36,15 +36,20 @@ class DamagedError(Exception):
 # --- Huffman tables (Annex C) ------------------------------------------------------------------------------------
 
 
-def codes_of(lengths, symbols):
-    """The code of each symbol: {symbol: (code, length)}."""
+def symbols_of(lengths, symbols):
+    """The symbol of each code: {(code, length): symbol}. A table may give a symbol several codes."""
     table, code, k = {}, 0, 0
     for length, count in enumerate(lengths, 1):
         for _ in range(count):
-            table[int(symbols[k])] = code, length
+            table[code, length] = int(symbols[k])
             code, k = code + 1, k + 1
         code *= 2
     return table
+
+
+def codes_of(lengths, symbols):
+    """A code of each symbol: {symbol: (code, length)}."""
+    return {symbol: code for code, symbol in symbols_of(lengths, symbols).items()}
 
 
 def tables_of(content):
@@ -267,7 +272,7 @@ def read(data):
                 quantisation[content[start]] = np.zeros(64, int)
                 quantisation[content[start]][ZIGZAG] = list(content[start + 1 : start + 65])
         elif marker == 0xC4:
-            tables |= {key: {v: s for s, v in codes_of(*t).items()} for key, t in tables_of(content).items()}
+            tables |= {key: symbols_of(*table) for key, table in tables_of(content).items()}
         elif marker == 0xDD:
             interval = int.from_bytes(content, "big")
         elif marker == 0xC0:

@@ -184,6 +184,16 @@ def test_metadata_decide_no_pixel_and_no_verdict(name, content):
             assert np.array_equal(decode_rgb(with_segment(data, *content)), decode_rgb(data))
 
 
+@pytest.mark.parametrize("name", ["baseline", "4:1:0", "4:1:1"])
+def test_a_sequential_scan_that_names_no_coefficients_has_them_all(name):
+    """Some old encoders wrote zeros there; libjpeg-turbo warns, and reads all of them."""
+    data = {**SIMPLEJPEGS, **PILLOWS, "baseline": jpeg(photo(HEIGHT, WIDTH))}[name]
+    odd = data.replace(b"\x11\0\x3f\0", b"\x11\0\0\0")
+    assert odd != data
+    assert np.array_equal(decode_rgb(odd), decode_rgb(data))
+    assert np.array_equal(made(odd), made(data))
+
+
 @pytest.mark.parametrize("stray", STRAY)
 @pytest.mark.parametrize("name", ["baseline", "progressive", "4:1:0"])
 def test_stray_bytes_between_header_segments_are_left_out_and_the_image_is_held_strictly(name, stray):

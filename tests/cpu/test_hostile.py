@@ -71,7 +71,7 @@ def is_comparable(data):
     It lets coefficients pass the end of a block without a warning, and its sums of extreme ones wrap around.
     """
     try:
-        return all(np.abs(blocks).sum(axis=-1).max() < 8000 for blocks in read(data).values())
+        return all(np.abs(blocks).sum(axis=-1).max() < 5900 for blocks in read(data).values())
     except (DamagedError, KeyError, IndexError, ValueError):
         return False
 
