@@ -20,9 +20,6 @@ SEED ?= 1
 FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
-# Numba does not notice changes in the files of functions that a cached one calls.
-export NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/numba_cache.py 2>/dev/null)
-
 .PHONY: help demo test check docs fuzz bench constraints clean
 
 help:
@@ -65,4 +62,4 @@ constraints:
 	tools/pin.sh > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	rm -rf $(VENV) .demo .numba_cache build dist docs/api docs/pictures .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .demo gpubeton/cpu/__pycache__ build dist docs/api docs/pictures .pytest_cache .mypy_cache .ruff_cache

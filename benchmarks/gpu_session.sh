@@ -11,7 +11,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 export PYTHONUNBUFFERED=1
-# Compiled code of Numba's: the folder's name depends on the sources, so that no old code runs.
-NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-$("$python" tools/numba_cache.py)}
-export NUMBA_CACHE_DIR
 exec "$python" -m benchmarks.gpu.session "$@"

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 from hypothesis import settings
-
-from tools.numba_cache import cache_folder
-
-# Before anything imports numba, which reads it once.
-os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and all that tests start would be so, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -19,6 +19,7 @@ from gpubeton.cli.options import Json
 from gpubeton.cli.split import merge, split, subset
 from gpubeton.cli.verify import verify
 from gpubeton.cli.view import view
+from gpubeton.cli.warm_up import warm_up
 
 __all__ = ["app"]
 
@@ -121,6 +122,7 @@ app.command(
         "gpubeton doctor --stats stats.jsonl   (of loops started with GPUBETON_STATS=stats.jsonl)",
     )
 )(doctor)
+app.command("warm-up", epilog=_examples("gpubeton warm-up", "RUN gpubeton warm-up   (in a Dockerfile)"))(warm_up)
 
 for _command in app.registered_commands:
     # The lines of a docstring would end where they end in the source, whatever the width of the terminal.

@@ -31,7 +31,7 @@ def bench(
 ) -> None:
     """Measure what this machine can do with a file: disk, decoding, augmenting, end to end; on the CPU and each lane.
 
-    A part's images per second are what it could do if all others took no time. Compiles first, once: up to a minute.
+    A part's images per second are what it could do if all others took no time. The first time, it compiles before.
     """
     from gpubeton.diagnosis.bench import BenchOptions
     from gpubeton.diagnosis.bench import bench as measured

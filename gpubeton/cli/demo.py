@@ -66,7 +66,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     device, remark = find_gpu()
     console.print(f"Loading {remark}" if device != "cpu" else remark[0].upper() + remark[1:])
     devices = list(dict.fromkeys([device, "cpu"]))
-    with console.status("Compiling the decoder for this machine: up to a minute, once"):
+    with console.status("Compiling the decoder for this machine, once"):
         for one in devices:
             for _ in _loader(beton, one, range(_BATCH)):
                 pass

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from gpubeton.cpu.kept import KeptCode, folders
+
 _F = TypeVar("_F", bound=Callable[..., object])
 
 # Numba's own annotations leave out some of its options.
@@ -21,9 +23,31 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt":
 # to compile than the functions.
 _INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+_FOLDERS = folders()
 
-def compiled(function: _F) -> _F:
-    """Compile a function that Python calls; its machine code is kept on disk between runs.
+
+def compiled(function: _F, *, has_notice: bool = False) -> _F:
+    """Compile a function that Python calls; its machine code is kept on disk between runs, see `gpubeton.cpu.kept`.
+
+    Parameters
+    ----------
+    function : callable
+        A function in Numba's subset of Python. It runs without the GIL.
+    has_notice : bool
+        Whether a line is logged before it is compiled.
+
+    Returns
+    -------
+    callable
+        The compiled function, called like the original.
+    """
+    dispatcher = _njit(no_cfunc_wrapper=True, **_OPTIONS)(function)
+    dispatcher._cache = KeptCode(function, _FOLDERS, has_notice)  # noqa: SLF001 - Numba has no option for it
+    return cast(_F, dispatcher)
+
+
+def compiled_with_notice(function: _F) -> _F:
+    """Compile a function as `compiled` does, and log a line before: it takes long.
 
     Parameters
     ----------
@@ -35,7 +59,7 @@ def compiled(function: _F) -> _F:
     callable
         The compiled function, called like the original.
     """
-    return cast(_F, _njit(cache=True, no_cfunc_wrapper=True, **_OPTIONS)(function))
+    return compiled(function, has_notice=True)
 
 
 def stage(function: _F) -> _F:

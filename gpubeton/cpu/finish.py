@@ -100,7 +100,7 @@ def finish_row(pixels: int, target: int, count: int, method: int, factors: Array
 
 @compiled
 def finish_rows(pixels: Array, target: Array, method: int, factors: Array, table: Array) -> None:
-    """Finish an array of pixels, shape (N, 3), into `target`, an array of N * 3 values of 1, 2 or 4 bytes."""
+    """Finish an array of pixels, shape (N, 3), into `target`, the bytes of N * 3 values of 1, 2 or 4 bytes each."""
     finish_row(pixels.ctypes.data, target.ctypes.data, pixels.shape[0], method, factors, table)
 
 
@@ -157,5 +157,5 @@ class Finish:
         """Try all 768 values with the very code that will run."""
         pixels = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
         made = np.empty((256, 3), np.uint16)
-        finish_rows(pixels, made, AFFINE_HALF, self.factors, self.table)
+        finish_rows(pixels, made.view(np.uint8).reshape(-1), AFFINE_HALF, self.factors, self.table)
         return bool((made == self.table).all())

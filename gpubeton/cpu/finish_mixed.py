@@ -43,5 +43,4 @@ def finish_mixed(program: ImageProgram, levels: Array, mixes: Array, take: Calla
 
 
 def _finish(levels: Array, out: Array, finish: Any) -> None:
-    bits: Array = out.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[finish.item_size]).reshape(-1)
-    finish_rows(levels.reshape(-1, 3), bits, finish.method, finish.factors, finish.table)
+    finish_rows(levels.reshape(-1, 3), out.view(np.uint8).reshape(-1), finish.method, finish.factors, finish.table)

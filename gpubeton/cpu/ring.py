@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.compile import compiled, compiled_with_notice, stage
 from gpubeton.cpu.image import (
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
@@ -86,7 +86,7 @@ def _fits(task: Array, scratch: Scratch) -> bool:
     return bool(side <= scratch.capacity[0] and size <= scratch.capacity[1])
 
 
-@compiled
+@compiled_with_notice
 def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
     """Make images until something happens that Python must see to.
 

@@ -27,7 +27,6 @@ KEPT = {
 }
 
 FIRST_BATCH = """
-import tests.conftest
 from tests.cpu.test_compile import KEPT, use_everything
 use_everything()
 for name, function in KEPT.items():

@@ -77,7 +77,7 @@ def results_of_ffcv(file, results, *names):
     python = os.environ.get("GPUBETON_FFCV_PYTHON")
     if python is None:
         pytest.skip("GPUBETON_FFCV_PYTHON names no Python with FFCV (benchmarks/ffcv_environment.sh makes one)")
-    environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "NUMBA_CACHE_DIR"}}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run([python, producer, "ffcv", file, results, *names], env=environment, check=True, timeout=280)
     with np.load(results) as stored:
         return dict(stored)

@@ -1,0 +1,177 @@
+"""Machine code on disk: never that of older sources, and no loader depends on a folder that can be written."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+from gpubeton.cpu import kept
+from gpubeton.cpu.kept import SOURCES, KeptCode, folders
+
+PACKAGE = Path(kept.__file__).resolve().parent.parent
+
+#: Copies the second pixel of an image of two, see `pack_crops`.
+SECOND_PIXEL = """
+import numpy as np
+from gpubeton.cpu.pack import pack_crops
+image, out = np.array([1, 2, 3, 4, 5, 6], np.uint8), np.zeros(3, np.uint8)
+places = [np.array([array.ctypes.data], np.uint64) for array in (image, out)]
+numbers = [np.array([each], np.int32) for each in (2, [0, 1, 1, 1, 0, 0, 0, 0], 3)]
+pack_crops(places[0], numbers[0], numbers[1], places[1], numbers[2])
+print(out.tolist(), sum(pack_crops.stats.cache_misses.values()))
+"""
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package, as an editable install has it."""
+    shutil.copytree(PACKAGE, tmp_path / "gpubeton", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "gpubeton"
+
+
+def second_pixel(copy, **variables):
+    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment |= {"PYTHONPATH": str(copy.parent), **variables}
+    command = [sys.executable, "-W", "error", "-c", SECOND_PIXEL]
+    done = subprocess.run(command, cwd=copy.parent, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pixel, _, misses = done.stdout.strip().rpartition(" ")
+    return pixel, int(misses)
+
+
+def edit(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def compiled(folder, *, has_notice=False):
+    """A function as `compile.compiled` makes it, kept in a folder."""
+
+    def add(x):
+        return x + 1
+
+    dispatcher = numba.njit(add)
+    dispatcher._cache = KeptCode(add, [*folder] if isinstance(folder, list) else [folder], has_notice)
+    return dispatcher
+
+
+def misses(dispatcher):
+    return sum(dispatcher.stats.cache_misses.values())
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("cpu/memory.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
+        ("plan/draws.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
+    ],
+    ids=["function", "constant"],
+)
+def test_new_code_runs_after_a_change_in_another_file_than_the_kept_functions(copy, file, old, new):
+    assert second_pixel(copy) == ("[4, 5, 6]", 1)
+    assert second_pixel(copy) == ("[4, 5, 6]", 0)
+    edit(copy / file, old, new)
+    changed, was_compiled = second_pixel(copy)
+    assert changed != "[4, 5, 6]"
+    assert was_compiled == 1
+    edit(copy / file, new, old)
+    assert second_pixel(copy) == ("[4, 5, 6]", 0)
+
+
+def test_every_source_file_is_part_of_the_folders_name(copy):
+    sources = [path for room in SOURCES for path in (copy / room).rglob("*.py")]
+    assert copy / "cpu" / "ring.py" in sources
+    seen = {folders(copy)[0]}
+    for source in sources:
+        source.write_bytes(source.read_bytes() + b"\n")
+        seen.add(folders(copy)[0])
+    (copy / "cpu" / "another.py").touch()
+    (copy / "cpu" / "ring.py").rename(copy / "cpu" / "ring_.py")
+    seen.add(folders(copy)[0])
+    assert len(seen) == len(sources) + 2
+
+
+def test_machine_code_is_made_of_sources_alone():
+    """What a file with compiled functions imports from the package is hashed with it."""
+    elsewhere = set()
+    for path in (PACKAGE / "cpu").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        decorators = {
+            name.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            for name in node.decorator_list
+            if isinstance(name, ast.Name)
+        }
+        if decorators & {"compiled", "compiled_with_notice", "inlined", "merged", "stage", "vector_kernel"}:
+            imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+            elsewhere |= {
+                name for name in imported if name.startswith("gpubeton") and name.split(".")[1] not in SOURCES
+            }
+    assert elsewhere == set()
+
+
+def test_numba_cache_dir_comes_first(copy, tmp_path):
+    chosen = tmp_path / "chosen"
+    assert second_pixel(copy, NUMBA_CACHE_DIR=str(chosen))[1] == 1
+    assert [path for path in chosen.rglob("*pack_crops*") if path.is_file()]
+    assert second_pixel(copy)[1] == 1
+
+
+def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_the_next(tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    compiled(first)(1)
+    # The superuser may write everywhere.
+    monkeypatch.setattr(os, "access", lambda folder, _: folder != first)
+    again = compiled([first, second])
+    assert (again(1), misses(again)) == (2, 0)
+    assert (again(1.5), misses(again)) == (2.5, 1)
+    later = compiled([first, second])
+    assert (later(1.5), misses(later)) == (2.5, 0)
+    assert len(list(first.iterdir())) == len(list(second.iterdir())) == 1
+
+
+def test_without_any_folder_to_write_to_everything_works(caplog):
+    nowhere = Path(os.devnull) / "folder"
+    assert compiled(nowhere, has_notice=True)(1) == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_a_damaged_file_is_compiled_again(tmp_path):
+    compiled(tmp_path)(1)
+    (file,) = tmp_path.iterdir()
+    for size in (0, 100):
+        os.truncate(file, size)
+        again = compiled(tmp_path)
+        assert (again(1), misses(again)) == (2, 1)
+    later = compiled(tmp_path)
+    assert (later(1), misses(later)) == (2, 0)
+
+
+def test_of_older_sources_those_used_last_stay(tmp_path):
+    states = [tmp_path / str(number) for number in range(6)]
+    for hours, state in zip((5, 1, 4, 2, 3), states, strict=False):
+        compiled(state)(1)
+        os.utime(state, (1e9 - 3600 * hours,) * 2)
+    compiled(states[5])(1)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "3", "4", "5"}
+
+
+def test_one_of_several_processes_says_that_it_compiles_and_names_the_folder(tmp_path, caplog):
+    for _ in range(2):
+        function = compiled(tmp_path, has_notice=True)
+        function(1)  # compiles, then loads
+    assert [str(tmp_path) in record.message for record in caplog.records] == [True]
+    # The lock is held until this process ends; another open file is to it what another process is.
+    other = compiled(tmp_path, has_notice=True)
+    assert (other(1.5), misses(other)) == (2.5, 1)
+    assert len(caplog.records) == 1
