@@ -140,7 +140,7 @@ class KeptCode:
         for folder in self._folders:
             with suppress(OSError):
                 if not folder.is_dir():
-                    folder.mkdir(parents=True)
+                    folder.mkdir(parents=True, exist_ok=True)  # another process may be as far
                     _remove_old(folder)
                 if os.access(folder, os.W_OK):
                     yield folder
