@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpubeton.cpu.compile import compiled
-from gpubeton.cpu.memory import clear, copy
+from gpubeton.cpu.memory import clear, copy, signed
 from gpubeton.cpu.types import Array
 
 
@@ -22,7 +22,7 @@ def gather_rows(address: Array, size: Array, out: Array) -> None:
     """
     width = out.shape[1]
     for i in range(out.shape[0]):
-        count = min(int(size[i]), width)
+        count = min(signed(size[i]), width)
         row = out.ctypes.data + i * width
         copy(row, int(address[i]), count)
         clear(row + count, width - count)

@@ -14,9 +14,10 @@ import pickle
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import llvmlite
@@ -73,8 +74,8 @@ class KeptCode:
 
     Parameters
     ----------
-    function : callable
-        The function in Python.
+    function : function
+        The function in Python; no closure, whose values would be unknown here.
     folders : list of Path
         Where to look, in this order, and where to write if the first may not be written.
     has_notice : bool
@@ -86,8 +87,8 @@ class KeptCode:
         Where the machine code is that was asked for last; None if it could not be kept, or nothing was asked for.
     """
 
-    def __init__(self, function: Callable[..., object], folders: list[Path], has_notice: bool) -> None:
-        self._name = f"{function.__module__}.{function.__qualname__}"
+    def __init__(self, function: FunctionType, folders: list[Path], has_notice: bool) -> None:
+        self._name = f"{function.__module__}.{function.__qualname__}-{function.__code__.co_firstlineno}"
         self._folders = folders
         self.has_notice = has_notice
         self.folder: Path | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.finish import BYTES, finish_row
 from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.memory import copy
+from gpubeton.cpu.memory import copy, signed
 from gpubeton.cpu.output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
 from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.taps import effective, fill_axis
@@ -171,11 +171,11 @@ def resample_rgb(
     groups = -(-columns // _GROUP)
     size = 3 * width
     crop = source + top * stride + 3 * left
-    line, pixels = scratch.source_row.ctypes.data, scratch.pixels.ctypes.data
+    line, pixels = signed(scratch.source_row.ctypes.data), signed(scratch.pixels.ctypes.data)
     narrow = size < _CHUNK
     if narrow:
         # Vectors would reach past the image: move the few columns to where there is room.
-        spare = scratch.planes.ctypes.data
+        spare = signed(scratch.planes.ctypes.data)
         for i in range(height):
             copy(spare + i * _CHUNK, crop + i * stride, size)
         crop, stride, size = spare, _CHUNK, _CHUNK

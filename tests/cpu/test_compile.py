@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import njit
+from numba.core.codegen import CPUCodeLibrary
 
 from gpubeton.cpu import finish, gather, ring
+from gpubeton.cpu.compile import compiled, stage
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, photo
@@ -70,6 +74,52 @@ def test_a_second_process_compiles_nothing():
     assert done.returncode == 0, done.stderr
     counts = {name: (int(hits), int(misses)) for name, hits, misses in map(str.split, done.stdout.splitlines())}
     assert counts == dict.fromkeys(KEPT, (1, 0))
+
+
+@stage
+def increased(x, pair):
+    return x + pair[0] * pair[1]
+
+
+@stage
+def increased_twice(x, y):
+    return increased(x, (1, y)) + increased(2, (y, y))
+
+
+def test_a_stage_is_compiled_once_for_constants_and_variables():
+    assert njit(lambda x, y: increased_twice(x, y) + increased_twice(x, 3))(10, 20) == 10 + 20 + 402 + 10 + 3 + 11
+    assert len(increased.signatures) == len(increased_twice.signatures) == 1
+
+
+def test_what_is_called_is_optimised_with_its_caller_alone(monkeypatch):
+    """Numba's own way optimises everything again at each level of calls."""
+    optimised, optimise = [], CPUCodeLibrary._optimize_final_module
+    monkeypatch.setattr(
+        CPUCodeLibrary, "_optimize_final_module", lambda self: (optimised.append(self.name), optimise(self))
+    )
+    assert njit(lambda x: increased_twice(x, 1.5))(10) == 10 + 1.5 + 2 + 1.5**2
+    assert len(optimised) == 1
+
+
+def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
+    assert gc.get_freeze_count() == 0
+    assert compiled(lambda x: increased(x, (2, 3)))(1) == 7
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        assert compiled(lambda x: increased(x, (2, 4)))(1) == 9
+        assert gc.get_freeze_count() > count / 2
+    finally:
+        gc.unfreeze()
+
+
+def test_without_a_compiler_the_modules_can_be_imported():
+    """As debugging a transform has it; nothing of the loader runs then."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", "import gpubeton.loader"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
 
 
 def test_a_function_keeps_its_docstring_and_its_python_form():

@@ -18,6 +18,7 @@ from gpubeton.cpu.memory import (
     load_u16,
     load_u32,
     shift_right_logical,
+    signed,
     store_i16,
     store_i64,
 )
@@ -200,7 +201,7 @@ def decode_mcus(
             sound = False
             break
         wanted = crop_start <= column < crop_stop
-        block = blocks
+        block = signed(blocks)
         for _ in range(count):
             window, filled, position = _refill(window, filled, position)
             slot = load_i64(block + 8 * DC_SLOT)

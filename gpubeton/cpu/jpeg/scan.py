@@ -7,7 +7,7 @@ from llvmlite import ir
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
 from gpubeton.cpu.lanes import I8, I32, I64, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.memory import clear, copy, load_u8, store_u8
+from gpubeton.cpu.memory import clear, copy, load_u8, signed, store_u8
 from gpubeton.cpu.types import Array
 
 # Zero bytes behind each restart interval: what is missing reads as zeros, and the bit reader may look ahead.
@@ -67,6 +67,7 @@ def unstuff(source: int, stop: int, target: int, target_stop: int, starts: Array
     int
         A code of `codes`. The scan ends with the end-of-image marker, or it is not all there.
     """
+    target, target_stop = signed(target), signed(target_stop)
     count = 0
     starts[0] = target
     while True:
