@@ -81,15 +81,8 @@ def _part(function: Callable[..., object], **options: bool) -> Any:
     if _config.DISABLE_JIT:
         return dispatcher
     template = dispatcher.get_call_template
-    dispatcher.get_call_template = lambda arguments, names: template(tuple(map(_general, arguments)), names)
+    dispatcher.get_call_template = lambda arguments, names: template(tuple(map(_types.unliteral, arguments)), names)
     return dispatcher
-
-
-def _general(kind: Any) -> Any:
-    """Return the type of a constant's value."""
-    if isinstance(kind, _types.BaseTuple) and not isinstance(kind, _types.BaseNamedTuple):
-        return _types.BaseTuple.from_types([_general(each) for each in kind])
-    return _types.unliteral(kind)
 
 
 def compiled(function: _F, *, has_notice: bool = False) -> _F:
