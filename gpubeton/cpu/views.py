@@ -1,8 +1,8 @@
 """Views: the outputs that are made of one stored image, each with its own crop, in one pass over the compressed bits.
 
-A worker makes the views of an image together. An image that the crop decoder takes is decoded to the same pixels for any
-number of views, so each view has the same bits as if it were alone. One that it refuses is decoded by libjpeg-turbo for
-all views, and rounds differently by a level or two.
+A worker makes the views of an image together. An image that the crop decoder takes has the same pixels for any number
+of views, so each view has the same bits as if it were alone. One that it refuses is decoded by libjpeg-turbo for all
+views, which rounds differently by a level or two.
 """
 
 from __future__ import annotations

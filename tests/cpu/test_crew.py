@@ -340,19 +340,6 @@ class TestFailure:
             with pytest.raises(ZeroDivisionError, match="planted"):
                 crew.collect()
 
-    @pytest.mark.parametrize("error", [MemoryError, KeyError, RuntimeError])
-    def test_whatever_a_decoding_library_raises_is_about_its_image_alone(self, error, monkeypatch):
-        def fail(*arguments, **options):
-            raise error("planted")
-
-        monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
-        with crew_of() as crew:
-            crew.submit([jobs_of([0, 6, 1])])
-            [bad] = crew.collect()
-        assert bad.row == 1
-        assert error.__name__ in bad.reason
-        assert "planted" in bad.reason
-
     def test_batches_finished_before_the_failure_can_be_collected(self, monkeypatch):
         with crew_of(num_workers=1) as crew:
             job = jobs_of([0, 1])

@@ -275,6 +275,11 @@ def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch)
     for function in (decode_rgb, decode_gray):
         with pytest.raises(UndecodableError, match="planted"):
             function(SIMPLEJPEGS[name])
+    images = [stored_jpeg(SIMPLEJPEGS[name], HEIGHT, WIDTH), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
+    if name != "arithmetic":  # of another size
+        _, [bad] = make(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
+        assert bad.row == 0
+        assert "planted" in bad.reason
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])

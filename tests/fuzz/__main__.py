@@ -24,10 +24,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.numba_cache import cache_folder
-
-# Before anything imports numba, which reads it once.
-os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
 # Loaders may have more workers than this machine has cores.
 os.environ.setdefault("NUMBA_NUM_THREADS", "8")
 
