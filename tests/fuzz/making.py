@@ -150,7 +150,8 @@ def strict(data):
 def with_plain_header(data):
     """The file with the header that an ordinary encoder would have written; no pixel depends on the difference.
 
-    Without metadata and bytes between segments, with the usual version of JFIF and the parameters of a sequential scan.
+    Without metadata, bytes between segments and fill bytes, with the usual version of JFIF and the parameters of a
+    sequential scan.
     """
     kept, position, is_sequential = [data[:2]], 2, False
     while position + 4 <= len(data):
@@ -171,7 +172,7 @@ def with_plain_header(data):
         elif is_adobe or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
             kept.append(segment)
         if 0xD8 <= marker <= 0xDA:
-            return b"".join(kept) + data[stop:]
+            return b"".join(kept) + re.sub(rb"\xff+(?=\xff)", b"", data[stop:])
         is_sequential = is_sequential or marker in {0xC0, 0xC1}
         position = stop
     return data
