@@ -21,4 +21,4 @@ def warm_up(json: Json = False) -> None:
     if json:
         show_json({"folder": folder, "bytes": size})
     else:
-        result_console().print(f"{folder}: {size_text(size)} of machine code", markup=False)
+        result_console().print(f"{folder}: {size_text(size)} of machine code")
