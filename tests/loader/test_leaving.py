@@ -82,7 +82,8 @@ def _nothing_is_left(request):
     yield
     gc.collect()
     wait_until(lambda: threads() == before[1])
-    assert num_open_files() == before[0]
+    # A file is closed by the thread that lets go of it last, perhaps as a part of a cycle.
+    wait_until(lambda: gc.collect() >= 0 and num_open_files() == before[0])
 
 
 def test_at_the_end_of_the_epoch_its_threads_are_gone_while_the_loader_lives(make):
