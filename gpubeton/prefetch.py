@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from gpubeton.errors import LoaderClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # How long the garbage collector, or the end of the program, waits for a thread that was told to stop. Whatever it is
 # busy with (one batch, a user's own operation) usually takes milliseconds.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format.notes import Notes, read_notes
-from gpubeton.format.paths import Paths
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.paths import Paths
 
 __all__ = ["Reader"]
 

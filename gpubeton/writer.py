@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
@@ -17,12 +15,17 @@ from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.atomic_file import AtomicFile
-from gpubeton.writing.encoder import Encoder, Job, Task
+from gpubeton.writing.encoder import Encoder
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
-from gpubeton.writing.lines import Lines
 from gpubeton.writing.placement import checked_page_size
 from gpubeton.writing.processes import Processes, default_start_method
+from gpubeton.writing.tasks import Job, Task, TaskQueue
 from gpubeton.writing.webdataset import Shards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["DatasetWriter"]
 
@@ -148,7 +151,7 @@ class DatasetWriter:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
         _checked_chunksize(chunksize)
         with AtomicFile(self.fname) as file:
-            lines = Lines.of_single(self._split(len(chosen), chunksize))
+            lines = TaskQueue.of_single(self._split(len(chosen), chunksize))
             self._write(file, dataset, chosen, lines, min(self.num_workers, len(chosen)))
 
     def from_webdataset(
@@ -193,7 +196,7 @@ class DatasetWriter:
                 dataset.accept_counts(encoders.count(num_shards))
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
-            lines = Lines(dataset.lines(min(_checked_chunksize(chunksize), _MAX_CHUNK)))
+            lines = TaskQueue(dataset.lines(min(_checked_chunksize(chunksize), _MAX_CHUNK)))
             self._write(file, dataset, range(len(dataset)), lines, workers)
 
     def from_image_folder(
@@ -248,7 +251,7 @@ class DatasetWriter:
         self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
         return dataset.classes
 
-    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], lines: Lines, workers: int) -> None:
+    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], lines: TaskQueue, workers: int) -> None:
         """Write everything, and let the file appear."""
         assembly = Assembly(file, describe(self.fields), self.metadata_type.itemsize, self.page_size, len(chosen))
         job = Job(

@@ -1,4 +1,4 @@
-// picture.cuh -- where one decoded image lies; gpubeton.gpu.pictures.PICTURE in Python.
+// picture.cuh -- where one decoded image lies; gpubeton.gpu.device_structs.PICTURE in Python.
 #pragma once
 
 struct Picture {
@@ -10,4 +10,4 @@ struct Picture {
     int is_guarded;  // 1 if a sentinel was planted in it
     int reserved;
 };
-static_assert(sizeof(Picture) == 32, "as gpubeton.gpu.pictures.PICTURE");
+static_assert(sizeof(Picture) == 32, "as gpubeton.gpu.device_structs.PICTURE");

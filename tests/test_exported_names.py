@@ -14,6 +14,7 @@ import pytest
 import gpubeton
 from tests.golden_files import save
 from tests.public_names import FFCV, PUBLIC
+from tests.small_files import write_photos
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -96,6 +97,18 @@ from gpubeton.format.index import Index
 print(read_header({str(path)!r}).num_samples, Index.open({str(path)!r}).num_samples)
 """
     assert run(program) == "1 1"
+
+
+def test_a_loader_on_the_cpu_imports_of_the_gpu_room_only_its_options(tmp_path: Path) -> None:
+    path = write_photos(tmp_path / "photos.beton", 10)
+    program = f"""
+import sys
+from gpubeton.loader import Loader
+loader = Loader({str(path)!r}, 2, num_workers=1, pipelines={{"image": None}}, device="cpu")
+loader.explain(), list(loader)
+print(sorted(name for name in sys.modules if name.startswith("gpubeton.gpu")))
+"""
+    assert run(program).splitlines()[-1] == "['gpubeton.gpu', 'gpubeton.gpu.options']"
 
 
 def run(program: str) -> str:

@@ -7,23 +7,25 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton import __version__
 from gpubeton.conversion.examined import Examined
 from gpubeton.conversion.settings import Settings
-from gpubeton.conversion.source import Source
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.writing.assembly import Assembly, describe
-from gpubeton.writing.encoder import Encoder, Job, Placed, Task
-from gpubeton.writing.extent import Extent, Refusal
-from gpubeton.writing.lines import Lines
+from gpubeton.writing.encoder import Encoder
 from gpubeton.writing.processes import Processes, default_start_method
 from gpubeton.writing.resumable_file import Finished, ResumableFile
+from gpubeton.writing.tasks import Job, Placed, Task, TaskQueue
+
+if TYPE_CHECKING:
+    from gpubeton.conversion.source import Source
+    from gpubeton.writing.extent import Extent, Refusal
 
 __all__ = ["BadSource", "Conversion", "convert"]
 
@@ -225,7 +227,7 @@ class _Work:
         workers = min(num_workers if num_workers >= 1 else count_cores(), len(tasks))
         try:
             with Encoder(job) if workers <= 1 else Processes(job, workers, start_method) as encoders:
-                encoders.run(Lines.of_single(tasks), place, note)
+                encoders.run(TaskQueue.of_single(tasks), place, note)
         except SampleError as error:
             raise type(error)(
                 f"{self.source.name(error.sample)}: {error}. What is done is kept: mend it, or leave such samples out "

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.conversion.settings import Settings
-from gpubeton.conversion.source import Source
 from gpubeton.conversion.traits import Traits
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
@@ -19,7 +16,12 @@ from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
 from gpubeton.format.image_kind import RGB
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from PIL import Image
+
+    from gpubeton.conversion.settings import Settings
+    from gpubeton.conversion.source import Source
 
 __all__ = ["Examined"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.source import LABEL, Labels, Source
 from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["HuggingFaceSource"]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.folder_source import FolderSource
 from gpubeton.conversion.huggingface_source import HuggingFaceSource
-from gpubeton.conversion.source import Source
 from gpubeton.conversion.table_source import TableSource
 from gpubeton.conversion.tar_source import TarSource
 from gpubeton.conversion.torchvision_source import TorchvisionSource
 from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gpubeton.conversion.source import Source
 
 __all__ = ["SOURCE_KINDS", "open_source", "recognise"]
 

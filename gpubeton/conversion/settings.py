@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
-from gpubeton.fields.base import Field
 from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writing.placement import checked_page_size
+
+if TYPE_CHECKING:
+    from gpubeton.fields.base import Field
 
 __all__ = ["Settings"]
 

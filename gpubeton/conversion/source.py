@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["IMAGE", "LABEL", "Labels", "Source", "stat_identity"]
 

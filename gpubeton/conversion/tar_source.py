@@ -6,10 +6,9 @@ import itertools
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from gpubeton.conversion.source import LABEL, Labels, Source, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["TarSource", "expand_braces"]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.source import LABEL, Labels, Source
 from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["TorchvisionSource"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubeton.fields.jpeg_markers import JpegFrame
 from gpubeton.format.image_kind import RGB, ImageKind
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from gpubeton.fields.jpeg_markers import JpegFrame
 
 __all__ = ["Traits"]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton import __version__
 from gpubeton.copying.pointers import Moves
@@ -23,9 +21,14 @@ from gpubeton.format.join import join
 from gpubeton.format.paths import Paths, listed_paths
 from gpubeton.writing.assembly import Assembly
 from gpubeton.writing.atomic_file import AtomicFile, read_at
-from gpubeton.writing.encoder import Placed, Task
 from gpubeton.writing.extent import Extent
 from gpubeton.writing.placement import checked_page_size
+from gpubeton.writing.tasks import Placed, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["copy_samples"]
 

@@ -6,14 +6,16 @@ Compiled code that runs in parallel loses the errors that it raises. So each is 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.pipeline.refusals import note_refusal
 from gpubeton.transforms.area_resize import resize_crops
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _copy = ctypes.CDLL(None).memmove
 _copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]

@@ -6,11 +6,15 @@ the colours in between.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.lanes import I8, I32, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.types import Array
 from gpubeton.cpu.weaving import load_channels, store_channels
 from gpubeton.transforms import colour_lines
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 # Pixels at a time: three vectors of 16 bytes.
 _GROUP = 16

@@ -11,11 +11,11 @@ tables do it, and several of them are one.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import signed
-from gpubeton.cpu.types import Array
 from gpubeton.cpu.weaving import load_channels, permutes_bytes, store_channels, usual_span
 from gpubeton.transforms.colour_kinds import (
     BLUE_WEIGHT,
@@ -27,6 +27,9 @@ from gpubeton.transforms.colour_kinds import (
     SATURATION,
     WEIGHTS,
 )
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 _CONTRAST, _HUE, _SATURATION, _ONE = int(CONTRAST), int(HUE), int(SATURATION), int(ONE)
 _SHIFT = 15

@@ -6,7 +6,7 @@ they cannot do goes the way of those lines: users' pixel operations, very large 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton.cpu.colour_planes import load_planes, store_planes
 from gpubeton.cpu.colour_vectors import (
@@ -26,9 +26,11 @@ from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.memory import signed
 from gpubeton.cpu.output import ITEM_SIZE, METHOD
 from gpubeton.cpu.own_pixels import OWN_FIELDS, change_own_line
-from gpubeton.cpu.types import Array
 from gpubeton.transforms import colour_lines
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, PARAMETER, PIXEL, SATURATION
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 _BRIGHTNESS = int(BRIGHTNESS)
 _CONTRAST = int(CONTRAST)

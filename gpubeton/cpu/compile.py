@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
 from numba.core import types
@@ -13,6 +12,9 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 from gpubeton.cpu.kept import KeptCode, folders
+
+if TYPE_CHECKING:
+    from types import FunctionType
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -101,8 +103,8 @@ def compiled(function: _F, *, has_notice: bool = False) -> _F:
         The compiled function, called like the original.
     """
     dispatcher = _njit(no_cfunc_wrapper=True, pipeline_class=_WholeCompiler, **_OPTIONS)(function)
-    dispatcher._cache = KeptCode(cast(FunctionType, function), _FOLDERS, has_notice)  # noqa: SLF001 - Numba has no option for it
-    return cast(_F, dispatcher)
+    dispatcher._cache = KeptCode(cast("FunctionType", function), _FOLDERS, has_notice)  # noqa: SLF001 - Numba has no option for it
+    return cast("_F", dispatcher)
 
 
 def compiled_with_notice(function: _F) -> _F:
@@ -137,7 +139,7 @@ def stage(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, _part(function))
+    return cast("_F", _part(function))
 
 
 def inlined(function: _F) -> _F:
@@ -155,7 +157,7 @@ def inlined(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, _part(function, forceinline=True))
+    return cast("_F", _part(function, forceinline=True))
 
 
 def merged(function: _F) -> _F:
@@ -173,4 +175,4 @@ def merged(function: _F) -> _F:
     callable
         The compiled function.
     """
-    return cast(_F, _njit(inline="always", **_INNER)(function))
+    return cast("_F", _njit(inline="always", **_INNER)(function))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, jpeg_size
 from gpubeton.cpu.image import (
@@ -28,14 +27,20 @@ from gpubeton.cpu.image import (
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
 from gpubeton.cpu.plain.output import plain_outputs_of
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
-from gpubeton.cpu.types import Array
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of, views_of
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
 from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.program import ImageProgram
 from gpubeton.plan.usage import Usage, WorkClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.cpu.types import Array
+    from gpubeton.plan.program import ImageProgram
 
 
 @dataclass

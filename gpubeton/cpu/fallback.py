@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import io
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.cpu.jpeg.codes import OK, REASONS
-from gpubeton.cpu.types import Array
 from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, JPEG_START, PIXELS_A_BYTE, JpegFrame, read_frame
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 # Luma sampling, across and down, for which TurboJPEG has a name if chroma is sampled by 1 x 1.
 _NAMED_SAMPLINGS = frozenset({(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)})

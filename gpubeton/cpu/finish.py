@@ -7,14 +7,18 @@ vectors compute them (six times as fast); where it does not, they are looked up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.lanes import F32, I8, I32, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import copy, load_u8, store_i16, store_u8
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.cpu.types import Array
 
 # How one row is finished.
 BYTES = 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.cpu.finish import Finish, finish_rows
-from gpubeton.cpu.types import Array
-from gpubeton.plan.program import ImageProgram
 from gpubeton.transforms.mix_pixels import mix_levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.cpu.types import Array
+    from gpubeton.plan.program import ImageProgram
 
 
 def finish_mixed(program: ImageProgram, levels: Array, mixes: Array, take: Callable[..., Array]) -> Array:

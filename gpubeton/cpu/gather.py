@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.memory import clear, copy, signed
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 
 @compiled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.colours import change_colours
 from gpubeton.cpu.compile import merged, stage
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
@@ -12,12 +14,14 @@ from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
 from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
 from gpubeton.cpu.paint import paint
 from gpubeton.cpu.rgb import resample_rgb
-from gpubeton.cpu.scratch import Scratch
-from gpubeton.cpu.types import Array
 from gpubeton.cpu.views import IMAGE, box_of, finish_of, makes_levels
 from gpubeton.cpu.views import PROGRAM as VIEW_PROGRAM
 from gpubeton.cpu.views import TARGET as VIEW_TARGET
 from gpubeton.plan.draws import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.scratch import Scratch
+    from gpubeton.cpu.types import Array
 
 # Columns of a task, int64: an image to be made.
 ADDRESS = 0

@@ -14,16 +14,18 @@ import pickle
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import numba
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FunctionType
 
 _config: Any = numba.config
 _result: Any = CompileResult

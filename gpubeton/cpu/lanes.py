@@ -8,13 +8,15 @@ of x86, `Lanes.look_up`, which a kernel may use where `weaving.permutes_bytes` s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 # Published without types.
 _cgutils: Any = cgutils
@@ -341,4 +343,4 @@ def vector_kernel(body: Callable[..., Lanes | None]) -> Callable[..., int]:
     context = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     declare.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     declare.__name__, declare.__doc__, declare.__module__ = body.__name__, body.__doc__, body.__module__
-    return cast(Callable[..., int], intrinsic(declare))
+    return cast("Callable[..., int]", intrinsic(declare))

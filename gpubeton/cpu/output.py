@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton.cpu.types import Array
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 # Columns of `Outputs.settings`, int64.
 HEIGHT = 0

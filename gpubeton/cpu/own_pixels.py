@@ -6,9 +6,8 @@ loop over a line around it, which costs the pass a call for each line of an imag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -16,10 +15,14 @@ from llvmlite import ir
 from numba.core import types
 
 from gpubeton.cpu.lanes import I64, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.types import Array
 from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram
 from gpubeton.transforms.pixel_lines import compiled_line
 from gpubeton.transforms.pixel_operation import PixelOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.cpu.types import Array
 
 # Of each operation of a program: the address of its function, and how many parameters it has.
 OWN_FIELDS = 2

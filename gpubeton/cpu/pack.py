@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.memory import copy
-from gpubeton.cpu.types import Array
 from gpubeton.plan.draws import HEIGHT, LEFT, TOP, WIDTH
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 
 @compiled

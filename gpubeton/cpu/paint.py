@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.memory import copy, store_i16, store_u8
 from gpubeton.cpu.output import FILLS, HEIGHT, ITEM_SIZE, WIDTH
-from gpubeton.cpu.types import Array
 from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 
 @stage

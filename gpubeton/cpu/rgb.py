@@ -6,14 +6,18 @@ Between the two a sample is rounded to 8 bits: with the final rounding, no outpu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.finish import BYTES, finish_row
 from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import copy, signed
 from gpubeton.cpu.output import HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
-from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.taps import effective, fill_axis
-from gpubeton.cpu.types import Array, Box
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.scratch import Scratch
+    from gpubeton.cpu.types import Array, Box
 
 # Bytes resampled down at a time, and pixels resampled across.
 _CHUNK = 32

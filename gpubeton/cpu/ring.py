@@ -6,7 +6,7 @@ batch. There is no barrier between batches, no lock and no Python between images
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from gpubeton.cpu.image import (
 )
 from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_SIZE
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
-from gpubeton.cpu.output import Outputs
-from gpubeton.cpu.scratch import Scratch
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.output import Outputs
+    from gpubeton.cpu.scratch import Scratch
+    from gpubeton.cpu.types import Array
 
 # `Ring.control`, int64; a cache line for each word that changes.
 NEXT = 0  # the next ticket to take

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
 from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
 from gpubeton.cpu.taps import most_taps
-from gpubeton.cpu.types import Array
 from gpubeton.cpu.views import VIEW_FIELDS
 from gpubeton.plan.program import MAX_COLOUR_STEPS
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 # Vectors are written whole: rows are this much longer than their pixels need.
 _SLACK = 64

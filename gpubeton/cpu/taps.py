@@ -16,11 +16,14 @@ nearest    one tap, the source pixel in which the output pixel's centre lies (Pi
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 BILINEAR = 0
 AREA = 1

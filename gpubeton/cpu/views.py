@@ -7,9 +7,13 @@ views, which rounds differently by a level or two.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.output import IS_GRAY, NUM_STEPS, Outputs
-from gpubeton.cpu.types import Array, Box
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array, Box
 
 # Columns of `Scratch.views`, int64: a row for each view.
 TOP = 0  # the crop, in source pixels

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.cpu.finish import finish_rows
 from gpubeton.cpu.gather import gather_rows
 from gpubeton.cpu.jpeg.survey import survey_jpegs
-from gpubeton.cpu.kept import KeptCode
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.cpu.plain.output import plain_outputs_of
 from gpubeton.cpu.plain.ring import work_plain
@@ -21,7 +19,12 @@ from gpubeton.errors import StorageError
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.kind_decoders import CenterCropImageDecoder
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.cpu.kept import KeptCode
+    from gpubeton.plan.program import ImageProgram
 
 
 def warm_up(on_progress: Callable[[int, int], object] | None = None) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,10 +44,14 @@ from gpubeton.cpu.plain.unpack import unpack
 from gpubeton.cpu.ring import OTHER_KIND, Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import INTERPOLATIONS
-from gpubeton.cpu.types import Array
 from gpubeton.format.image_kind import RGB
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.cpu.types import Array
+    from gpubeton.plan.program import ImageProgram
 
 # A code of an image that nobody can decode, beyond those of `jpeg.codes`.
 UNDECODABLE = 100

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.diagnosis.finding import Finding
 from gpubeton.diagnosis.limits import Limits, limits_of
-from gpubeton.diagnosis.reading import Reading
 from gpubeton.diagnosis.surroundings import surroundings, workers_text
-from gpubeton.loader.facts import ImageFacts
+
+if TYPE_CHECKING:
+    from gpubeton.diagnosis.reading import Reading
+    from gpubeton.loader.facts import ImageFacts
 
 __all__ = ["advise"]
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.diagnosis.disk import measure_disk
 from gpubeton.diagnosis.laps import Lap, long_indices, run_lap
@@ -15,6 +13,10 @@ from gpubeton.diagnosis.pipelines import image_field, pipelines_for
 from gpubeton.errors import DeviceError
 from gpubeton.loader import GpuOptions, Loader, OrderOption
 from gpubeton.reader import Reader
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
 
 __all__ = ["BenchOptions", "Rate", "bench"]
 

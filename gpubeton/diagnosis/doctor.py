@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.diagnosis.disk import measure_disk
 from gpubeton.diagnosis.file_place import FilePlace, read_file_place
@@ -25,6 +24,9 @@ from gpubeton.loader.facts import LoaderFacts, facts_of
 from gpubeton.loader.stats_log import STATS_VARIABLE
 from gpubeton.machine import read_machine
 from gpubeton.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "made_loader"]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.loader import Loader, LoaderStats
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.loader import Loader, LoaderStats
 
 __all__ = ["Lap", "long_indices", "run_lap"]
 

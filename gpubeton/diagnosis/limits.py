@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from gpubeton.loader import LoaderStats
+if TYPE_CHECKING:
+    from gpubeton.loader import LoaderStats
 
 __all__ = ["Limits", "limits_of"]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.fields import RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.reader import Reader
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+
+if TYPE_CHECKING:
+    from gpubeton.reader import Reader
 
 __all__ = ["image_field", "pipelines_for"]
 

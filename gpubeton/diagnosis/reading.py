@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gpubeton.diagnosis.file_place import FilePlace
 from gpubeton.diagnosis.gpu_state import GpuState
-from gpubeton.loader import LoaderStats
-from gpubeton.loader.facts import LoaderFacts
-from gpubeton.machine import Machine
+
+if TYPE_CHECKING:
+    from gpubeton.diagnosis.file_place import FilePlace
+    from gpubeton.loader import LoaderStats
+    from gpubeton.loader.facts import LoaderFacts
+    from gpubeton.machine import Machine
 
 __all__ = ["Reading"]
 

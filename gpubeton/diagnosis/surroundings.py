@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gpubeton.diagnosis.finding import Finding
-from gpubeton.diagnosis.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubeton.diagnosis.reading import Reading
 
 __all__ = ["surroundings", "workers_text"]
 

@@ -6,12 +6,14 @@ import math
 import mmap
 import weakref
 from collections import defaultdict, deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from gpubeton.storage.block import allocate_block
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 # Below this size numpy's own allocator is as fast, and what it returns is in the processor's cache.
 _SMALLEST_BLOCK = 1 << 16

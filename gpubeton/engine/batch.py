@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-from gpubeton.engine.bad_images import BadSample
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.bad_images import BadSample
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpubeton.engine.sources import Source
 from gpubeton.engine.tail_lines import tail_lines
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint
-from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, compile_tail
 from gpubeton.transforms.ops import ToDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.sources import Source
+    from gpubeton.plan.shared import Shared
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation, operation_name
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.branch_point import BranchPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubeton.pipeline.pipeline_spec import PipelineSpec
 
 
 def find_parents(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:

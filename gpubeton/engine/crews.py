@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpubeton.cpu.finish_mixed import finish_mixed
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
-from gpubeton.engine.arrays import ArrayPool
-from gpubeton.engine.image_crew import ImageCrew, MakeCrew
-from gpubeton.engine.image_output import ImageOutput
-from gpubeton.gpu.crew import GpuCrew
-from gpubeton.gpu.host import Host
 from gpubeton.pipeline.ragged import tensors_in
-from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.program import ImageProgram
 from gpubeton.plan.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.image_crew import ImageCrew, MakeCrew
+    from gpubeton.engine.image_output import ImageOutput
+    from gpubeton.gpu.crew import GpuCrew
+    from gpubeton.gpu.host import Host
+    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 
 class MakeGpuCrew(Protocol):
@@ -75,6 +78,8 @@ class Crews:
                 self._cpu = start([outputs[number].program for number in self._on_cpu])
                 undo.callback(self._cpu.close)
             if self._on_gpu and make_gpu_crew is not None:
+                from gpubeton.gpu.host import Host
+
                 host = Host(survey_jpegs, pack_regions, pack_crops, start, num_workers)
                 self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()

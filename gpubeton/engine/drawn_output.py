@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.sources import Source
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.plan.drawn import Choice, choices_of_pass, choices_of_tail, draw_choices, draw_crop
-from gpubeton.plan.program import ImageProgram
 from gpubeton.transforms.ops import ToDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.sources import Source
+    from gpubeton.pipeline.drawn_parameters import DrawnParameters
+    from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.engine.arrays import ArrayPool
 from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
 from gpubeton.engine.batch import Batch
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.crews import Crews, MakeGpuCrew
 from gpubeton.engine.drawn_output import DrawnOutput
-from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed
-from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.stages import Stages
 from gpubeton.pipeline.noting import noting
 from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.shared import Shared
-from gpubeton.storage.fetch import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.image_crew import MakeCrew
+    from gpubeton.engine.plan import BatchPlan, Plan
+    from gpubeton.storage.fetch import Storage
 
 READS_AHEAD = 2
 """Batches whose bytes are fetched before the crew has room for them."""

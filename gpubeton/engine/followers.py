@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
 from gpubeton.fields.follow_image import FollowImage
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.following import leader_of
-from gpubeton.plan.leader import Leader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubeton.pipeline.pipeline_spec import PipelineSpec
+    from gpubeton.plan.leader import Leader
 
 
 def find_leaders(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.plan.branch_point import BranchPoint
-from gpubeton.plan.tail import TailStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubeton.plan.tail import TailStep
 
 
 def history_of(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailStep]]:

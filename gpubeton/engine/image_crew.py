@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.program import ImageProgram
-from gpubeton.plan.usage import Usage
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.program import ImageProgram
+    from gpubeton.plan.usage import Usage
 
 
 class ImageCrew(Protocol):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.engine.arrays import ArrayPool
-from gpubeton.engine.sources import Source
-from gpubeton.plan.program import ImageProgram
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.sources import Source
+    from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(frozen=True, eq=False)

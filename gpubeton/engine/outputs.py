@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
@@ -18,19 +15,24 @@ from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
 from gpubeton.engine.user_decoder import brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
-from gpubeton.fields.base import Field
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.fields.row_decoder import RowDecoder
-from gpubeton.format.index import Index
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.dtypes import is_torch_dtype
-from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.leader import Leader
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Field
+    from gpubeton.format.index import Index
+    from gpubeton.pipeline.operation import Operation
+    from gpubeton.plan.leader import Leader
 
 _Made = ImageOutput | RowOutput | BranchOutput
 Output = _Made | DrawnOutput

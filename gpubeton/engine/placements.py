@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
 from gpubeton.plan.draws import SHIFT_X
-from gpubeton.plan.tail import TailStep
 from gpubeton.plan.tail_placements import moves_of, placements_by
 from gpubeton.transforms.boxes import TransformBoxes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.tail import TailStep
 
 
 @dataclass(frozen=True, eq=False)

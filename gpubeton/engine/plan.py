@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import parents_first
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.outputs import Output
-from gpubeton.engine.sources import Source
-from gpubeton.plan.epoch import EpochPlan
 from gpubeton.plan.ranges import RangePlan, plan_ranges
 from gpubeton.storage.reads import MAX_GAP, MAX_READ
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.outputs import Output
+    from gpubeton.engine.sources import Source
+    from gpubeton.plan.epoch import EpochPlan
 
 
 @dataclass(frozen=True, eq=False)

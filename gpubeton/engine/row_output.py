@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.engine.arrays import ArrayPool
-from gpubeton.engine.sources import Source
-from gpubeton.engine.staged import Staged
 from gpubeton.engine.tail_lines import tail_lines
 from gpubeton.engine.user_decoder import UserDecoder, brings_own_code
 from gpubeton.errors import PipelineError
-from gpubeton.fields.row_decoder import Gather
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.state import State
-from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, compile_tail, declare
 from gpubeton.transforms.ops import ToDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.sources import Source
+    from gpubeton.engine.staged import Staged
+    from gpubeton.fields.row_decoder import Gather
+    from gpubeton.plan.shared import Shared
 
 
 class Decodes(Protocol):

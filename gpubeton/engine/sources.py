@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.fields.base import Field
-from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Field
+    from gpubeton.format.index import Index
 
 
 @dataclass(frozen=True, eq=False)

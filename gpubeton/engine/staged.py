@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.gather import gather_rows
-from gpubeton.engine.arrays import ArrayPool
-from gpubeton.engine.sources import Source
-from gpubeton.storage.fetch import Fetch, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.sources import Source
+    from gpubeton.storage.fetch import Fetch, Storage
 
 _OFFSET, _SIZE, _ADDRESS = range(3)
 

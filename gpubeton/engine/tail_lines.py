@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import operation_name
-from gpubeton.plan.tail import Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.plan.tail import Tail
 
 
 def tail_lines(name: str, first: Sequence[tuple[str, str]], tail: Tail) -> str:

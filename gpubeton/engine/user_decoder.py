@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.engine.arrays import ArrayPool
-from gpubeton.engine.sources import Source
-from gpubeton.engine.staged import Staged
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
-from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.state import State
 from gpubeton.plan.tail import declare
 from gpubeton.plan.user_code import call_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.sources import Source
+    from gpubeton.engine.staged import Staged
+    from gpubeton.pipeline.operation import Memory, Operation
+    from gpubeton.pipeline.state import State
 
 
 def read_region(pointer: Any, storage_state: Any) -> Any:

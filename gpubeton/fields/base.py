@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.format.layout import ARGUMENTS_SIZE
-from gpubeton.pipeline.operation import Operation
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from gpubeton.pipeline.operation import Operation
 
 __all__ = ["ARG_TYPE", "Field"]
 

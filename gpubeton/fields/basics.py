@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.fields.base import Malloc, PlainField
 from gpubeton.fields.row_decoder import Gather, RowDecoder
 from gpubeton.pipeline.allocation_query import AllocationQuery
-from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory, Operation
+    from gpubeton.pipeline.state import State
 
 __all__ = ["BasicDecoder", "FloatDecoder", "FloatField", "IntDecoder", "IntField"]
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.fields.base import Malloc, PlainField
 from gpubeton.fields.row_decoder import Gather, RowDecoder
 from gpubeton.format.layout import BYTES_DTYPE
 from gpubeton.pipeline.allocation_query import AllocationQuery
-from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory, Operation
+    from gpubeton.pipeline.state import State
 
 __all__ = ["BytesDecoder", "BytesField"]
 

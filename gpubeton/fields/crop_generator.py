@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.uniform import Uniform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 
 def generated_boxes(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.image_decoders import INTERPOLATIONS, SimpleRGBImageDecoder
-from gpubeton.pipeline.uniform import Uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class FollowImage(SimpleRGBImageDecoder):

@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image
 
 __all__ = ["encode_jpeg", "file_content", "open_image", "pixels_of"]

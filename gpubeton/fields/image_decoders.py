@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.crop_generator import generated_boxes
@@ -16,8 +14,14 @@ from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
 """How a crop is resized.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.fields.area_average import fitted_size
@@ -17,7 +16,11 @@ from gpubeton.fields.kind_pixels import pixels_of_kind, reduced
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.format.image_kind import IMAGE_KINDS, RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
-from gpubeton.pipeline.operation import Operation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Operation
 
 __all__ = ["ImageField"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.fields.base import Malloc
 from gpubeton.fields.bytes import BytesDecoder, BytesField
-from gpubeton.pipeline.operation import Operation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Malloc
+    from gpubeton.pipeline.operation import Operation
 
 __all__ = ["JSONDecoder", "JSONField", "parse_json"]
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.fields.area_average import area_average
 from gpubeton.fields.image_codec import open_image
 from gpubeton.fields.png import PngError, decode_png, read_png_header, unfilter
-from gpubeton.format.image_kind import ImageKind
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image
+
+    from gpubeton.format.image_kind import ImageKind
 
 __all__ = ["pixels_of_kind", "reduced"]
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from gpubeton.fields.base import ARG_TYPE, Field, Malloc
 from gpubeton.fields.row_decoder import Gather, RowDecoder
 from gpubeton.format.array_arguments import ArrayArguments
 from gpubeton.pipeline.allocation_query import AllocationQuery
-from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
+    from numpy.typing import DTypeLike, NDArray
+
+    from gpubeton.pipeline.operation import Memory, Operation
+    from gpubeton.pipeline.state import State
 
 __all__ = ["NDArrayDecoder", "NDArrayField", "TorchTensorField"]
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from gpubeton.errors import FieldArgumentsError, PipelineError
 from gpubeton.fields.base import ARG_TYPE, Malloc
 from gpubeton.fields.bytes import BytesDecoder, BytesField
-from gpubeton.fields.row_decoder import Gather
 from gpubeton.format.array_arguments import ArrayArguments
 from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE
-from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.ragged import VARYING, Ragged
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from gpubeton.fields.row_decoder import Gather
+    from gpubeton.pipeline.operation import Memory, Operation
+    from gpubeton.pipeline.state import State
 
 __all__ = ["RaggedDecoder", "RaggedField"]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.fields.area_average import area_average, fitted_size, resizer
@@ -20,7 +19,11 @@ from gpubeton.fields.image_decoders import (
 )
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
-from gpubeton.pipeline.operation import Operation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Operation
 
 __all__ = [
     "IMAGE_MODES",

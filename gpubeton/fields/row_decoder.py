@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation
-from gpubeton.pipeline.ragged import Ragged
+
+if TYPE_CHECKING:
+    from gpubeton.pipeline.ragged import Ragged
 
 __all__ = ["Gather", "RowDecoder"]
 

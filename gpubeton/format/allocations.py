@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import AllocationError, RegionError, RegionOverlapError, TruncatedError
-from gpubeton.format.header import Header
 from gpubeton.format.layout import ALLOCATION_DTYPE, round_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.header import Header
 
 __all__ = ["Allocations"]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpubeton.format.file_identity import FileIdentity
+if TYPE_CHECKING:
+    from gpubeton.format.file_identity import FileIdentity
 
 __all__ = ["DataFile"]
 

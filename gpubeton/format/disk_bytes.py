@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import FormatError, TruncatedError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["check_written", "read_bytes"]
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import AllocationError, FieldTypeError, FormatError, HeaderError, NoSuchFieldError, TruncatedError
 from gpubeton.format.allocations import Allocations
@@ -21,6 +19,11 @@ from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
 from gpubeton.format.places import MAX_FILE_SIZE, split_places
 from gpubeton.format.regions import Regions, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 __all__ = ["Index"]
 

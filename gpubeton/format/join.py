@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import FieldArgumentsError, FieldMismatchError
 from gpubeton.format.array_arguments import ArrayArguments
-from gpubeton.format.header import Descriptor
 from gpubeton.format.image_kind import ImageKind
 from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType
 from gpubeton.format.places import first_place
 from gpubeton.format.regions import Regions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.format.header import Descriptor
 
 __all__ = ["join"]
 

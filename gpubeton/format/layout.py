@@ -15,11 +15,15 @@ offsets from the start of the file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import DTypeLike
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
 
 __all__ = [
     "ALLOCATION_DTYPE",

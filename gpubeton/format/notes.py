@@ -18,17 +18,20 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import NotesError
 from gpubeton.format.file_identity import FileIdentity
 from gpubeton.format.header import decode_header, open_regular
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 __all__ = ["MOST_LEVELS", "Notes", "nesting", "read_notes"]
 

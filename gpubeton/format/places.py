@@ -7,8 +7,12 @@ places of different files are too far apart for any two regions of them to be re
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["MAX_FILES", "MAX_FILE_SIZE", "OFFSET_BITS", "first_place", "split_places"]
 

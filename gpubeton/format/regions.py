@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import (
     AllocationError,
@@ -16,11 +15,15 @@ from gpubeton.errors import (
     RegionError,
     RegionSizeError,
 )
-from gpubeton.format.allocations import Allocations
 from gpubeton.format.array_arguments import ArrayArguments
-from gpubeton.format.header import Descriptor
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, FieldType, ImageMode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.allocations import Allocations
+    from gpubeton.format.header import Descriptor
 
 __all__ = ["Regions", "locate"]
 

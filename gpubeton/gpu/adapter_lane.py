@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.gpu.decode_lane import Begun, Piece
 from gpubeton.gpu.decoders import ImageDecoder, open_decoder
-from gpubeton.gpu.device import Device
 from gpubeton.gpu.lanes import Lanes
 from gpubeton.plan.lanes import Lane
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.device import Device
 
 
 class AdapterLane:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import round_up
-from gpubeton.gpu.device import Device, Memory, Stream
 from gpubeton.gpu.images import Images, num_sums
 from gpubeton.gpu.mixes import Mixes, mix_images
 from gpubeton.gpu.own_kernel import augment_kernel
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.device import Device, Memory, Stream
+    from gpubeton.plan.program import ImageProgram
 
 # `rule` of kernels/taps.cuh, the same numbers as on the CPU.
 _RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.decode_lane import Begun, Piece
-from gpubeton.gpu.device import Device
 from gpubeton.gpu.nvjpeg import IMAGE, Handle, State
 from gpubeton.gpu.state_ring import StateRing
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.device import Device
 
 
 class BatchedLane:

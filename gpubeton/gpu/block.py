@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpubeton.gpu.device import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 M = TypeVar("M", bound=Memory)
 

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format import ImageMode
 from gpubeton.gpu.augment import Augmenter
-from gpubeton.gpu.equipment import Equipment
 from gpubeton.gpu.feeder import Feeder
-from gpubeton.gpu.host import Host, LevelsCrew
 from gpubeton.gpu.images import most_taps
-from gpubeton.gpu.options import GpuOptions
 from gpubeton.gpu.placement import place
 from gpubeton.gpu.slot import Table
 from gpubeton.gpu.work import Work, shared_sources
 from gpubeton.plan.draws import NUM_PAINTS
-from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
-from gpubeton.plan.program import ImageProgram
 from gpubeton.plan.usage import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.equipment import Equipment
+    from gpubeton.gpu.host import Host, LevelsCrew
+    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 
 class GpuCrew:

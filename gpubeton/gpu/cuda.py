@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -20,10 +19,13 @@ from gpubeton.errors import DeviceError
 from gpubeton.gpu.cuda_errors import explained
 from gpubeton.gpu.cuda_memory import CudaMemory, CudaPinnedMemory, DescribedMemory
 from gpubeton.gpu.cuda_stream import CudaEvent, CudaStream
-from gpubeton.gpu.device import Event, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     import torch
+
+    from gpubeton.gpu.device import Event, Stream
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @contextmanager

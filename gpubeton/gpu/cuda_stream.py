@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from gpubeton.gpu.cuda_errors import explained
-from gpubeton.gpu.device import Event, Stream
 
 if TYPE_CHECKING:
     import torch
+
+    from gpubeton.gpu.device import Event, Stream
 
 _SUCCESS = 0  # cudaSuccess
 _NOT_READY = 600  # cudaErrorNotReady

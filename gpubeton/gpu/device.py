@@ -8,12 +8,14 @@ Addresses are plain integers: nvJPEG, the kernels and torch each have types of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Event(Protocol):

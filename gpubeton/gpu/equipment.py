@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gpubeton.gpu.decode_lane import DecodeLane
-from gpubeton.gpu.device import Device, Stream
-from gpubeton.gpu.single import Single
-from gpubeton.gpu.slot import Slot
-from gpubeton.plan.lanes import Lane
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpubeton.gpu.decode_lane import DecodeLane
+    from gpubeton.gpu.device import Device, Stream
+    from gpubeton.gpu.single import Single
+    from gpubeton.gpu.slot import Slot
+    from gpubeton.plan.lanes import Lane
 
 
 class Streams:

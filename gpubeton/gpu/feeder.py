@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.augment import Augmenter
 from gpubeton.gpu.decode_lane import Piece
-from gpubeton.gpu.equipment import Equipment
 from gpubeton.gpu.gathers import gather
-from gpubeton.gpu.host import Host
-from gpubeton.gpu.placement import Decoded, Sent
 from gpubeton.gpu.split import Split
-from gpubeton.gpu.work import Work
-from gpubeton.plan.image_job import BadImage
 from gpubeton.plan.lanes import Lane, cut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.augment import Augmenter
+    from gpubeton.gpu.equipment import Equipment
+    from gpubeton.gpu.host import Host
+    from gpubeton.gpu.placement import Decoded, Sent
+    from gpubeton.gpu.work import Work
+    from gpubeton.plan.image_job import BadImage
 
 
 class Levels(Protocol):

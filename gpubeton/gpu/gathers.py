@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.gpu.device import Device, Stream
-
 if TYPE_CHECKING:
+    from gpubeton.gpu.device import Device, Stream
     from gpubeton.gpu.placement import Sent
-
-GATHER = np.dtype(
-    [
-        ("source", "<u8"),  # first byte of the first row, in page-locked memory or on the device
-        ("target", "<u8"),  # where it goes, on the device
-        ("source_pitch", "<i4"),  # bytes from one row to the next
-        ("target_pitch", "<i4"),
-        ("row_bytes", "<i4"),  # bytes to be copied of each row
-        ("rows", "<i4"),
-    ]
-)
-"""The rows of one image; `struct Gather` of ``kernels/gather.cu``, 32 bytes."""
 
 _THREADS = 128
 # Bytes that a block of gather.cu copies.

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.crew import GpuCrew
-from gpubeton.gpu.device import Device
 from gpubeton.gpu.equipment import Equipment, Streams
-from gpubeton.gpu.host import Host
-from gpubeton.gpu.lanes import Lanes
-from gpubeton.gpu.options import GpuOptions
 from gpubeton.gpu.single import Single
 from gpubeton.gpu.slot import Slot
-from gpubeton.plan.lanes import Lane
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.host import Host
+    from gpubeton.gpu.lanes import Lanes
+    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.plan.lanes import Lane
+    from gpubeton.plan.program import ImageProgram
 
 
 class Gpu:

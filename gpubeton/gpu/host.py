@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.program import ImageProgram
-from gpubeton.plan.usage import Usage
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.program import ImageProgram
+    from gpubeton.plan.usage import Usage
 
 
 class LevelsCrew(Protocol):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.plan.draws import HEIGHT, WIDTH
-from gpubeton.plan.image_job import ImageJob
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.image_job import ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(frozen=True)

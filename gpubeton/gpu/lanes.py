@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.batched_lane import BatchedLane
-from gpubeton.gpu.decode_lane import DecodeLane
-from gpubeton.gpu.device import Device
 from gpubeton.gpu.nvjpeg import Backend, Flags, Library
-from gpubeton.gpu.options import GpuOptions
 from gpubeton.gpu.single_lane import SingleLane
 from gpubeton.plan.lanes import Lane
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.decode_lane import DecodeLane
+    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.options import GpuOptions
 
 # Each engine should find the next image as soon as it is done with one; more only takes memory.
 _IMAGES_PER_ENGINE = 4

@@ -10,11 +10,14 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import LibraryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Newest first. The numbers of CUDA whose libraries the dynamic loader is asked for by name.
 MAJORS = (13, 12)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.gpu.device import Device, Stream
+if TYPE_CHECKING:
+    from gpubeton.gpu.device import Device, Stream
 
 _THREADS = 128
 # Bytes of output of an image that a block of mix.cu goes through.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.errors import KernelError
 from gpubeton.gpu import libraries
 from gpubeton.gpu.libraries import Place, driver_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 #: Names the file, and then no other is tried.
 VARIABLE = "GPUBETON_NVRTC"

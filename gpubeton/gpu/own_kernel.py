@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gpubeton.plan.program import ImageProgram
 from gpubeton.transforms.pixel_operation import PixelOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.plan.program import ImageProgram
 
 _HEAD = "static __device__ __forceinline__ void own_{number}({arguments}) {{\n"
 _CHOICE = """\

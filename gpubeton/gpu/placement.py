@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import ALIGNMENT, lay_out, round_up
-from gpubeton.gpu.gathers import GATHER
-from gpubeton.gpu.pictures import PICTURE
+from gpubeton.gpu.device_structs import GATHER, PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
-from gpubeton.plan.image_job import ImageJob
 from gpubeton.plan.lanes import Lane
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.image_job import ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 # What nvJPEG reads starts at a multiple of this.
 _STAGING_ALIGNMENT = 16

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import ALIGNMENT, lay_out
-from gpubeton.gpu.augment import Augmenter
 from gpubeton.gpu.decode_lane import DecodeLane, Piece
-from gpubeton.gpu.device import Device, Stream
+from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.images import Images, describe_images, image_arrays
-from gpubeton.gpu.pictures import PICTURE
 from gpubeton.gpu.placement import identity_draws
 from gpubeton.gpu.slot import Slot
-from gpubeton.plan.image_job import ImageJob
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.augment import Augmenter
+    from gpubeton.gpu.device import Device, Stream
+    from gpubeton.plan.image_job import ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 
 class Single:

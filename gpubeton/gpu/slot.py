@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.gpu.arena import round_up
 from gpubeton.gpu.block import Block
-from gpubeton.gpu.device import Device, Memory, PinnedMemory, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.device import Device, Memory, PinnedMemory, Stream
 
 
 class Slot:

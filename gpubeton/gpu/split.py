@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton.gpu.device import Event
-from gpubeton.plan.lanes import Lane
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from gpubeton.gpu.device import Event
+    from gpubeton.plan.lanes import Lane
 
 # Part of a new measurement in the running mean.
 _NEWEST = 0.2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gpubeton.gpu.device import Device, Event, Stream
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.gpu.device import Device, Event, Stream
 
 S = TypeVar("S")
 

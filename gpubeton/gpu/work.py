@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.gpu.images import Images, describe_images, image_arrays
-from gpubeton.gpu.placement import Placement
-from gpubeton.gpu.slot import Slot
-from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.placement import Placement
+    from gpubeton.gpu.slot import Slot
+    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(eq=False)

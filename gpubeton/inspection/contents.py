@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
@@ -19,6 +17,11 @@ from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, read_notes
 from gpubeton.format.file_identity import open_unchanged
 from gpubeton.writing.atomic_file import read_at
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
 
 __all__ = ["Contents", "StoredImage", "decode_png_file", "place_of"]
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import GpubetonError, OptionError
-from gpubeton.fields.registry import CustomFields
 from gpubeton.inspection.contents import Contents, place_of
 from gpubeton.inspection.verification import Finding
 from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.registry import CustomFields
 
 __all__ = ["Extraction", "extract"]
 

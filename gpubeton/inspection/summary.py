@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.errors import NotesError, OptionError
@@ -18,6 +16,11 @@ from gpubeton.format.file_identity import open_unchanged
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
@@ -21,6 +19,11 @@ from gpubeton.format.file_identity import FileIdentity, open_unchanged
 from gpubeton.format.image_kind import ImageKind
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
 __all__ = ["Finding", "Verification", "verify"]
 

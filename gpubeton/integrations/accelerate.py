@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
 from gpubeton.integrations.data_loader import THE_LOADERS, DataLoaderAdapter
-from gpubeton.loader import Loader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpubeton.loader import Loader
 
 try:
     from accelerate.data_loader import DataLoaderStateMixin

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
 from gpubeton.integrations.samplers import BatchSampler, FileDataset, Sampler
 from gpubeton.loader import Loader, LoaderIterator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["AdapterIterator", "DataLoaderAdapter"]
 

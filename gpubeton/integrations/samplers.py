@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from gpubeton.loader import Loader
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpubeton.loader import Loader
 
 __all__ = ["BatchSampler", "FileDataset", "Sampler"]
 

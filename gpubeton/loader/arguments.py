@@ -6,16 +6,18 @@ import operator
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 _PIPELINES = (Sequence, PipelineSpec, DrawnParameters)
 

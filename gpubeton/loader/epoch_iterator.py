@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.loader.arguments import checked_indices
-from gpubeton.loader.loader import Loader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from gpubeton.loader.loader import Loader
 
 __all__ = ["EpochIterator"]
 

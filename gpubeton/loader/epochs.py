@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
 from gpubeton.loader.arguments import checked_indices
-from gpubeton.loader.origin import Origin
 from gpubeton.plan.epoch import EpochPlan
-from gpubeton.traversal_order import TraversalOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.loader.origin import Origin
+    from gpubeton.traversal_order import TraversalOrder
 
 
 @dataclass

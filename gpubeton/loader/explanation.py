@@ -9,7 +9,6 @@ import numpy as np
 from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.image_field import ImageField
-from gpubeton.gpu.arena import lay_out
 from gpubeton.loader.line import num_in_flight
 from gpubeton.loader.order_option import order_class
 from gpubeton.plan.lanes import Lane, raw_lane
@@ -148,6 +147,10 @@ def max_arena_bytes(plan: Plan, in_flight: int) -> int:
         Bytes, if all images of a batch were the largest of the file.
     """
     on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
+    if not on_gpu:
+        return 0
+    from gpubeton.gpu.arena import lay_out
+
     per_sample = 0
     for source in {output.source.name: output.source for output in on_gpu}.values():
         sides = np.array([source.column["height"].max()]), np.array([source.column["width"].max()])

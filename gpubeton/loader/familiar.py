@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpubeton.fields.base import Field
-from gpubeton.loader.epochs import Epochs
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
-from gpubeton.reader import Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
     from typing_extensions import Self
+
+    from gpubeton.fields.base import Field
+    from gpubeton.loader.epochs import Epochs
+    from gpubeton.reader import Reader
 
 
 class _Elsewhere:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from gpubeton.engine.outputs import GpuTarget, Output, Pipeline
 from gpubeton.errors import OptionError
-from gpubeton.gpu.gpu import Gpu
-from gpubeton.gpu.options import GpuOptions
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from gpubeton.gpu.device import Device
+    from gpubeton.gpu.gpu import Gpu
     from gpubeton.gpu.lanes import Lanes
+    from gpubeton.gpu.options import GpuOptions
 
 Decoder = Literal["auto", "nvjpeg", "dali", "torchvision", "nvimgcodec", "pynvjpeg", "cpu"]
 
@@ -133,6 +134,7 @@ def open_gpu(
         If it cannot be used, with everything that was tried.
     """
     from gpubeton.gpu.cuda import open_device
+    from gpubeton.gpu.gpu import Gpu
 
     device = open_device(choice.device)
     opener: Callable[[Device], Lanes]

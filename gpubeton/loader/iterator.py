@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.engine import Batch
-from gpubeton.loader.epochs import Progress
-from gpubeton.loader.statistics import EpochRecord
-from gpubeton.prefetch import Prefetcher
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpubeton.engine import Batch
+    from gpubeton.loader.epochs import Progress
+    from gpubeton.loader.statistics import EpochRecord
+    from gpubeton.prefetch import Prefetcher
 
 
 class LoaderIterator:

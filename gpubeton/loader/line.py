@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
-from gpubeton.engine.image_crew import MakeCrew
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.stages import Stages
 from gpubeton.errors import DeviceError, LoaderClosedError
-from gpubeton.format.data_file import DataFile
-from gpubeton.gpu.gpu import Gpu
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
 from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage, Storage
 from gpubeton.storage.staging import Staging
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.image_crew import MakeCrew
+    from gpubeton.engine.stages import Stages
+    from gpubeton.format.data_file import DataFile
+    from gpubeton.gpu.gpu import Gpu
     from gpubeton.loader.loader import Loader
 
 # The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first

@@ -5,21 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
-from gpubeton.engine.image_crew import MakeCrew
-from gpubeton.engine.outputs import Pipeline
 from gpubeton.errors import LoaderClosedError
-from gpubeton.fields.registry import CustomFields
 from gpubeton.format.paths import Paths, listed_paths
-from gpubeton.gpu.gpu import Gpu
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE
@@ -37,7 +29,18 @@ from gpubeton.loader.statistics import EpochRecord, Statistics
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
-from gpubeton.traversal_order import TraversalOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from gpubeton.engine.image_crew import MakeCrew
+    from gpubeton.engine.outputs import Pipeline
+    from gpubeton.fields.registry import CustomFields
+    from gpubeton.gpu.gpu import Gpu
+    from gpubeton.traversal_order import TraversalOrder
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.loader.state import arguments_fingerprint, indices_fingerprint
-from gpubeton.traversal_order import TraversalOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from gpubeton.traversal_order import TraversalOrder
 
 
 @dataclass(frozen=True, eq=False)

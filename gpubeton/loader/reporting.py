@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from gpubeton.loader.explanation import explanation, summary
-from gpubeton.loader.statistics import Statistics
-from gpubeton.loader.stats import LoaderStats
 
 if TYPE_CHECKING:
     from gpubeton.loader.loader import Loader
+    from gpubeton.loader.statistics import Statistics
+    from gpubeton.loader.stats import LoaderStats
 
 
 class Reporting:

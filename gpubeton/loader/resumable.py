@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gpubeton.errors import StateError
-from gpubeton.loader.epochs import Epochs, Progress
 from gpubeton.loader.order_option import order_class
 from gpubeton.loader.origin import Origin
 from gpubeton.loader.state import LoaderState, file_fingerprint, state_of
-from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.loader.epochs import Epochs, Progress
     from gpubeton.loader.loader import Loader
+    from gpubeton.reader import Reader
 
 
 class Resumable:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
-from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
-from gpubeton.loader.epochs import Epochs
-from gpubeton.loader.gpu_choice import Decoder
-from gpubeton.loader.line import Memory
-from gpubeton.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.loader.epochs import Epochs
+    from gpubeton.loader.gpu_choice import Decoder
+    from gpubeton.loader.line import Memory
+    from gpubeton.reader import Reader
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "batch_size": partial(arguments.checked_count, "batch_size"),

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import StateError
-from gpubeton.format.index import Index
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.index import Index
     from gpubeton.loader.epochs import Progress
     from gpubeton.loader.origin import Origin
     from gpubeton.loader.resumable import Resumable

@@ -7,7 +7,6 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.label import Label
@@ -17,6 +16,8 @@ from gpubeton.loader.stats import LoaderStats
 from gpubeton.loader.stats_log import STATS_VARIABLE, StatsLog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpubeton.loader.loader import Loader
 
 __all__ = ["EpochRecord", "Statistics"]

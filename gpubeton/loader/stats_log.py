@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import time
+from typing import TYPE_CHECKING
 
-from gpubeton.loader.facts import LoaderFacts
-from gpubeton.loader.stats import LoaderStats
+if TYPE_CHECKING:
+    from gpubeton.loader.facts import LoaderFacts
+    from gpubeton.loader.stats import LoaderStats
 
 __all__ = ["STATS_VARIABLE", "StatsLog"]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from gpubeton.errors import PipelineError
 from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_REMEMBERED = 512

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.pipeline.allocation_query import AllocationQuery
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from gpubeton.pipeline.state import State
 
 Memory = AllocationQuery | Sequence[AllocationQuery] | None
 """What an operation may ask for: nothing, one array, or several."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpubeton.pipeline.operation import Operation
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.pipeline.operation import Operation
 
 
 @dataclass

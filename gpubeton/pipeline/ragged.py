@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.pipeline.state import State
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpubeton.pipeline.state import State
 
 VARYING = -1
 """Stands for the length that varies, first in the shape of a sample."""

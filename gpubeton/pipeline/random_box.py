@@ -7,13 +7,16 @@ largest central one whose aspect ratio is within the limits.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.uniform import Uniform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 USUAL_NUMBERS = 24
 """Random numbers per image to make in advance: six tries, which mostly do for all images of a batch."""

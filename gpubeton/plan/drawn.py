@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import TOP, WIDTH
 from gpubeton.plan.program import ImageProgram, image_state
 from gpubeton.plan.tail import TailStep, uniform_of_rows
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 Choice = tuple[Transform, int, State]
 """An operation, the operation number of its random numbers, and the batch that it meets."""

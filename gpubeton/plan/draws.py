@@ -14,18 +14,21 @@ Flips, cutouts, erased rectangles and translates in any order and number fold in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.fill import Fill
 from gpubeton.transforms.flip import RandomHorizontalFlip
-from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubeton.transforms.fill import Fill
+    from gpubeton.transforms.transform import Transform
 
 TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS = range(8)
 DRAW_COLUMNS = 8

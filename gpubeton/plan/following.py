@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.leader import Leader
-from gpubeton.plan.program import ImageProgram
-from gpubeton.plan.tail import TailStep
 from gpubeton.transforms.affine import RandomAffine
 from gpubeton.transforms.chosen_samples import ChosenSamples
 from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.corner_crop import CornerCrop
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.fill import Fill
 from gpubeton.transforms.flip import RandomHorizontalFlip
 from gpubeton.transforms.levels import LevelTransform
 from gpubeton.transforms.mixing import ImageMixing
@@ -33,6 +27,15 @@ from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.rotation import RandomRotation
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.program import ImageProgram
+    from gpubeton.plan.tail import TailStep
+    from gpubeton.transforms.fill import Fill
 
 _VIEWS = (ToTensor, ToDevice, ToTorchImage, Convert, View, BranchPoint)
 _PAINTS = (NormalizeImage, ColourTransform, LevelTransform, ChosenSamples, ImageMixing, Cutout, RandomErasing)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields.follow_image import FollowImage
@@ -18,7 +16,6 @@ from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.draws import paints_of
 from gpubeton.plan.following import moves_alike
-from gpubeton.plan.leader import Leader
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
@@ -35,6 +32,13 @@ from gpubeton.transforms.pixel_operation import PixelOperation
 from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.leader import Leader
 
 
 def compile_image_program(

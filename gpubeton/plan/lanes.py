@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import IntEnum
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.format import ImageMode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
 
 SURVEY_COLUMNS = 4
 """What a survey of a JPEG's markers gives, int32: its kind, height, width and chroma sampling."""

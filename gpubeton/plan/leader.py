@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-from gpubeton.pipeline.uniform import Uniform
-from gpubeton.transforms.transform import Transform
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.transforms.transform import Transform
 
 
 @dataclass(frozen=True, eq=False)

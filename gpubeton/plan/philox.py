@@ -7,11 +7,15 @@ batch, the worker or the rank that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 _ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
-from gpubeton.plan.leader import Leader
 from gpubeton.plan.philox import uniform, uniforms
-from gpubeton.plan.shared import Shared
 from gpubeton.plan.tail import Tail, uniform_of_rows
-from gpubeton.transforms.colour import ColourTransform
 from gpubeton.transforms.cutout import Cutout
 from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.fill import Fill
-from gpubeton.transforms.mixing import ImageMixing
-from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.plan.leader import Leader
+    from gpubeton.plan.shared import Shared
+    from gpubeton.transforms.colour import ColourTransform
+    from gpubeton.transforms.fill import Fill
+    from gpubeton.transforms.mixing import ImageMixing
+    from gpubeton.transforms.transform import Transform
 
 FUSED_DTYPES = ("float16", "bfloat16", "float32")
 """Element types that executors can write besides uint8."""

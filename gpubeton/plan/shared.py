@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.pipeline.operation import Memory
 from gpubeton.plan.user_code import allocate, call_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.pipeline.operation import Memory
 
 
 @dataclass(frozen=True, eq=False)

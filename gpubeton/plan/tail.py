@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
@@ -25,6 +23,11 @@ from gpubeton.plan.user_code import allocate, call_code, plain_code
 from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
 _NO_FIELD = 0xFFFF
 """Field number of the random numbers that operations of several fields share."""

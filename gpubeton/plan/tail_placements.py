@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.plan.following import STILL
@@ -20,6 +19,9 @@ from gpubeton.transforms.random_crop import RandomCrop
 from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.translate import RandomTranslate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _CORNERS = (RandomCrop, CornerCrop)
 _FOLLOWED = (RandomHorizontalFlip, RandomTranslate, RandomResizedCrop, Pad, *_CORNERS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +11,12 @@ from gpubeton.errors import OperationError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
-from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.refusals import take_refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.pipeline.operation import Memory
 
 ONE_PARALLEL_REGION = threading.Lock()
 """Numba's default threading layer ends the process when two threads run parallel code at once."""

@@ -6,11 +6,15 @@ used, so that every machine, and so every rank, draws the same.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.plan.philox import sort_keys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _STREAM = 3
 _LOG_2 = 0.6931471805599453

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.format.places import first_place, split_places
 from gpubeton.plan.ranges import plan_ranges
 from gpubeton.storage.mapping import map_file
-from gpubeton.storage.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.storage.open_files import OpenFiles
 
 # Regions nearer than this are announced to the system as one: the page cache works in pages of this size anyway.
 _MAX_GAP = 4096

@@ -7,10 +7,12 @@ import mmap
 import os
 import weakref
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FAILED = ctypes.c_void_p(-1).value
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from gpubeton.format.file_identity import FileIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_OPEN = 64
 """Files that are open at once; a process may have 1024 descriptors as a rule, and others need some too."""

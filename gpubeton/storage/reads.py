@@ -6,15 +6,19 @@ import os
 import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.format.places import split_places
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.open_files import OpenFiles
 from gpubeton.storage.staging import Buffer, Staging
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.storage.open_files import OpenFiles
 
 MAX_GAP = 4096
 """Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.storage.block import allocate_block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STEP = 1 << 20
 """Sizes are rounded up to multiples of this, so that most batches, which differ a little, fit into an earlier block."""

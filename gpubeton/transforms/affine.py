@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import between, checked_probability
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.rotation import checked_angles
 from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomAffine(ChangeTransform):

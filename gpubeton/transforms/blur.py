@@ -6,21 +6,25 @@ level, then columns: all of it fits 32 bits, and is within 0.004 of a level of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import between, checked_probability
 from gpubeton.transforms.colour_kinds import ONE
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 from gpubeton.transforms.layout import image_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomGaussianBlur(ChangeTransform):

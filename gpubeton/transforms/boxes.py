@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import is_torch_dtype
-from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.ragged import Ragged, is_ragged
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 PLACEMENT_COLUMNS = 11
 """Crop (top, left, height, width), flip, shift (y, x), size of the source (height, width), of the output (same)."""

@@ -21,24 +21,28 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms import colour_floats, colour_lines, colour_tensors, gray_steps
 from gpubeton.transforms.colour_kinds import MAX_FACTOR, ONE
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import CHANNELS, as_nhwc, image_size
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class ColourTransform(Transform):

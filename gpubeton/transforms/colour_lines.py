@@ -11,11 +11,9 @@ at least 0.00005 away from the next whole number, and float32 is off by less tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.transforms.colour_kinds import (
@@ -28,6 +26,11 @@ from gpubeton.transforms.colour_kinds import (
     SATURATION,
     WEIGHTS,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 _SHIFT = 15
 """Levels are in units of 2**-15 while they are worked on."""

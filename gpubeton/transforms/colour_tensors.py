@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.transforms.colour_kinds import (
     BLUE_WEIGHT,
@@ -18,6 +17,9 @@ from gpubeton.transforms.colour_kinds import (
     SATURATION,
     WEIGHTS,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SHIFT = 15
 

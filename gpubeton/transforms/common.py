@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 class Squeeze(Transform):

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
 """Half of the image's spare rows and columns that stand before the window, twice."""

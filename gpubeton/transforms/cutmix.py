@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.transforms.mixing import (
@@ -22,6 +18,14 @@ from gpubeton.transforms.mixing import (
     share_rows,
     symmetric_beta,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class ImageCutMix(ImageMixing):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.pipeline.state import State
 
 
 def checked_type(

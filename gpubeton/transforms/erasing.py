@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import between, checked_probability
 from gpubeton.transforms.fill import Fill, checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.noise import normal_noise
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _TRIES = 10
 """Rectangles that are tried before an image stays as it is; torchvision's number."""

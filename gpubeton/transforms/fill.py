@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.layout import as_nhwc, num_channels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
 
 Fill = tuple[float, ...]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SHIFT = 15
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import ColourTransform, checked_probability, factors, step_rows
 from gpubeton.transforms.colour_kinds import SATURATION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomGrayscale(ColourTransform):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpubeton.pipeline.state import State
 
 CHANNELS = 3
 """Channels of an RGB image."""

@@ -17,15 +17,18 @@ looks the levels up in it.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 KEEP, SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE = range(6)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.pipeline.compiler import Compiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
 """Columns of a mix; ``kernels/mix_row.cuh`` has the same."""

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms import mix_pixels
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.mix_pixels import MIX_COLUMNS, ONE, PARTNER, WEIGHT
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)
 """`Transform.shared_numbers` of the two kinds."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, WEIGHT
 from gpubeton.transforms.mixing import (
@@ -24,6 +20,13 @@ from gpubeton.transforms.mixing import (
     symmetric_beta,
 )
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class ImageMixup(ImageMixing):

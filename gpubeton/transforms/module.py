@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.dtypes import is_torch_dtype
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.transform import Transform
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 class ModuleWrapper(Transform):

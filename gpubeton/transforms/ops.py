@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import DeviceError, PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
-from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.ragged import Ragged
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.layout import as_nchw, image_size
 from gpubeton.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 class ToTensor(Transform):

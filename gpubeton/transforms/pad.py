@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.window import cut_windows, window_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 class Pad(Transform):

@@ -7,13 +7,15 @@ the same operations on float32 gets the same levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.transforms.colour_lines import load_line, store_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 POSITION = ("x", "y", "height", "width")
 """What a function may ask for besides its parameters: its place in the image, and the image's size, in pixels."""

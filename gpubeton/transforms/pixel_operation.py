@@ -6,20 +6,23 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import ColourTransform, between, checked_probability
 from gpubeton.transforms.colour_kinds import PARAMETER, PIXEL
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.pixel_lines import POSITION, compiled_images, compiled_line
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _COLOURS = ("r", "g", "b")
 _MAX_PARAMETERS = 16

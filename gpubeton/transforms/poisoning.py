@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.chosen_samples import ChosenSamples
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 class Poison(ChosenSamples):

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms import colour_lines, colour_tensors
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.transforms.fill import checked_fill, checked_levels
@@ -28,6 +23,15 @@ from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.levels import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.transforms.sharpness import change_sharpness
 from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 POLICY_COLUMNS = 11
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.policy import Policy, Space, checked_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),

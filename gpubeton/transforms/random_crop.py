@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.operation import Memory
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomCrop(Transform):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.operation import Memory
 from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.area_resize import pick_crops, resize_crops
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
 from gpubeton.transforms.tensor_resize import pick_tensors, resize_tensors
 from gpubeton.transforms.transform import Transform
 from gpubeton.transforms.window import window_shape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _LEVELS = ("uint8", "uint16")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

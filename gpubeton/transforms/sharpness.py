@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.colour import checked_probability
 from gpubeton.transforms.colour_kinds import ONE
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _MAX_FACTOR = 128
 """Largest factor with which all sums fit into 32 bits."""

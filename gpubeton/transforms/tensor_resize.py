@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.transforms.area_resize import Taps, crop_taps, nearest_places
 from gpubeton.transforms.layout import writable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 _PIXELS_AT_ONCE = 1 << 22
 """Pixels of a batch that are worked on together; each channel takes a few numbers of 32 bits for each."""

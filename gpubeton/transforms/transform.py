@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.state import State
-from gpubeton.pipeline.uniform import Uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 
 class Transform(Operation):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.pipeline.uniform import Uniform
 from gpubeton.transforms.policy import Policy, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.uniform import Uniform
 
 TRIVIAL_AUGMENT_WIDE: Space = (
     ("Identity", 0.0, 0.0, False),

@@ -9,16 +9,18 @@ lies outside the image has the colour of the fill.
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.image_change import ImageChange
 from gpubeton.transforms.layout import CHANNELS, writable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 WARP_COLUMNS = 6
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0

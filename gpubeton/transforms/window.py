@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.state import State
 from gpubeton.transforms.fill import Fill, fill_like
 from gpubeton.transforms.layout import as_nchw, as_nhwc, channels_stand_last, is_nchw, num_channels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
 
 
 def with_sides(corners: NDArray[np.int32], size: tuple[int, int]) -> NDArray[np.int32]:

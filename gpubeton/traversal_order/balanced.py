@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError
-from gpubeton.format.index import Index
 from gpubeton.traversal_order.base import OrderedLoader
 from gpubeton.traversal_order.weighted import Weighted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.index import Index
 
 
 class _Labelled(Protocol):

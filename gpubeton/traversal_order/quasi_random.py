@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.plan.order import quasi_random
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class QuasiRandom(TraversalOrder):

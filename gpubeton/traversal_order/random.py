@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from gpubeton.plan.order import random
 from gpubeton.traversal_order.base import TraversalOrder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Random(TraversalOrder):

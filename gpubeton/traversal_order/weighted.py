@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from gpubeton.errors import OptionError
 from gpubeton.plan.order import sequential
 from gpubeton.plan.weighted_order import draw_weighted
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 class _Counted(Protocol):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gpubeton.fields.base import Field
 from gpubeton.fields.registry import type_id_of
 from gpubeton.format.header import Descriptor
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, VERSION
 from gpubeton.format.notes import Notes
-from gpubeton.writing.encoder import Placed, Task
-from gpubeton.writing.extent import Extent, Refusal
 from gpubeton.writing.placement import Placement
+from gpubeton.writing.tasks import Placed, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    from gpubeton.fields.base import Field
+    from gpubeton.writing.extent import Extent, Refusal
 
 __all__ = ["Assembly", "describe"]
 

@@ -9,15 +9,16 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
     from typing_extensions import Buffer, Self
 
 __all__ = ["AtomicFile", "is_locked", "read_at", "sync_folder", "write_at"]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import RegionTooLargeError, SampleError
-from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
 from gpubeton.writing.extent import Extent, Refusal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Field
 
 __all__ = ["Chunk", "encode_chunk"]
 

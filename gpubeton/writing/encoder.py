@@ -3,98 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gpubeton.fields.base import Field
 from gpubeton.format.layout import metadata_dtype
 from gpubeton.writing.atomic_file import write_at
 from gpubeton.writing.chunk import Chunk, encode_chunk
-from gpubeton.writing.extent import Extent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from typing_extensions import Self
 
-    from gpubeton.writing.lines import Lines
+    from gpubeton.writing.extent import Extent
+    from gpubeton.writing.tasks import Job, Place, Placed, Task, TaskQueue
 
-__all__ = ["Encoder", "Job", "Place", "Placed", "Task"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that is to be written, and where.
-
-    Parameters
-    ----------
-    dataset : indexable
-        Gives the samples.
-    indices : sequence
-        Which samples, in the order of the rows of the file.
-    fields : mapping of str to Field
-        How their values are stored.
-    page_size : int
-        Bytes of a page.
-    metadata_offset : int
-        Where the metadata begins.
-    file : str
-        The file, which exists.
-    skip : bool
-        Whether a sample that cannot be taken or encoded is left out.
-    checksums : bool
-        Whether the checksum of each region is wanted.
-    remarks : bool
-        Whether the dataset is asked for remarks on its samples: by its method ``take_remarks``, which is told which
-        ones were left out, and counts them.
-    """
-
-    dataset: Any
-    indices: Sequence[Any]
-    fields: Mapping[str, Field]
-    page_size: int
-    metadata_offset: int
-    file: str
-    skip: bool = False
-    checksums: bool = False
-    remarks: bool = False
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where the samples of a chunk go.
-
-    Parameters
-    ----------
-    first_row : int
-        Row of the file of the first of them; less than the first row of its task if samples were left out.
-    offset : ndarray of uint64, shape (N,)
-        Where in the file each sample goes.
-    """
-
-    first_row: int
-    offset: NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Task:
-    """The rows of one chunk.
-
-    Parameters
-    ----------
-    start, stop : int
-        First row, and the one behind the last.
-    """
-
-    start: int
-    stop: int
-
-
-Place = Callable[[Task, Extent], Placed]
-"""Called with each task and the extent of its chunk, in the order of the tasks; says where the samples go."""
+__all__ = ["Encoder"]
 
 
 class Encoder:
@@ -141,12 +66,12 @@ class Encoder:
         """
         return [self._job.dataset.count(shard) for shard in range(shards)]
 
-    def run(self, lines: Lines, place: Place, on_written: Callable[[Task], object]) -> None:
+    def run(self, lines: TaskQueue, place: Place, on_written: Callable[[Task], object]) -> None:
         """Carry out tasks one after the other, in this process.
 
         Parameters
         ----------
-        lines : Lines
+        lines : TaskQueue
             The tasks.
         place : callable
             Says where the samples of a chunk go.

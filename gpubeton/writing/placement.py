@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import PageSizeError
 from gpubeton.format.layout import ALLOCATION_DTYPE, PAGE_SIZE_MAX, PAGE_SIZE_MIN, round_up
-from gpubeton.writing.extent import Extent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.writing.extent import Extent
 
 __all__ = ["Placement", "checked_page_size"]
 

@@ -8,21 +8,22 @@ import signal
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError, WorkerDiedError
-from gpubeton.writing.encoder import Job, Place, Task
-from gpubeton.writing.extent import Extent
-from gpubeton.writing.lines import Lines
 from gpubeton.writing.worker import IDLE, Count, Counted, Encode, Encoded, Failed, Write, Written, work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.process import BaseProcess
+    from types import TracebackType
+
     from typing_extensions import Self
+
+    from gpubeton.writing.extent import Extent
+    from gpubeton.writing.tasks import Job, Place, Task, TaskQueue
 
 __all__ = ["Processes", "default_start_method"]
 
@@ -134,12 +135,12 @@ class Processes:
                     self._send(number, Count(following))
         return [counts[shard] for shard in range(shards)]
 
-    def run(self, lines: Lines, place: Place, on_written: Callable[[Task], object]) -> None:
+    def run(self, lines: TaskQueue, place: Place, on_written: Callable[[Task], object]) -> None:
         """Carry out tasks, several at once.
 
         Parameters
         ----------
-        lines : Lines
+        lines : TaskQueue
             The tasks.
         place : callable
             Says where the samples of a chunk go; called in the order in which tasks were handed out.
@@ -186,7 +187,7 @@ class Processes:
             process.close()
         self._running.clear()
 
-    def _hand_out(self, lines: Lines, in_hand: list[int], unplaced: deque[tuple[Task, int]]) -> None:
+    def _hand_out(self, lines: TaskQueue, in_hand: list[int], unplaced: deque[tuple[Task, int]]) -> None:
         # In turns, so that the first chunks go to different processes.
         for level in range(_CHUNKS_AT_ONCE):
             for number, count in enumerate(in_hand):

@@ -8,22 +8,23 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import StorageError
 from gpubeton.writing.atomic_file import is_locked, sync_folder, write_at
-from gpubeton.writing.encoder import Placed, Task
 from gpubeton.writing.extent import Extent, Refusal
+from gpubeton.writing.tasks import Placed, Task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
 __all__ = ["Finished", "ResumableFile"]

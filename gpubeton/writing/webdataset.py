@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpubeton.errors import NoSamplesError, WriteError
-from gpubeton.writing.encoder import Task
+from gpubeton.writing.tasks import Task
 
 __all__ = ["Shards"]
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pickle
 import signal
 import traceback
-from collections.abc import MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import GpubetonError
-from gpubeton.writing.encoder import Encoder, Job, Placed, Task
-from gpubeton.writing.extent import Extent
+from gpubeton.writing.encoder import Encoder
+
+if TYPE_CHECKING:
+    from collections.abc import MutableSequence, Sequence
+    from multiprocessing.connection import Connection
+
+    from gpubeton.writing.extent import Extent
+    from gpubeton.writing.tasks import Job, Placed, Task
 
 __all__ = ["IDLE", "Count", "Counted", "Encode", "Encoded", "Failed", "Write", "Written", "work"]
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpubeton.gpu.gathers import GATHER
-from gpubeton.gpu.pictures import PICTURE
+from gpubeton.gpu.device_structs import GATHER, PICTURE
 
 _ALIGNMENT = 256
 _BLOCK = 32 << 20

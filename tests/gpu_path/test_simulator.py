@@ -144,7 +144,7 @@ def test_arguments_of_a_kernel_are_copied_when_it_is_launched(device, faults):
 
 
 def test_a_kernel_of_the_checkout_runs(device):
-    from gpubeton.gpu.pictures import PICTURE
+    from gpubeton.gpu.device_structs import PICTURE
 
     stream = device.make_stream()
     image = device.allocate_pinned(64 * 3 * 8)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.gpu.gathers import GATHER
-from gpubeton.gpu.pictures import PICTURE
+from gpubeton.gpu.device_structs import GATHER, PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from tests.kernels.host_build import ORDERS, HostKernels
 from tests.kernels.launching import Batch, address, ints, launch_batch

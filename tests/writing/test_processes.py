@@ -15,9 +15,8 @@ from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
 from gpubeton.writing import processes as processes_module
 from gpubeton.writing import worker
-from gpubeton.writing.encoder import Job, Placed, Task
-from gpubeton.writing.lines import Lines
 from gpubeton.writing.processes import Processes
+from gpubeton.writing.tasks import Job, Placed, Task, TaskQueue
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 
@@ -47,7 +46,7 @@ def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, pl
     job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
     tasks = (Task(start, min(start + chunk, count)) for start in range(0, count, chunk))
     with Processes(job, workers, start_method) as processes:
-        processes.run(Lines.of_single(tasks), place or in_order, lambda task: written.append(task.start))
+        processes.run(TaskQueue.of_single(tasks), place or in_order, lambda task: written.append(task.start))
     assert sorted(written) == placed == list(range(0, count, chunk))
     return file.read_bytes()
 

@@ -16,7 +16,7 @@ from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.fields.registry import open_index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.lines import Lines
+from gpubeton.writing.tasks import TaskQueue
 from gpubeton.writing.webdataset import Shards
 from tests.cpu.pictures import jpeg, photo
 
@@ -240,7 +240,7 @@ def test_each_shard_is_a_line_of_its_own(shards):
         [(12, 16), (16, 20), (20, 23)],
         [(23, 24)],
     ]
-    taking = Lines(lines)
+    taking = TaskQueue(lines)
     assert [taking.take(process).start for process in (0, 1, 1, 1, 0, 0)] == [0, 7, 11, 12, 4, 23]
     assert taking.take(0) is None
     assert [taking.take(1).start, taking.take(1).start, taking.take(1)] == [16, 20, None]

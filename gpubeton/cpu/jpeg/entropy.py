@@ -6,10 +6,11 @@ certain; `position` is the address of the byte after them. One refill gives at l
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
-from gpubeton.cpu.jpeg.tables import Tables
 from gpubeton.cpu.lanes import I8, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import (
     load_i64,
@@ -22,7 +23,10 @@ from gpubeton.cpu.memory import (
     store_i16,
     store_i64,
 )
-from gpubeton.cpu.types import Reader
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.jpeg.tables import Tables
+    from gpubeton.cpu.types import Reader
 
 # Most blocks of an MCU of several components (T.81 B.2.3).
 MAX_BLOCKS = 10

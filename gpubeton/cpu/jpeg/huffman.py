@@ -12,9 +12,13 @@ longer than ten bits are rare by construction.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.memory import shift_right_logical, signed
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 SINGLE_BITS = 10
 PAIR_BITS = 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from gpubeton.cpu.compile import stage
@@ -16,9 +18,11 @@ from gpubeton.cpu.jpeg.codes import (
     SEPARATE_SCANS,
 )
 from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
-from gpubeton.cpu.jpeg.tables import Tables
 from gpubeton.cpu.memory import load_u8
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.jpeg.tables import Tables
+    from gpubeton.cpu.types import Array
 
 # What `read_headers` leaves in its `frame`, an int64 array.
 WIDTH = 0

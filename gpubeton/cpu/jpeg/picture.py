@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import merged, stage
 from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.jpeg.codes import DAMAGED_SCAN, MANY_INTERVALS, OK, WRONG_SIZE
@@ -42,9 +44,7 @@ from gpubeton.cpu.jpeg.strips import resample_pair, resample_single
 from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
 from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD, Outputs
 from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
-from gpubeton.cpu.scratch import Scratch
 from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
-from gpubeton.cpu.types import Array, Reader, TapCounts
 from gpubeton.cpu.views import (
     EMITTED,
     FIRST_COLUMN,
@@ -63,6 +63,10 @@ from gpubeton.cpu.views import (
 )
 from gpubeton.cpu.views import HEIGHT as CROP_HEIGHT
 from gpubeton.cpu.views import WIDTH as CROP_WIDTH
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.scratch import Scratch
+    from gpubeton.cpu.types import Array, Reader, TapCounts
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8

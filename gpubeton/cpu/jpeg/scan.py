@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llvmlite import ir
 
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
 from gpubeton.cpu.lanes import I8, I32, I64, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.memory import clear, copy, load_u8, signed, store_u8
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 # Zero bytes behind each restart interval: what is missing reads as zeros, and the bit reader may look ahead.
 PADDING = 16

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.memory import load_u8
-from gpubeton.cpu.types import Array
 from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
 from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, WIDTH, JpegKind, Sampling
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 _DAMAGED = int(JpegKind.DAMAGED)
 _BASELINE = int(JpegKind.BASELINE)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gpubeton.cpu.jpeg.huffman import PAIR_BITS, SINGLE_BITS, SKIP_BITS
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 
 class Tables(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from gpubeton.cpu.compile import compiled, stage
@@ -11,7 +13,9 @@ from gpubeton.cpu.jpeg.markers import COMPONENTS, HEIGHT, RESTART_INTERVAL, SAMP
 from gpubeton.cpu.jpeg.picture import describe_block, fits
 from gpubeton.cpu.jpeg.scan import PADDING, unstuff
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.cpu.types import Array
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 
 def check_scan(data: bytes) -> int:

@@ -7,6 +7,8 @@ one stored pixel (no resizing, or the nearest one), all four numbers stay as the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from gpubeton.cpu.compile import stage
@@ -33,12 +35,14 @@ from gpubeton.cpu.plain.rows import (
     sum_opaque_down_8,
     sum_opaque_down_16,
 )
-from gpubeton.cpu.plain.scratch import PlainScratch
 from gpubeton.cpu.taps import effective, ideal, resized_index
-from gpubeton.cpu.types import Array
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, LEFT, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP
 from gpubeton.plan.draws import HEIGHT as CROP_HEIGHT
 from gpubeton.plan.draws import WIDTH as CROP_WIDTH
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.plain.scratch import PlainScratch
+    from gpubeton.cpu.types import Array
 
 
 @stage

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gpubeton.cpu.taps import INTERPOLATIONS
-from gpubeton.cpu.types import Array
 from gpubeton.format.image_kind import RGB
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.cpu.types import Array
+    from gpubeton.plan.program import ImageProgram
 
 # Columns of `PlainOutputs.settings`, int64.
 HEIGHT = 0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.image import IMAGE_HEIGHT, IMAGE_WIDTH, IS_LED, MODE, PACKED, PLAIN, TARGET
 from gpubeton.cpu.jpeg.codes import NOT_UNPACKED
 from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load
 from gpubeton.cpu.plain.image import make_plain
-from gpubeton.cpu.plain.output import PlainOutputs
-from gpubeton.cpu.plain.scratch import PlainScratch
 from gpubeton.cpu.ring import BATCH_DONE, CLOSED, IDLE, NEXT, OTHER_KIND, OUTGROWN, PUBLISHED, REFUSED, Ring
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.plain.output import PlainOutputs
+    from gpubeton.cpu.plain.scratch import PlainScratch
 
 
 @compiled

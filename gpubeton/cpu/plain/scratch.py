@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gpubeton.cpu.plain.output import MAX_CHANNELS
 from gpubeton.cpu.taps import most_taps
-from gpubeton.cpu.types import Array
-from gpubeton.plan.program import ImageProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.cpu.types import Array
+    from gpubeton.plan.program import ImageProgram
 
 # Four numbers are written at a time: rows are this much longer than their pixels need.
 _SLACK = 16

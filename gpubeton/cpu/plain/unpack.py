@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
-from gpubeton.cpu.types import Array
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.image_kind import RGB, ImageKind
+
+if TYPE_CHECKING:
+    from gpubeton.cpu.types import Array
 
 _unfilter = compiled(unfilter)
 

@@ -6,14 +6,17 @@ own; and one bad image ends the pipeline, which has to be built again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.gpu.decoders.placing import decode_apart, place
-from gpubeton.gpu.device import Device, Stream
 from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.gpu.device import Device, Stream
 
 _MOST_THREADS = 8
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gpubeton.gpu.device import Stream
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.gpu.device import Stream
 
 
 class ImageDecoder(Protocol):

@@ -5,13 +5,16 @@ It makes several objects per image and decodes into memory of its own, from whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.gpu.decoders.placing import place, reason
-from gpubeton.gpu.device import Device, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.gpu.device import Device, Stream
 
 
 class NvimgcodecDecoder:

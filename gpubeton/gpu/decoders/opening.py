@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import DeviceError, LibraryError, OptionError
-from gpubeton.gpu.decoders.image_decoder import ImageDecoder
 from gpubeton.gpu.decoders.placing import reason
-from gpubeton.gpu.device import Device
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.decoders.image_decoder import ImageDecoder
+    from gpubeton.gpu.device import Device
 
 #: Name (which is also the extra's and the module's), class, and what the extra does not say.
 DECODERS = {

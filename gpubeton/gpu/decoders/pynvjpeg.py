@@ -8,14 +8,17 @@ Both are looked at here, before it is called.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import DeviceError
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.gpu.decoders.placing import place, reason
-from gpubeton.gpu.device import Device, Stream
 from gpubeton.gpu.libraries import number_of_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.gpu.device import Device, Stream
 
 
 class PynvjpegDecoder:

@@ -6,11 +6,14 @@ process. Deprecated since torchvision 0.29.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.gpu.decoders.placing import decode_apart, place
-from gpubeton.gpu.device import Device, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.gpu.device import Device, Stream
 
 
 class TorchvisionDecoder:

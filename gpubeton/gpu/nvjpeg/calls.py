@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg.prototypes import bind
 from gpubeton.gpu.nvjpeg.status import explain
+
+if TYPE_CHECKING:
+    import ctypes
 
 
 class Calls:

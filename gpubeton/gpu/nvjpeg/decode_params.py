@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from gpubeton.gpu.nvjpeg.enumerations import ExifOrientation, OutputFormat, ScaleFactor
+from typing import TYPE_CHECKING
+
 from gpubeton.gpu.nvjpeg.resource import Resource
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.nvjpeg.enumerations import ExifOrientation, OutputFormat, ScaleFactor
 
 
 class DecodeParams(Resource):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from gpubeton.gpu.nvjpeg.arrays import address_of
-from gpubeton.gpu.nvjpeg.buffers import DeviceBuffer, PinnedBuffer
-from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
-from gpubeton.gpu.nvjpeg.enumerations import Backend
 from gpubeton.gpu.nvjpeg.image import IMAGE
-from gpubeton.gpu.nvjpeg.jpeg_stream import JpegStream
 from gpubeton.gpu.nvjpeg.resource import Resource
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.nvjpeg.buffers import DeviceBuffer, PinnedBuffer
+    from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
+    from gpubeton.gpu.nvjpeg.enumerations import Backend
+    from gpubeton.gpu.nvjpeg.jpeg_stream import JpegStream
 
 
 class Decoder(Resource):

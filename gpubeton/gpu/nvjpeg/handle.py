@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from ctypes import addressof, byref, c_int, c_size_t, c_uint
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpubeton.gpu.nvjpeg.allocators import DeviceAllocator, PinnedAllocator, StreamAllocator, is_second_version
 from gpubeton.gpu.nvjpeg.buffers import DeviceBuffer, PinnedBuffer
-from gpubeton.gpu.nvjpeg.calls import Calls
 from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
 from gpubeton.gpu.nvjpeg.decoder import Decoder
 from gpubeton.gpu.nvjpeg.enumerations import Backend, ChromaSubsampling, Flags
 from gpubeton.gpu.nvjpeg.jpeg_stream import JpegStream
 from gpubeton.gpu.nvjpeg.resource import Resource
 from gpubeton.gpu.nvjpeg.state import State
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.nvjpeg.calls import Calls
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu import libraries
 from gpubeton.gpu.libraries import Place, driver_version
-from gpubeton.gpu.nvjpeg.allocators import DeviceAllocator, PinnedAllocator, StreamAllocator
 from gpubeton.gpu.nvjpeg.calls import Calls
 from gpubeton.gpu.nvjpeg.enumerations import Backend, Flags
 from gpubeton.gpu.nvjpeg.handle import Handle
 from gpubeton.gpu.nvjpeg.prototypes import bind
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.nvjpeg.allocators import DeviceAllocator, PinnedAllocator, StreamAllocator
 
 #: Names the file, and then no other is tried.
 VARIABLE = "GPUBETON_NVJPEG"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import weakref
 from ctypes import byref, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg.calls import Calls
 from gpubeton.gpu.nvjpeg.status import explain
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.nvjpeg.calls import Calls
 
 
 class Resource:

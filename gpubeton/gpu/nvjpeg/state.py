@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpubeton.errors import NvjpegError, OptionError
 from gpubeton.gpu.nvjpeg.arrays import address_of
-from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
 from gpubeton.gpu.nvjpeg.enumerations import ChromaSubsampling, OutputFormat
 from gpubeton.gpu.nvjpeg.image import IMAGE
 from gpubeton.gpu.nvjpeg.resource import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
 
 _ADDRESS = np.dtype(np.uint64)
 
