@@ -39,7 +39,7 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
         Height and width of the output in pixels; may be set anew between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
 
     Raises
@@ -70,7 +70,7 @@ class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
 
     Raises
@@ -94,7 +94,7 @@ class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
     ----------
     output_size : tuple of int
         Height and width of the output in pixels; may be set anew between epochs.
-    interpolation : {"area", "bilinear", "antialias"}
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized.
 
     Raises
