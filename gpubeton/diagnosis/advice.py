@@ -44,6 +44,7 @@ def advise(reading: Reading) -> tuple[Finding, ...]:
 
     Examples
     --------
+    >>> from gpubeton.diagnosis.reading import Reading
     >>> from gpubeton.diagnosis import Machine
     >>> from gpubeton.loader import LoaderStats
     >>> from gpubeton.loader.facts import LoaderFacts

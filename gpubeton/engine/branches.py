@@ -34,6 +34,7 @@ def find_parents(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.pipeline_spec import PipelineSpec
     >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor
     >>> flip = RandomHorizontalFlip()
     >>> image = PipelineSpec("image", transforms=[flip, ToTensor()])

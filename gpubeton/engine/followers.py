@@ -37,6 +37,7 @@ def find_leaders(specs: Mapping[str, PipelineSpec]) -> dict[str, str]:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.pipeline_spec import PipelineSpec
     >>> mask = PipelineSpec("mask", transforms=[FollowImage("image")])
     >>> find_leaders({"image": PipelineSpec("image"), "mask": mask})
     {'mask': 'image'}

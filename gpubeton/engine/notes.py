@@ -27,6 +27,7 @@ def listed(samples: NDArray[np.uint64]) -> str:
 
     Examples
     --------
+    >>> import numpy as np
     >>> listed(np.array([3, 1, 4], "u8"))
     '3, 1, 4'
     """

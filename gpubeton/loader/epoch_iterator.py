@@ -38,6 +38,7 @@ class EpochIterator:
     --------
     The samples of each batch, handed out with it:
 
+    >>> from gpubeton.loader.loader import Loader
     >>> class WithSamples(EpochIterator):
     ...     def run_pipeline(self, b_ix, batch_indices, batch_slot, cuda_event):
     ...         return super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event), batch_indices

@@ -157,6 +157,7 @@ def is_ragged(state: State) -> bool:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> is_ragged(State(jit_mode=False, device="cpu", shape=(-1, 4), dtype=np.dtype("float32")))
     True
     """

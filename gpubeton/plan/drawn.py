@@ -82,6 +82,7 @@ def draw_choices(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from gpubeton.transforms import RandomHorizontalFlip
     >>> image = image_state(8, 8, "cpu")
     >>> flips = [(RandomHorizontalFlip(1.0), 0, image), (RandomHorizontalFlip(0.0), 1, image)]

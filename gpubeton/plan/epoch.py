@@ -32,6 +32,7 @@ class EpochPlan:
 
     Examples
     --------
+    >>> import numpy as np
     >>> plan = EpochPlan(np.arange(10, dtype="u8"), batch_size=4, drop_last=False)
     >>> len(plan), plan.samples(2).tolist()
     (3, [8, 9])

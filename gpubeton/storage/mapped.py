@@ -50,6 +50,7 @@ class MappedStorage:
 
     Examples
     --------
+    >>> from gpubeton.storage.open_files import OpenFiles
     >>> import tempfile
     >>> from gpubeton.format.file_identity import FileIdentity
     >>> with tempfile.NamedTemporaryFile() as file:

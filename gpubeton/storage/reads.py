@@ -55,6 +55,7 @@ class ReadStorage:
 
     Examples
     --------
+    >>> from gpubeton.storage.open_files import OpenFiles
     >>> import tempfile
     >>> from gpubeton.format.file_identity import FileIdentity
     >>> with tempfile.NamedTemporaryFile() as file:

@@ -35,6 +35,7 @@ class RandomAutocontrast(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
     >>> RandomAutocontrast().apply(image, np.array([[AUTOCONTRAST, 0]], "int32"))[0, 0].tolist()
     [[0, 10, 0], [255, 10, 0], [127, 10, 255]]

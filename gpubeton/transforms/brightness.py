@@ -38,6 +38,7 @@ class RandomBrightness(ColourTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.full((1, 1, 1, 3), 100, "uint8")
     >>> RandomBrightness(0.5).apply(image, np.array([[0, 40960]], "int32")).ravel().tolist()  # 1.25 * 2**15
     [125, 125, 125]

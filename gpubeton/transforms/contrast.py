@@ -39,6 +39,7 @@ class RandomContrast(ColourTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[1, 1, 1], [101, 101, 101]]]], "uint8")  # gray values 0 and 100
     >>> RandomContrast(0.5).apply(image, np.array([[1, 16384]], "int32"))[0, 0, :, 0].tolist()  # 0.5 * 2**15
     [25, 75]

@@ -36,6 +36,7 @@ def checked_type(
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> import numpy as np
     >>> checked_type("mixup", State(True, "cpu", (8, 8, 3), np.dtype("float32")), takes_floats=True)
     """

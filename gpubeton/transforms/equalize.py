@@ -34,6 +34,7 @@ class RandomEqualize(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
     >>> RandomEqualize().apply(image, np.array([[EQUALIZE, 0]], "int32")).shape
     (1, 16, 16, 3)

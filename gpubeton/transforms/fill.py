@@ -117,6 +117,7 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> checked_levels("Cutout", (0, 0, 255), State(True, "cpu", (8, 8, 3), np.dtype("uint8")))
     """
     fill_of(operation, fill, num_channels(state))

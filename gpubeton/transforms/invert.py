@@ -34,6 +34,7 @@ class RandomInvert(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[0, 100, 255]]]], "uint8")
     >>> RandomInvert().apply(image, np.array([[INVERT, 0]], "int32")).ravel().tolist()
     [255, 155, 0]

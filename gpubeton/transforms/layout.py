@@ -45,6 +45,7 @@ def image_size(operation: object, state: State, *, any_channels: bool = False) -
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> image_size("flip", State(True, "cpu", (3, 20, 30), np.dtype("uint8")))
     (20, 30)
     >>> image_size("flip", State(True, "cpu", (20, 30, 1), np.dtype("uint8")), any_channels=True)
@@ -82,6 +83,7 @@ def num_channels(state: State) -> int:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> num_channels(State(True, "cpu", (1, 20, 30), np.dtype("uint8")))
     1
     """

@@ -81,6 +81,7 @@ class PixelOperation(ColourTransform):
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> def vignette(r, g, b, strength, x, y, height, width):
     ...     across, down = (x + np.float32(0.5)) / width * 2 - 1, (y + np.float32(0.5)) / height * 2 - 1
     ...     light = 1 - strength * (across * across + down * down)

@@ -37,6 +37,7 @@ class RandomPosterize(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[0, 127, 255]]]], "uint8")
     >>> RandomPosterize(2).apply(image, np.array([[POSTERIZE, 2]], "int32")).ravel().tolist()
     [0, 64, 192]

@@ -38,6 +38,7 @@ class ReplaceLabel(ChosenSamples):
 
     Examples
     --------
+    >>> import numpy as np
     >>> ReplaceLabel([8, 9], 1).apply(np.array([[5], [6]]), np.array([7, 8], "u8")).tolist()
     [[5], [1]]
     """

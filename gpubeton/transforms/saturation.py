@@ -39,6 +39,7 @@ class RandomSaturation(ColourTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[100, 150, 200]]]], "uint8")  # of gray value 140
     >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
     [120, 145, 170]

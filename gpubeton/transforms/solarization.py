@@ -39,6 +39,7 @@ class RandomSolarization(LevelTransform):
 
     Examples
     --------
+    >>> import numpy as np
     >>> image = np.array([[[[0, 127, 128]]]], "uint8")
     >>> RandomSolarization(128).apply(image, np.array([[SOLARIZE, 128]], "int32")).ravel().tolist()
     [0, 127, 127]

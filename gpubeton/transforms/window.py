@@ -110,6 +110,7 @@ def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
 
     Examples
     --------
+    >>> from gpubeton.pipeline.state import State
     >>> window_shape(State(False, "cpu", (3, 20, 30), None), (5, 6))
     (3, 5, 6)
     """

@@ -58,6 +58,7 @@ class Placement:
 
     Examples
     --------
+    >>> from gpubeton.writing.extent import Extent
     >>> placement = Placement(metadata_end=1000, page_size=4096)
     >>> placement.place(0, Extent.of([[3000], [1000], [500]])).tolist()
     [4096, 7096, 8192]
