@@ -282,6 +282,18 @@ def test_an_error_of_a_library_is_an_undecodable_image(name, error, monkeypatch)
         assert "planted" in bad.reason
 
 
+@pytest.mark.parametrize("name", ["decode_rgb", "jpeg_size"])
+def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
+    def fail(data):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(f"gpubeton.cpu.worker.{name}", fail)
+    images = [stored_jpeg(SIMPLEJPEGS["progressive"]), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
+    _, [bad] = make(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
+    assert bad.row == 0
+    assert "RuntimeError: planted" in bad.reason
+
+
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
     """The smallest files that Huffman coding allows, of one colour, with tables of their own."""
