@@ -14,7 +14,7 @@ ALL = PACKAGE + sorted(
     path for room in ("benchmarks", "docs", "examples", "tests") for path in (ROOT / room).rglob("*.py")
 )
 
-MAX_MODULE_LINES = 400
+MAX_MODULE_LINES = 500  # docstrings not counted
 MAX_FUNCTION_LINES = 60
 
 #: Functions that may be longer, and why.
@@ -31,8 +31,9 @@ def place(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", ALL, ids=place)
-def test_a_module_has_at_most_400_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_MODULE_LINES
+def test_a_module_has_at_most_500_lines_without_its_docstrings(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) - docstring_lines(text) <= MAX_MODULE_LINES
 
 
 @pytest.mark.parametrize("path", ALL, ids=place)
@@ -51,6 +52,17 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         place(path) for path in PACKAGE if NAMES_THAT_SAY_NOTHING & set(path.relative_to(ROOT).with_suffix("").parts)
     ]
     assert sorted(named) == sorted(ALLOWED_NAMES)
+
+
+def docstring_lines(text: str) -> int:
+    """Count the lines of a module's docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    strings = [
+        node.body[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
+    ]
+    return sum((string.end_lineno or string.lineno) - string.lineno + 1 for string in strings)
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
