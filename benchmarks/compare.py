@@ -24,10 +24,10 @@ from rich.console import Console
 from benchmarks.contenders.process import ContenderError, ContenderProcess
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import Corpus, make_corpus
+from benchmarks.harness.timing import Lap, median_rate, race
 from benchmarks.machine import describe_machine
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
-from gpubeton.cli.race import Lap, median_rate, race
 from gpubeton.machine import count_cores
 
 _DATA = Path(__file__).resolve().parent / "data"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.writer import DatasetWriter

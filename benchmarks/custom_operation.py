@@ -23,9 +23,9 @@ from rich.table import Table
 from benchmarks.contenders.process import ContenderProcess
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import make_corpus
+from benchmarks.harness.timing import Lap, race
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
-from gpubeton.cli.race import Lap, race
 
 _DATA = Path(__file__).resolve().parent / "data"
 

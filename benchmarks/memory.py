@@ -21,10 +21,10 @@ import typer
 from rich.console import Console
 
 from benchmarks.contenders.work import MEAN, STD
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from benchmarks.results import RESULTS, save
 from benchmarks.sparse_file import write_jpeg_beton, write_sparse_beton
 from benchmarks.table import draw_tables
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 
 _ROOT = Path(__file__).resolve().parent.parent
 _RAW_SIDE = 256

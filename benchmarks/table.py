@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
+from benchmarks.harness.timing import Lap, median_cpu, median_rate, ratios
 from benchmarks.results import RESULTS, latest
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
-from gpubeton.cli.race import Lap, median_cpu, median_rate, ratios
 
 __all__ = ["READMES", "draw_tables", "fill"]
 

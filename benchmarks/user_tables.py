@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from gpubeton.cli.race import Lap, median_cpu, median_rate
+from benchmarks.harness.timing import Lap, median_cpu, median_rate
 
 __all__ = ["draw_reading", "draw_size", "draw_writing"]
 

@@ -27,11 +27,11 @@ import typer
 from rich.console import Console
 
 from benchmarks.contenders.work import Work
+from benchmarks.harness.photos import PhotoSet, write_photos
+from benchmarks.harness.timing import Lap, race, time_lap
 from benchmarks.machine import describe_machine
 from benchmarks.results import RESULTS, save
 from benchmarks.table import draw_tables
-from gpubeton.cli.photos import PhotoSet, write_photos
-from gpubeton.cli.race import Lap, race, time_lap
 from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.contenders.work import Work
-from gpubeton.cli.race import Lap
+from benchmarks.harness.timing import Lap
 
 __all__ = ["ContenderError", "ContenderProcess"]
 

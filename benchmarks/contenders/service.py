@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.contenders.work import Work
-from gpubeton.cli.race import time_lap
+from benchmarks.harness.timing import time_lap
 
 __all__ = ["Ready", "serve"]
 

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.contenders.service import Ready, serve
 from benchmarks.contenders.work import Work
-from gpubeton.cli.photos import list_photos
-from gpubeton.cli.pillow_loader import PillowDataset, example_loader
+from benchmarks.harness.photos import list_photos
+from benchmarks.harness.pillow_loader import PillowDataset, example_loader
 
 
 def prepare(work: Work) -> Ready:

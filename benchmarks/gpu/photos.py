@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.writer import DatasetWriter

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import gpubeton
 from gpubeton import __version__
 from gpubeton.cli.bench import bench
 from gpubeton.cli.cat import cat, extract
@@ -20,6 +23,7 @@ from gpubeton.cli.split import merge, split, subset
 from gpubeton.cli.verify import verify
 from gpubeton.cli.view import view
 from gpubeton.cli.warm_up import warm_up
+from gpubeton.errors import OptionError
 
 __all__ = ["app"]
 
@@ -65,9 +69,19 @@ def demo(
     json: Json = False,
 ) -> None:
     """Turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
-    from gpubeton.cli.demo import run_demo
+    _demo_module().run_demo(folder, images, rounds, json=json)
 
-    run_demo(folder, images, rounds, json=json)
+
+def _demo_module() -> Any:
+    """Import the demo from the checkout that contains this package; wheels do not contain it."""
+    checkout = Path(gpubeton.__file__).resolve().parent.parent
+    if not (checkout / "benchmarks" / "harness" / "demo.py").is_file():
+        raise OptionError(
+            "the demo is not part of the installed package. Get the source code of gpubeton and run `make demo` in it; "
+            "`gpubeton convert` and `gpubeton bench` work without it"
+        )
+    sys.path.insert(0, str(checkout))
+    return import_module("benchmarks.harness.demo")
 
 
 app.command(

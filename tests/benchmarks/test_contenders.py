@@ -10,7 +10,7 @@ from benchmarks.compare import Entry
 from benchmarks.contenders.process import ContenderError, ContenderProcess
 from benchmarks.contenders.work import MEAN, STD, Work
 from benchmarks.corpus import make_corpus
-from gpubeton.cli import pillow_loader
+from benchmarks.harness import pillow_loader
 from gpubeton.format.index import Index
 
 

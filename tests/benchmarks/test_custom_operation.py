@@ -9,9 +9,9 @@ from benchmarks.contenders import gpubeton_loader
 from benchmarks.contenders.own_operation import make_operation
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import make_corpus
+from benchmarks.harness.timing import Lap
 from benchmarks.results import latest
 from benchmarks.table import fill
-from gpubeton.cli.race import Lap
 from gpubeton.pipeline import Compiler, State
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Operation

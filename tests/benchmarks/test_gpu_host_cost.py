@@ -8,7 +8,7 @@ from PIL import Image
 
 from benchmarks.gpu import host_cost, photos
 from benchmarks.gpu.simulation import simulated_gpu
-from gpubeton.cli.photos import list_photos
+from benchmarks.harness.photos import list_photos
 from gpubeton.format.index import Index
 from gpubeton.gpu import cuda
 from gpubeton.transforms import ToDevice

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from benchmarks.sparse_file import write_jpeg_beton, write_sparse_beton
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
 from gpubeton.format.index import Index
 
 

@@ -23,10 +23,17 @@ def test_without_a_command_there_is_help():
 
 def test_options_are_handed_down(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("gpubeton.cli.demo.run_demo", lambda *options, json: asked.append((*options, json)))
+    monkeypatch.setattr("benchmarks.harness.demo.run_demo", lambda *options, json: asked.append((*options, json)))
     done = CliRunner().invoke(app, ["demo", "--folder", str(tmp_path), "--images", "64", "--rounds", "2", "--json"])
     assert done.exit_code == 0
     assert asked == [(tmp_path, 64, 2, True)]
+
+
+def test_an_installed_package_names_where_the_demo_is(monkeypatch, tmp_path):
+    monkeypatch.setattr("gpubeton.__file__", str(tmp_path / "gpubeton" / "__init__.py"))
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 2
+    assert "make demo" in done.stderr
 
 
 def test_too_few_images_are_refused():

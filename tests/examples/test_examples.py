@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gpubeton.cli.photos import PhotoSet, write_photos
+from benchmarks.harness.photos import PhotoSet, write_photos
 from tests.examples.example import EXAMPLES, run
 
 SCRIPTS = sorted(

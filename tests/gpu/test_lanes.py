@@ -16,7 +16,7 @@ from benchmarks.gpu.hazards.pixels import decode_all, difference, do_pixels_agre
 from benchmarks.gpu.hazards.ways import Batched, Single
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
-from gpubeton.cli.photos import list_photos
+from benchmarks.harness.photos import list_photos
 from gpubeton.gpu.batched_lane import BatchedLane
 from gpubeton.gpu.nvjpeg import Backend
 from gpubeton.gpu.single import Single as SingleImages

@@ -4,8 +4,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from gpubeton.cli import demo
-from gpubeton.cli.gpu import find_gpu
+from benchmarks.harness import demo
 from gpubeton.errors import DeviceError
 
 pytestmark = pytest.mark.timeout(600)
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.timeout(600)
 def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "_PASSES", 1)
     monkeypatch.setattr(demo, "Console", lambda **options: Console(width=120, **options))
-    monkeypatch.setattr(demo, "find_gpu", lambda: ("cuda:0", "on a simulated GPU"))
+    monkeypatch.setattr(demo, "_choose_device", lambda: ("cuda:0", "Loading on a simulated GPU"))
     demo.run_demo(tmp_path, 40, 1)
     printed = capsys.readouterr().out
     assert "Loading on a simulated GPU" in printed
@@ -26,9 +25,9 @@ def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus
 
 def test_a_gpu_is_found_where_torch_cupy_and_nvjpeg_are(gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    device, remark = find_gpu()
+    device, remark = demo._choose_device()
     assert device == "cuda:0"
-    assert remark.startswith("on Simulated GPU with nvJPEG ")
+    assert "Simulated GPU with nvJPEG " in remark
 
 
 def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatch):
@@ -37,4 +36,6 @@ def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatc
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("gpubeton.gpu.cuda.open_device", refuse)
-    assert find_gpu() == ("cpu", "there is a GPU, but it cannot be used: cuda:0: CuPy is missing")
+    device, remark = demo._choose_device()
+    assert device == "cpu"
+    assert remark.endswith("cuda:0: CuPy is missing")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.engines import EngineWatch
 from benchmarks.gpu.simulation import is_simulated
-from gpubeton.cli.cpu_time import cpu_seconds
+from benchmarks.harness.timing import cpu_seconds
 
 __all__ = ["Ready", "run_lap", "serve", "wait_for_current_stream"]
 

@@ -1,4 +1,4 @@
-"""A folder of JPEG photographs with the sizes of ImageNet's, one sub-folder per class."""
+"""Make a folder of JPEG photos of ImageNet's sizes, with one sub-folder for each class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 __all__ = ["PhotoSet", "list_photos", "write_photos"]
 
-#: Class name, package that ships the photograph, and its place there.
+#: Class name, package that contains the photograph, and its path in the package.
 _SOURCES = (
     ("temple", "sklearn", "datasets/images/china.jpg"),
     ("flower", "sklearn", "datasets/images/flower.jpg"),
@@ -29,7 +29,7 @@ _SOURCES = (
     ("tissue", "skimage", "data/ihc.png"),
 )
 
-#: (width, height) and how often, after ImageNet: most are 500 wide, few are large, few are small.
+#: (width, height) and weight, as in ImageNet: most are 500 wide, few are large or small.
 _SIZES = (
     ((500, 375), 36),
     ((375, 500), 12),
@@ -48,67 +48,31 @@ _COMPLETE = "photos.json"
 
 @dataclass(frozen=True)
 class PhotoSet:
-    """What `write_photos` makes; two equal sets are the same files.
-
-    Parameters
-    ----------
-    count : int
-        Number of images.
-    quality : tuple of int
-        Lowest and highest JPEG quality; each image draws its own.
-    seed : int
-        Another seed gives other crops of the same photographs.
-    """
+    """A set of photos to make; equal sets give identical files."""
 
     count: int
-    quality: tuple[int, int] = (85, 95)
-    seed: int = 0
+    quality: tuple[int, int] = (85, 95)  # lowest and highest JPEG quality; each photo draws one
+    seed: int = 0  # another seed gives other crops of the same photographs
 
 
 def list_photos(folder: Path) -> list[tuple[Path, str]]:
-    """List the images of a folder that has one sub-folder per class.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-
-    Returns
-    -------
-    list of (Path, str)
-        Each JPEG file and the name of its class, sorted.
-    """
+    """List each JPEG file and the name of its class, sorted."""
     return [(path, path.parent.name) for path in sorted(folder.glob("*/*.jpg"))]
 
 
 def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] = lambda: None) -> None:
-    """Crop and vary the sample photographs of scikit-image and scikit-learn into many.
+    """Crop and vary the sample photographs of scikit-image and scikit-learn into many photos.
 
-    Each image is a random crop of a photograph, resampled, perhaps mirrored, with some sensor noise, and stored as a
-    baseline JPEG with halved chroma (4:2:0), as cameras and the web do.
-
-    Parameters
-    ----------
-    folder : Path
-        Where they go. If it holds the same set already, nothing is done; if it holds another set, that is replaced.
-    wanted : PhotoSet
-        How many, and how.
-    advance : callable
-        Called once for each image.
-
-    Raises
-    ------
-    FileExistsError
-        If `folder` holds files that did not come from here.
-    ModuleNotFoundError
-        If scikit-image or scikit-learn is not installed.
+    Each photo is a random crop of a photograph: resized, mirrored at random, with some noise, stored as a baseline JPEG
+    with 4:2:0 chroma, as cameras and the web do. If `folder` already has the same set, nothing is done; another set is
+    replaced. `advance` is called after each photo.
     """
     complete = folder / _COMPLETE
     if complete.is_file() and json.loads(complete.read_text()) == json.loads(json.dumps(asdict(wanted))):
         return
     if folder.exists():
         if not complete.exists() and any(folder.iterdir()):
-            raise FileExistsError(f"{folder}: holds files that are not the demo's. Name an empty or a new folder.")
+            raise FileExistsError(f"{folder}: contains files that are not the demo's. Choose an empty or a new folder.")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     complete.write_text("{}")
@@ -130,14 +94,14 @@ def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] =
 
 
 def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
-    for name, package, place in _SOURCES:
+    for name, package, path in _SOURCES:
         found = find_spec(package)
         if found is None or found.origin is None:
             raise ModuleNotFoundError(
                 f"the photographs come with {package}, which is not installed. Try: pip install 'gpubeton[demo]'",
                 name=package,
             )
-        with Image.open(Path(found.origin).parent / place) as image:
+        with Image.open(Path(found.origin).parent / path) as image:
             yield name, image.convert("RGB")
 
 

@@ -1,7 +1,7 @@
-"""The usual way: a PyTorch DataLoader whose worker processes decode and augment with Pillow.
+"""The usual loader: a PyTorch DataLoader whose worker processes decode and augment with Pillow.
 
-Random crops, resizing, flips and normalisation are done as torchvision's transforms do them on Pillow images, call by
-call, so that this stands for `torchvision.transforms` without needing torchvision.
+It makes the same Pillow calls as torchvision's transforms, so it represents `torchvision.transforms` without needing
+torchvision.
 """
 
 from __future__ import annotations
@@ -17,24 +17,16 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 __all__ = ["MEAN", "STD", "PillowDataset", "example_loader", "pillow_loader"]
 
-#: ImageNet's, for pixels from 0 to 1.
+#: Of ImageNet, for pixels from 0 to 1.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
 class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
-    """Image files, randomly cropped, mirrored and normalised one by one.
+    """Image files, each decoded, randomly cropped, mirrored and normalised.
 
-    Parameters
-    ----------
-    files : sequence of (Path, int)
-        Each image file and its label.
-    size : int
-        Side of the result in pixels.
-    cutout : int
-        Side of a square that is painted with the mean colour; 0 for none.
-    is_tuned : bool
-        Whether normalisation works in place. Otherwise it copies the image first, as torchvision's does.
+    `cutout` is the side of a square painted with the mean colour, or 0. With `is_tuned`, normalisation works in place;
+    otherwise it copies the image first, as torchvision does.
     """
 
     def __init__(
@@ -72,26 +64,7 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
 def pillow_loader(
     dataset: PillowDataset, batch_size: int, num_workers: int, *, drop_last: bool, start_method: str | None = None
 ) -> DataLoader[tuple[torch.Tensor, int]]:
-    """Make a shuffling DataLoader that gives float16 channels_last batches.
-
-    Parameters
-    ----------
-    dataset : PillowDataset
-        The images.
-    batch_size : int
-        Images of a batch.
-    num_workers : int
-        Worker processes; they stay from epoch to epoch.
-    drop_last : bool
-        Whether a smaller last batch is left out.
-    start_method : {"fork", "forkserver", "spawn"}, optional
-        How the worker processes start.
-
-    Returns
-    -------
-    DataLoader
-        Gives batches of images, (N, 3, H, W), and labels, int64 (N,).
-    """
+    """Make a shuffling DataLoader with persistent workers: float16 channels_last (N, 3, H, W), int64 labels (N,)."""
     return DataLoader(
         dataset,
         batch_size=batch_size,
@@ -105,27 +78,15 @@ def pillow_loader(
 
 
 def example_loader(dataset: PillowDataset, batch_size: int, num_workers: int) -> DataLoader[tuple[torch.Tensor, int]]:
-    """Make the DataLoader of PyTorch's ImageNet example: float32 batches, which the training loop converts.
+    """Make the DataLoader of PyTorch's ImageNet example: float32 (N, 3, H, W), int64 labels (N,).
 
-    Parameters
-    ----------
-    dataset : PillowDataset
-        The images.
-    batch_size : int
-        Images of a batch; a smaller last one is left out.
-    num_workers : int
-        Worker processes, started anew for each epoch.
-
-    Returns
-    -------
-    DataLoader
-        Gives batches of images, float32 (N, 3, H, W), contiguous, and labels, int64 (N,).
+    It starts new worker processes in each epoch and drops a smaller last batch.
     """
     return DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=num_workers, drop_last=True)
 
 
 def _normalize(pixels: torch.Tensor) -> torch.Tensor:
-    """What `torchvision.transforms.functional.normalize` does."""
+    """Normalise as `torchvision.transforms.functional.normalize` does."""
     mean, std = torch.as_tensor(MEAN), torch.as_tensor(STD)
     if (std == 0).any():
         raise ValueError("a standard deviation is 0")
@@ -134,7 +95,7 @@ def _normalize(pixels: torch.Tensor) -> torch.Tensor:
 
 def _collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
     images, labels = default_collate(samples)
-    # In the worker: it is one more core's work there, and half the bytes that go to the main process.
+    # Convert in the worker: in parallel, and the main process receives half the bytes.
     return [images.to(torch.float16, memory_format=torch.channels_last), labels]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 
 
 def contents(folder: Path) -> dict[str, bytes]:

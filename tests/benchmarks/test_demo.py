@@ -4,8 +4,8 @@ import json
 
 from PIL import Image
 
-from gpubeton.cli import demo
-from gpubeton.cli.photos import PhotoSet, write_photos
+from benchmarks.harness import demo
+from benchmarks.harness.photos import PhotoSet, write_photos
 from gpubeton.cli.screen import Screen
 
 
@@ -49,7 +49,7 @@ def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, monkeypatch, capsy
 def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):
     import torch
 
-    from gpubeton.cli.pillow_loader import MEAN, STD
+    from benchmarks.harness.pillow_loader import MEAN, STD
 
     levels = torch.tensor([200, 100, 50]) / 255
     image = ((levels - torch.tensor(MEAN)) / torch.tensor(STD))[None, :, None, None].expand(1, 3, 16, 16).half()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gpubeton.cli.pillow_loader import MEAN, STD, PillowDataset, _collate, _random_crop
+from benchmarks.harness.pillow_loader import MEAN, STD, PillowDataset, _collate, _random_crop
 
 
 def save(path, colour):

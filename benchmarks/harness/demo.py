@@ -1,4 +1,4 @@
-"""The demo: photos to a .beton file to training batches, timed beside a PyTorch DataLoader."""
+"""The demo: turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from gpubeton.cli.gpu import find_gpu
-from gpubeton.cli.photos import PhotoSet, list_photos, write_photos
-from gpubeton.cli.race import Lap, median_cpu, median_rate, race, ratios, time_lap
+from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
+from benchmarks.harness.timing import Lap, median_cpu, median_rate, race, ratios, time_lap
 from gpubeton.cli.screen import Screen, printable, show_json
 from gpubeton.machine import count_cores
 
@@ -35,24 +34,16 @@ __all__ = ["run_demo"]
 _BATCH = 32
 _SIDE = 224
 _HOLE = 64
-#: Passes over the images in a timed lap of gpubeton, so that it takes long enough to be timed.
+#: Passes over the images in a timed lap of gpubeton, so that it takes long enough for timing.
 _PASSES = 10
 _USUAL = "torch DataLoader, Pillow"
 
 
 def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> None:
-    """Run the demo and print what it found.
+    """Run the demo and print its results, with `json` as JSON on stdout and all else on stderr.
 
-    Parameters
-    ----------
-    folder : Path
-        Where photos, the ``.beton`` file and the contact sheet go; what is there already is used again.
-    images : int
-        Number of photos.
-    rounds : int
-        Timed laps of each loader.
-    json : bool
-        Whether the figures are written as JSON to stdout, and everything else to stderr.
+    `folder` receives the photos, the ``.beton`` file and the contact sheet; existing photos are used again. `rounds` is
+    the number of timed laps of each loader.
     """
     console = Screen(stderr=json)
     photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
@@ -63,8 +54,8 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     with console.status("Importing torch and numba"):
         import_module("gpubeton.loader")
     classes = _write_beton(console, photos, beton)
-    device, remark = find_gpu()
-    console.print(f"Loading {remark}" if device != "cpu" else remark[0].upper() + remark[1:])
+    device, remark = _choose_device()
+    console.print(remark)
     devices = list(dict.fromkeys([device, "cpu"]))
     with console.status("Compiling the decoder for this machine, once"):
         for one in devices:
@@ -80,32 +71,34 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
         console.print(_table(laps, images))
     names = [(printable(str(path)), "bold") for path in (sheet, beton)]
     console.print(Text.assemble(names[0], " shows an augmented batch, ", names[1], " is the file."))
-    console.print(f"Next: {_own_name()} info {beton}; and docs/quickstart.md for a folder of yours", soft_wrap=True)
+    console.print(
+        f"Next: {_own_name()} info {beton}; docs/quickstart.md shows how to convert your own photos", soft_wrap=True
+    )
+
+
+def _choose_device() -> tuple[str, str]:
+    """Return "cuda:0" if its GPU can decode, else "cpu", and a line about the choice."""
+    from gpubeton.diagnosis import read_gpu
+
+    gpu = read_gpu()
+    if gpu.name:
+        return "cuda:0", f"Loading on {gpu.name} with nvJPEG {gpu.nvjpeg}"
+    if gpu.is_present:
+        return "cpu", f"Loading on the CPU: the GPU cannot be used: {gpu.reason}"
+    return "cpu", f"Loading on the CPU: {gpu.reason}"
 
 
 def _own_name() -> str:
-    """What to type for this command: where it is, unless the shell finds it."""
+    """Return what to type for this command: its path, unless the shell finds it."""
     own = sys.argv[0]
     found = shutil.which("gpubeton")
     return "gpubeton" if found is not None and Path(found).resolve() == Path(own).resolve() else own
 
 
 def write_contact_sheet_of(path: Path, images: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...]) -> None:
-    """Undo the normalisation of a batch and draw it.
-
-    Parameters
-    ----------
-    path : Path
-        The PNG file.
-    images : torch.Tensor, shape (N, 3, H, W)
-        Normalised with ImageNet's mean and deviation.
-    labels : torch.Tensor, shape (N,)
-        Positions in `classes`.
-    classes : tuple of str
-        Names of the classes.
-    """
+    """Undo the normalisation of a batch, (N, 3, H, W), and draw it; labels, (N,), are positions in `classes`."""
+    from benchmarks.harness.pillow_loader import MEAN, STD
     from gpubeton.cli.contact_sheet import write_contact_sheet
-    from gpubeton.cli.pillow_loader import MEAN, STD
 
     pixels = 255 * (images.float().permute(0, 2, 3, 1).cpu().numpy() * np.array(STD, "f4") + np.array(MEAN, "f4"))
     write_contact_sheet(path, pixels, [classes[label] for label in labels.tolist()])
@@ -121,7 +114,7 @@ def _write_beton(console: Console, photos: Path, beton: Path) -> tuple[str, ...]
 
 
 def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None) -> Loader:
-    from gpubeton.cli.pillow_loader import MEAN, STD
+    from benchmarks.harness.pillow_loader import MEAN, STD
     from gpubeton.fields.basics import IntDecoder
     from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
     from gpubeton.loader import Loader, OrderOption
@@ -149,7 +142,7 @@ def _loader(beton: Path, device: str, indices: range | np.ndarray | None = None)
 
 
 def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Load two epochs, show how they come along, and keep the last batch that is whole."""
+    """Load two epochs with a progress bar; return the last full batch."""
     kept: tuple[torch.Tensor, torch.Tensor] | None = None
     with _progress(console) as progress:
         for epoch in range(2):
@@ -159,18 +152,18 @@ def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Te
                     kept = batch, labels
                 progress.advance(task, len(batch))
     if kept is None:
-        raise RuntimeError(f"two epochs of {images} images gave no whole batch of {_BATCH}")
+        raise RuntimeError(f"two epochs of {images} images gave no full batch of {_BATCH}")
     return kept
 
 
 def _race(
     console: Console, photos: Path, beton: Path, classes: tuple[str, ...], rounds: int, devices: list[str]
 ) -> dict[str, list[Lap]]:
-    from gpubeton.cli.pillow_loader import PillowDataset, pillow_loader
+    from benchmarks.harness.pillow_loader import PillowDataset, pillow_loader
 
     files = [(path, classes.index(name)) for path, name in list_photos(photos)]
     ours = {device: _loader(beton, device, np.tile(np.arange(len(files)), _PASSES)) for device in devices}
-    # Not "fork": threads are running by now.
+    # Not "fork": threads are already running.
     usual = pillow_loader(
         PillowDataset(files, _SIDE, _HOLE), _BATCH, count_cores(), drop_last=False, start_method="spawn"
     )
@@ -184,14 +177,14 @@ def _race(
         contenders[_USUAL] = partial(lap_of, usual)
         task = progress.add_task("Starting the DataLoader's processes", total=len(contenders) * (rounds + 1))
         race(contenders, 1, lambda _: progress.advance(task))
-        progress.update(task, description="Timing all by turns")
+        progress.update(task, description="Timing all in turns")
         laps = race(contenders, rounds, lambda _: progress.advance(task))
         progress.update(task, completed=len(contenders) * (rounds + 1))
     return laps
 
 
 def _figures(laps: dict[str, list[Lap]]) -> dict[str, Any]:
-    """What the table says, for programs."""
+    """Return the figures of the table as JSON can hold them."""
     return {
         "loaders": {
             name: {

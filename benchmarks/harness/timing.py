@@ -1,0 +1,101 @@
+"""Time laps of several contenders, in alternation, and summarise them. Needs only Python's own library."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Lap", "cpu_seconds", "median_cpu", "median_rate", "race", "ratios", "time_lap"]
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Lap:
+    """One contender's pass over its images."""
+
+    images: int
+    wall_seconds: float
+    cpu_seconds: float  # of all threads and processes; nan where it is not known
+
+    @property
+    def images_per_second(self) -> float:
+        """Images per second of wall time."""
+        return self.images / self.wall_seconds
+
+    @property
+    def cpu_seconds_per_1000(self) -> float:
+        """Processor seconds for 1000 images."""
+        return 1000 * self.cpu_seconds / self.images
+
+
+def time_lap(run: Callable[[], int]) -> Lap:
+    """Time one lap; `run` returns its number of images."""
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    images = run()
+    return Lap(images, time.perf_counter() - wall, cpu_seconds() - cpu)
+
+
+def race(
+    contenders: Mapping[str, Callable[[], Lap]], rounds: int, advance: Callable[[str], object] = lambda _: None
+) -> dict[str, list[Lap]]:
+    """Run the contenders in alternation, so that a disturbance affects all of them; each starts some rounds."""
+    laps: dict[str, list[Lap]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            advance(name)
+            laps[name].append(contenders[name]())
+    return laps
+
+
+def median_rate(laps: Iterable[Lap]) -> float:
+    """Return the median of images per second."""
+    return statistics.median(lap.images_per_second for lap in laps)
+
+
+def median_cpu(laps: Iterable[Lap]) -> float:
+    """Return the median of processor seconds per 1000 images."""
+    return statistics.median(lap.cpu_seconds_per_1000 for lap in laps)
+
+
+def ratios(laps: Sequence[Lap], others: Sequence[Lap]) -> list[float]:
+    """Return, round by round, how many times as fast as `others` the `laps` were."""
+    return [a.images_per_second / b.images_per_second for a, b in zip(laps, others, strict=True)]
+
+
+def cpu_seconds() -> float:
+    """Add up the processor time of this process and of all its child processes, running or ended.
+
+    The resolution is a clock tick, usually 10 ms. The result is nan on a system without ``/proc``.
+    """
+    if not (_PROC / "self" / "stat").exists():
+        return math.nan
+    own = os.times()
+    living = sum(_ticks_of_descendants(os.getpid())) / os.sysconf("SC_CLK_TCK")
+    return own.user + own.system + own.children_user + own.children_system + living
+
+
+def _ticks_of_descendants(process: int) -> Iterator[int]:
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        try:
+            # The name is in parentheses and may contain anything; the numbers follow the last parenthesis.
+            numbers = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # the process has ended
+            continue
+        parents[int(folder.name)] = int(numbers[1])
+        ticks[int(folder.name)] = sum(map(int, numbers[11:15]))  # user and system time, own and of ended children
+    for candidate in parents:
+        ancestor = parents.get(candidate)
+        while ancestor is not None and ancestor != process:
+            ancestor = parents.get(ancestor)
+        if ancestor == process:
+            yield ticks[candidate]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks.harness.timing import Lap, cpu_seconds, median_cpu, median_rate, race, ratios, time_lap
+
+SPIN = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+
+
+def test_contenders_take_turns_and_each_begins_a_round_as_often():
+    ran = []
+
+    def contender(name):
+        def lap():
+            ran.append(name)
+            return Lap(1, 1.0, 1.0)
+
+        return lap
+
+    announced = []
+    laps = race({name: contender(name) for name in "abc"}, 3, announced.append)
+    assert "".join(ran) == "abcbcacab"
+    assert announced == ran
+    assert {name: len(own) for name, own in laps.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_a_lap_counts_the_images_that_came():
+    lap = time_lap(lambda: 7)
+    assert lap.images == 7
+    assert lap.wall_seconds > 0
+    assert lap.cpu_seconds >= 0
+
+
+def test_figures_are_medians_of_laps_and_ratios_are_made_round_by_round():
+    fast = [Lap(100, 1.0, 2.0), Lap(100, 2.0, 2.0), Lap(100, 4.0, 6.0)]
+    slow = [Lap(100, 2.0, 4.0), Lap(100, 8.0, 4.0), Lap(100, 8.0, 4.0)]
+    assert median_rate(fast) == 50
+    assert median_cpu(fast) == 20
+    assert ratios(fast, slow) == [2, 4, 2]
+    with pytest.raises(ValueError, match="argument 2"):
+        ratios(fast, slow[:2])
+
+
+def test_time_of_a_child_counts_while_it_lives_and_once_when_it_is_dead():
+    before, own = cpu_seconds(), time.process_time()
+    with subprocess.Popen(
+        [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive = cpu_seconds()
+        child.communicate("\n")
+    dead = cpu_seconds()
+    assert alive - before >= 0.25
+    assert alive <= dead + 0.05
+    # The 0.3 seconds are not counted twice; this process has its own share.
+    assert dead - alive < 0.25 + (time.process_time() - own)
+
+
+def test_time_of_a_grandchild_counts():
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SPIN!r}])"
+    before = cpu_seconds()
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive = cpu_seconds()
+        child.communicate("\n")
+    assert alive - before >= 0.25
