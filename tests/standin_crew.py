@@ -8,8 +8,7 @@ import zlib
 from collections import deque
 
 from gpubeton.errors import LoaderClosedError
-from gpubeton.plan.image_job import BadImage
-from gpubeton.plan.usage import Usage
+from gpubeton.plan.image_executor import BadImage, Usage
 
 
 def level(content: bytes) -> int:

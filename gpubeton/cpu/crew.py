@@ -27,12 +27,12 @@ from gpubeton.cpu.image import (
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_SIZE
 from gpubeton.cpu.plain.output import plain_outputs_of
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, complete, has_tickets, publish, shut
+from gpubeton.cpu.work_clock import WorkClock
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of, views_of
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.image_kind import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
-from gpubeton.plan.image_job import BadImage, ImageJob
-from gpubeton.plan.usage import Usage, WorkClock
+from gpubeton.plan.image_executor import BadImage, ImageJob, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from gpubeton.engine.bad_images import BadSample
 from gpubeton.engine.batch import Batch
 from gpubeton.engine.engine import READS_AHEAD, Engine, EngineOptions
 from gpubeton.engine.outputs import Output, compile_outputs
-from gpubeton.engine.plan import BatchPlan, ImagePlan, Plan
+from gpubeton.engine.plan import BatchPlan, Plan
 from gpubeton.engine.sources import Source
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "BatchPlan",
     "Engine",
     "EngineOptions",
-    "ImagePlan",
     "Output",
     "Plan",
     "Source",

@@ -10,7 +10,7 @@ from gpubeton.cpu.finish_mixed import finish_mixed
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.pipeline.ragged import tensors_in
-from gpubeton.plan.usage import Usage
+from gpubeton.plan.image_executor import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.arrays import ArrayPool
-    from gpubeton.engine.image_crew import ImageCrew, MakeCrew
     from gpubeton.engine.image_output import ImageOutput
     from gpubeton.gpu.crew import GpuCrew
     from gpubeton.gpu.host import Host
-    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
 
@@ -42,20 +41,20 @@ class Crews:
     ----------
     outputs : sequence of ImageOutput
         The outputs with images.
-    make_crew : MakeCrew
+    make_crew : StartExecutor
         Starts workers of the CPU; not called if no output needs them.
     make_gpu_crew : MakeGpuCrew or None
         Begins the epoch on a GPU; not called if no output is made there.
     pool : ArrayPool
         Memory for what the CPU makes.
     batch_size, num_workers, num_in_flight : int
-        As for `MakeCrew`.
+        As for `StartExecutor`.
     """
 
     def __init__(
         self,
         outputs: Sequence[ImageOutput],
-        make_crew: MakeCrew,
+        make_crew: StartExecutor,
         make_gpu_crew: MakeGpuCrew | None,
         pool: ArrayPool,
         *,
@@ -66,11 +65,11 @@ class Crews:
         self._outputs = list(outputs)
         self._pool = pool
         self._gpu: GpuCrew | None = None
-        self._cpu: ImageCrew | None = None
+        self._cpu: ImageExecutor | None = None
         self._on_gpu = [number for number, output in enumerate(outputs) if output.program.device != "cpu"]
         self._on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
 
-        def start(programs: Sequence[ImageProgram]) -> ImageCrew:
+        def start(programs: Sequence[ImageProgram]) -> ImageExecutor:
             return make_crew(programs, batch_size, num_workers, num_in_flight)
 
         with ExitStack() as undo:

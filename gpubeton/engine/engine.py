@@ -1,10 +1,10 @@
-"""Engine: carries planned batches through storage, crew and tails."""
+"""Engine: carries planned batches through storage, image executors and the operations on whole batches."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from gpubeton.engine.notes import listed
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.stages import Stages
 from gpubeton.pipeline.noting import noting
-from gpubeton.plan.image_job import BadImage, ImageJob
 from gpubeton.plan.shared import Shared
 
 if TYPE_CHECKING:
@@ -28,74 +27,55 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.arrays import ArrayPool
-    from gpubeton.engine.image_crew import MakeCrew
     from gpubeton.engine.plan import BatchPlan, Plan
+    from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
     from gpubeton.storage.fetch import Storage
 
 READS_AHEAD = 2
-"""Batches whose bytes are fetched before the crew has room for them."""
+"""Batches whose bytes are fetched before the executors have room for them."""
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How an engine works.
+    """How an engine works."""
 
-    Parameters
-    ----------
-    path : str
-        The file or files, named in errors.
-    num_workers : int
-        Threads that decode.
-    num_in_flight : int
-        Batches that the crew may have at once.
-    on_error : {"raise", "skip", "replace"}
-        What happens to samples with a bad image.
-    origin : callable
-        Says of a sample, by its id, in which file it is, where there are several; "" where there is one.
-    """
-
-    path: str
+    path: str  # the file or files, for error messages
     num_workers: int
-    num_in_flight: int
+    num_in_flight: int  # batches that the executors have at once
     on_error: OnError
-    origin: Callable[[int], str] = lambda _: ""
+    origin: Callable[[int], str] = lambda _: ""  # the file of a sample id, if there are several files
+
+
+@dataclass(eq=False)
+class _InFlight:
+    """A batch of the engine that is not complete: its bytes, and one job for each output with images."""
+
+    plan: BatchPlan
+    staged: Staged
+    samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
+    jobs: list[ImageJob]  # in the order of the outputs
+    bad: Sequence[BadImage] = ()
+
+    def keep_rows(self, rows: NDArray[np.intp]) -> None:
+        """Drop all samples but these rows."""
+        self.samples = self.samples[rows]
+        self.jobs = [job.rows(rows, job.out[rows]) for job in self.jobs]
+        self.staged.keep_rows(rows)
 
 
 class Engine:
-    """The line that makes the batches of one epoch, for a `gpubeton.prefetch.Prefetcher` to move.
+    """Makes the batches of one epoch; driven by a `gpubeton.prefetch.Prefetcher`."""
 
-    Used by one thread. The bytes of `READS_AHEAD` batches are on their way before the crew gets them.
-
-    Parameters
-    ----------
-    plan : Plan
-        What is to be done.
-    storage : Storage
-        Brings the bytes; the engine closes it.
-    make_crew : MakeCrew
-        Starts the workers that decode images on the CPU; not called if no output has any.
-    pool : ArrayPool
-        Memory for the batches.
-    indices : ndarray of uint64, shape (N,)
-        The samples that may stand in for bad ones.
-    options : EngineOptions
-        How it works.
-    first_batch : int
-        Batches before this one are left out.
-    make_gpu_crew : MakeGpuCrew, optional
-        Begins the epoch on a GPU, where some outputs are made.
-    stages : Stages, optional
-        Where is added up what everything takes.
-    """
+    # Used by one thread.
 
     def __init__(
         self,
         plan: Plan,
-        storage: Storage,
-        make_crew: MakeCrew,
+        storage: Storage,  # closed by the engine
+        make_crew: StartExecutor,  # not called if no output has images for the CPU
         pool: ArrayPool,
         *,
-        indices: NDArray[np.uint64],
+        indices: NDArray[np.uint64],  # (N,) the samples that may replace bad ones
         options: EngineOptions,
         first_batch: int = 0,
         make_gpu_crew: MakeGpuCrew | None = None,
@@ -120,8 +100,8 @@ class Engine:
             num_in_flight=options.num_in_flight,
         )
         self._next_to_read = first_batch
-        self._reading: deque[_Job] = deque()
-        self._in_flight: deque[_Job] = deque()
+        self._reading: deque[_InFlight] = deque()
+        self._in_flight: deque[_InFlight] = deque()
 
     @property
     def has_more(self) -> bool:
@@ -134,65 +114,38 @@ class Engine:
         return len(self._in_flight)
 
     def start(self, *, may_wait: bool) -> bool:
-        """Give the next batch to the crew, if it has room and the bytes are there.
-
-        Parameters
-        ----------
-        may_wait : bool
-            Whether to wait for the bytes.
-
-        Returns
-        -------
-        bool
-            Whether the batch was started.
-        """
+        """Start the next batch if the executors have room and its bytes are there; return whether it was started."""
         if len(self._in_flight) >= self._options.num_in_flight:
             return False
         self._read_ahead()
         if not may_wait and not self._reading[0].staged.is_ready:
             return False
-        job = self._reading[0]
-        with self._noting(job.plan):
+        batch = self._reading[0]
+        with self._noting(batch.plan):
             with self._stages.read:
-                job.staged.wait()
+                batch.staged.wait()
             with self._stages.submit:
-                for number, output in enumerate(self._images):
-                    job.arrays[output.name] = self._crews.take(number, len(job.samples))
-                self._crews.submit([self._image_job(job, output) for output in self._images])
+                arrays = [self._crews.take(number, len(batch.samples)) for number in range(len(self._images))]
+                batch.jobs = self._jobs(batch.plan, batch.staged, arrays)
+                self._crews.submit(batch.jobs)
         self._in_flight.append(self._reading.popleft())
         self._read_ahead()
         return True
 
-    def collect(self) -> _Job:
-        """Wait for the crew to have done the oldest batch."""
-        job = self._in_flight[0]
-        with self._noting(job.plan), self._stages.decode:
-            job.bad = self._crews.collect()
+    def collect(self) -> _InFlight:
+        """Wait until the executors have made the oldest batch."""
+        batch = self._in_flight[0]
+        with self._noting(batch.plan), self._stages.decode:
+            batch.bad = self._crews.collect()
         self._stages.usage = self._crews.usage
         return self._in_flight.popleft()
 
-    def complete(self, collected: _Job) -> Batch:
-        """See to bad images, and make the outputs.
-
-        Parameters
-        ----------
-        collected : object
-            What `collect` returned.
-
-        Returns
-        -------
-        Batch
-            It belongs to whoever receives it.
-
-        Raises
-        ------
-        BadImageError
-            If there are bad images and they are not to be skipped, or nothing can replace them.
-        """
+    def complete(self, collected: _InFlight) -> Batch:
+        """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
         try:
             self._stages.stored_bytes += collected.staged.nbytes
             with self._noting(collected.plan), self._stages.tail, self._crews.tail():
-                bad = self._see_to_bad_images(collected)
+                bad = self._handle_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
                 arrival = None if outputs is None else self._crews.arrival(outputs)
         finally:
@@ -200,13 +153,13 @@ class Engine:
         return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
 
     def close(self) -> None:
-        """End the crew, then the storage; may be called twice."""
+        """Close the executors, then the storage; may be called twice."""
         try:
             self._crews.close()
             self._stages.usage = self._crews.usage
         finally:
-            for job in (*self._reading, *self._in_flight):
-                job.staged.release()
+            for batch in (*self._reading, *self._in_flight):
+                batch.staged.release()
             self._storage.close()
 
     def _read_ahead(self) -> None:
@@ -215,91 +168,84 @@ class Engine:
                 plan = self._plan[self._next_to_read]
                 with self._noting(plan):
                     staged = Staged(self._storage, self._sources, plan.samples)
-            self._reading.append(_Job(plan, staged, plan.samples, {}))
+            self._reading.append(_InFlight(plan, staged, plan.samples, []))
             self._next_to_read += 1
 
-    def _image_job(self, job: _Job, output: ImageOutput) -> ImageJob:
-        images = job.plan.images[output.name]
-        return ImageJob(
-            address=job.staged.address(output.source)[0],
-            size=job.staged.size(output.source)[0],
-            height=images.height,
-            width=images.width,
-            mode=images.mode,
-            draws=images.draws,
-            colours=images.colours,
-            out=job.arrays[output.name],
-            keep=job.staged,
-            samples=job.samples,
-            source=output.source.name,
-            is_pinned=self._storage.is_pinned,
-        )
+    def _jobs(self, plan: BatchPlan, staged: Staged, arrays: Sequence[Any]) -> list[ImageJob]:
+        """Complete the planned images of each output: where they are read, and where they are written."""
+        return [
+            replace(
+                plan.images[output.name],
+                address=staged.address(output.source)[0],
+                size=staged.size(output.source)[0],
+                out=array,
+                keep=staged,
+                is_pinned=self._storage.is_pinned,
+            )
+            for output, array in zip(self._images, arrays, strict=True)
+        ]
 
-    def _make_outputs(self, job: _Job) -> tuple[Any, ...]:
+    def _make_outputs(self, batch: _InFlight) -> tuple[Any, ...]:
         seed, epoch = self._plan.seed, self._plan.epoch
         outputs: dict[str, Any] = {}
         shared = Shared(self._pool.take)
         for output in self._parents_first:
             with noting(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):
-                    mixes = output.program.draw_mixes(seed, epoch, job.samples)
-                    array = self._crews.finished(self._images.index(output), job.arrays[output.name], mixes)
-                    outputs[output.name] = output.program.finish(array, seed, epoch, job.samples, shared)
+                    number = self._images.index(output)
+                    mixes = output.program.draw_mixes(seed, epoch, batch.samples)
+                    array = self._crews.finished(number, batch.jobs[number].out, mixes)
+                    outputs[output.name] = output.program.finish(array, seed, epoch, batch.samples, shared)
                 elif isinstance(output, BranchOutput):
-                    outputs[output.name] = output.make(job.samples, seed, epoch, shared)
+                    outputs[output.name] = output.make(batch.samples, seed, epoch, shared)
                 elif isinstance(output, DrawnOutput):
-                    outputs[output.name] = output.make(job.samples, seed, epoch)
+                    outputs[output.name] = output.make(batch.samples, seed, epoch)
                 else:
-                    outputs[output.name] = output.make(job.samples, job.staged, seed, epoch, self._pool, shared)
+                    outputs[output.name] = output.make(batch.samples, batch.staged, seed, epoch, self._pool, shared)
         return tuple(outputs[output.name] for output in self._plan.outputs)
 
-    def _see_to_bad_images(self, job: _Job) -> tuple[BadSample, ...]:
-        """Raise, leave samples out, or replace them; return those that are not in the batch any more."""
-        if not job.bad:
+    def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
+        """Raise, skip or replace bad samples; return those that are no longer in the batch."""
+        if not batch.bad:
             return ()
-        # Of several views of one image, the first speaks for those that say the same.
+        # Several outputs of one image may give the same reason: only the first is named.
         reasons: dict[int, dict[tuple[str, str], str]] = {}
-        for image in sorted(job.bad, key=lambda image: (image.row, image.program)):
+        for image in sorted(batch.bad, key=lambda image: (image.row, image.program)):
             output = self._images[image.program]
-            said = reasons.setdefault(image.row, {})
-            said.setdefault((output.source.name, image.reason), f"{output.name}: {image.reason}")
-        bad = tuple(self._bad_sample(int(job.samples[row]), list(said.values())) for row, said in reasons.items())
+            of_row = reasons.setdefault(image.row, {})
+            of_row.setdefault((output.source.name, image.reason), f"{output.name}: {image.reason}")
+        bad = tuple(self._bad_sample(int(batch.samples[row]), list(found.values())) for row, found in reasons.items())
         match self._options.on_error:
             case "raise":
                 advice = 'Pass on_error="skip" or "replace" to go on without such images.'
-                raise bad_image_error(self._where(job.plan), bad, advice)
+                raise bad_image_error(self._where(batch.plan), bad, advice)
             case "skip":
-                job.keep_rows(np.setdiff1d(np.arange(len(job.samples)), list(reasons)))
+                batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(reasons)))
             case "replace":
-                job.samples = job.samples.copy()
+                batch.samples = batch.samples.copy()
                 for row, own in zip(reasons, bad, strict=True):
-                    self._replace(job, row, own)
+                    self._replace(batch, row, own)
         return bad
 
     def _bad_sample(self, sample: int, reasons: list[str]) -> BadSample:
         origin = self._options.origin(sample)
         return BadSample(sample, f"{origin}: {'; '.join(reasons)}" if origin else "; ".join(reasons))
 
-    def _replace(self, job: _Job, row: int, bad: BadSample) -> None:
+    def _replace(self, batch: _InFlight, row: int, bad: BadSample) -> None:
         """Put the next sample with good images into a row."""
         for candidate in self._successors.of(bad.sample):
-            plan = self._plan.of(np.array([candidate], np.uint64), job.plan.number)
+            plan = self._plan.of(np.array([candidate], np.uint64), batch.plan.number)
             staged = Staged(self._storage, self._sources, plan.samples)
             staged.wait()
-            # The crew writes right into the batch.
-            arrays = {name: array[row : row + 1] for name, array in job.arrays.items()}
-            if self._is_decoded(_Job(plan, staged, plan.samples, arrays)):
-                job.samples[row] = candidate
-                job.staged.replace_row(row, staged)
+            # The executor writes into the row of the batch.
+            jobs = self._jobs(plan, staged, [job.out[row : row + 1] for job in batch.jobs])
+            if not any(self._crews.decode(number, job) for number, job in enumerate(jobs)):
+                batch.samples[row] = candidate
+                batch.staged.replace_row(row, staged)
                 return
             staged.release()
         advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
-        raise bad_image_error(self._where(job.plan), [bad], advice)
-
-    def _is_decoded(self, job: _Job) -> bool:
-        return not any(
-            self._crews.decode(number, self._image_job(job, output)) for number, output in enumerate(self._images)
-        )
+        raise bad_image_error(self._where(batch.plan), [bad], advice)
 
     def _where(self, plan: BatchPlan) -> str:
         return f"{self._options.path}: batch {plan.number} of epoch {self._plan.epoch}"
@@ -308,20 +254,3 @@ class Engine:
     def _noting(self, plan: BatchPlan) -> Iterator[None]:
         with noting(f"{self._where(plan)}, samples {listed(plan.samples)}"):
             yield
-
-
-@dataclass(eq=False)
-class _Job:
-    """A batch on the line."""
-
-    plan: BatchPlan
-    staged: Staged
-    samples: NDArray[np.uint64]
-    arrays: dict[str, NDArray[Any]]
-    bad: Sequence[BadImage] = ()
-
-    def keep_rows(self, rows: NDArray[np.intp]) -> None:
-        """Forget all samples but those in these rows."""
-        self.samples = self.samples[rows]
-        self.arrays = {name: array[rows] for name, array in self.arrays.items()}
-        self.staged.keep_rows(rows)

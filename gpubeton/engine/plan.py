@@ -11,6 +11,7 @@ import numpy as np
 from gpubeton.engine.branch_output import BranchOutput
 from gpubeton.engine.branches import parents_first
 from gpubeton.engine.image_output import ImageOutput
+from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.ranges import RangePlan, plan_ranges
 from gpubeton.storage.reads import MAX_GAP, MAX_READ
 
@@ -23,29 +24,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ImagePlan:
-    """What will be done to the images of one output, for one batch.
-
-    Parameters
-    ----------
-    height, width : ndarray of int32, shape (N,)
-        Sizes of the stored images, in pixels.
-    mode : ndarray of uint8, shape (N,)
-        How they are stored, see `gpubeton.format.ImageMode`.
-    draws : ndarray of int32, shape (N, columns)
-        Crop, flip and the rest of each image, see `gpubeton.plan.draws`.
-    colours : ndarray of int32, shape (N, 2 * K)
-        What is done to the colours of each image in the same pass, see `gpubeton.transforms.colour`.
-    """
-
-    height: NDArray[np.int32]
-    width: NDArray[np.int32]
-    mode: NDArray[np.uint8]
-    draws: NDArray[np.int32]
-    colours: NDArray[np.int32]
-
-
-@dataclass(frozen=True, eq=False)
 class BatchPlan:
     """What will be done for one batch.
 
@@ -55,15 +33,15 @@ class BatchPlan:
         Which batch of the epoch, from 0.
     samples : ndarray of uint64, shape (N,)
         Sample ids.
-    images : dict of str to ImagePlan
-        For each image output, by its name.
+    images : dict of str to ImageJob
+        For each image output, by its name, without memory.
     sources : tuple of Source
         The fields whose bytes are needed.
     """
 
     number: int
     samples: NDArray[np.uint64]
-    images: dict[str, ImagePlan]
+    images: dict[str, ImageJob]
     sources: tuple[Source, ...]
 
     def ranges(self, *, max_gap: int = MAX_GAP, max_read: int = MAX_READ) -> RangePlan:
@@ -160,9 +138,15 @@ class Plan(Sequence[BatchPlan]):
         }
         return BatchPlan(number, samples, images, self.sources)
 
-    def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64]) -> ImagePlan:
-        column = output.source.column
-        height, width = (column[side][samples].astype(np.int32) for side in ("height", "width"))
-        draws = output.program.draw(self.seed, self.epoch, samples, height, width)
-        colours = output.program.draw_colours(self.seed, self.epoch, samples)
-        return ImagePlan(height, width, column["mode"][samples], draws, colours)
+    def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64]) -> ImageJob:
+        source, program = output.source, output.program
+        height, width = (source.column[side][samples].astype(np.int32) for side in ("height", "width"))
+        return ImageJob(
+            height=height,
+            width=width,
+            mode=source.column["mode"][samples],
+            draws=program.draw(self.seed, self.epoch, samples, height, width),
+            colours=program.draw_colours(self.seed, self.epoch, samples),
+            samples=samples,
+            source=source.name,
+        )

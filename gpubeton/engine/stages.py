@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from gpubeton.engine.label import Label
-from gpubeton.plan.usage import Usage
+from gpubeton.plan.image_executor import Usage
 
 __all__ = ["STAGES", "Stage", "Stages"]
 

@@ -18,8 +18,8 @@ from gpubeton.gpu.placement import place
 from gpubeton.gpu.slot import Table
 from gpubeton.gpu.work import Work, shared_sources
 from gpubeton.plan.draws import NUM_PAINTS
+from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
-from gpubeton.plan.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.equipment import Equipment
-    from gpubeton.gpu.host import Host, LevelsCrew
+    from gpubeton.gpu.host import Host
     from gpubeton.gpu.options import GpuOptions
-    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
 
 
@@ -74,7 +74,7 @@ class GpuCrew:
         self._host = host
         self._raw = raw_lane(options.raw, host.num_workers)
         self._give_back = give_back
-        self._levels_crew: LevelsCrew | None = None
+        self._levels_crew: ImageExecutor | None = None
         self._submitted = 0
         self._works: deque[Work] = deque()
         self._is_closed = False
@@ -340,7 +340,7 @@ class GpuCrew:
         rows = {one.program: one.rows for one in work.placement.sent if one.is_finished}
         return [replace(bad, row=int(rows[bad.program][bad.row])) for bad in self._workers().collect()]
 
-    def _workers(self) -> LevelsCrew:
+    def _workers(self) -> ImageExecutor:
         if self._levels_crew is None:
             self._levels_crew = self._host.make_crew(self._levels_programs)
         return self._levels_crew

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.host import Host
     from gpubeton.gpu.placement import Decoded, Sent
     from gpubeton.gpu.work import Work
-    from gpubeton.plan.image_job import BadImage
+    from gpubeton.plan.image_executor import BadImage
 
 
 class Levels(Protocol):

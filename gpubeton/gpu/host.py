@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.image_executor import ImageExecutor
     from gpubeton.plan.program import ImageProgram
-    from gpubeton.plan.usage import Usage
-
-
-class LevelsCrew(Protocol):
-    """Workers of the CPU that make images as levels, uint8; `gpubeton.cpu.crew.Crew` is one."""
-
-    def submit(self, jobs: Sequence[ImageJob]) -> None:
-        """Begin a batch: a job for each program. Never waits."""
-        ...
-
-    def collect(self) -> list[BadImage]:
-        """Wait for the oldest batch; return the images that could not be made."""
-        ...
-
-    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
-        """Carry one job out in the caller's thread."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """How busy the workers were until now, all together."""
-        ...
-
-    def close(self) -> None:
-        """End the workers; may be called twice."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,5 +35,5 @@ class Host:
     survey: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
-    make_crew: Callable[[Sequence[ImageProgram]], LevelsCrew]
+    make_crew: Callable[[Sequence[ImageProgram]], ImageExecutor]
     num_workers: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.plan.image_job import ImageJob
+    from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.program import ImageProgram
 
 # What nvJPEG reads starts at a multiple of this.

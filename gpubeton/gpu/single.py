@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.augment import Augmenter
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.plan.image_job import ImageJob
+    from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.program import ImageProgram
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.placement import Placement
     from gpubeton.gpu.slot import Slot
-    from gpubeton.plan.image_job import BadImage, ImageJob
+    from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
 
 

@@ -13,8 +13,8 @@ from gpubeton.loader.resumable import Resumable
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gpubeton.engine.image_crew import MakeCrew
     from gpubeton.loader.loader import Loader
+    from gpubeton.plan.image_executor import StartExecutor
 
 
 class _Beginning(NamedTuple):
@@ -36,7 +36,7 @@ class Copyable(Resumable):
     """
 
     _own: dict[str, Any]
-    _make_crew: MakeCrew
+    _make_crew: StartExecutor
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = self._checked_args()

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.engine.image_crew import MakeCrew
     from gpubeton.engine.stages import Stages
     from gpubeton.format.data_file import DataFile
     from gpubeton.gpu.gpu import Gpu
     from gpubeton.loader.loader import Loader
+    from gpubeton.plan.image_executor import StartExecutor
 
 # The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
 # is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
@@ -138,7 +138,7 @@ class Memory:
 
 
 def make_engine(
-    loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: MakeCrew, stages: Stages
+    loader: Loader, plan: Plan, first_batch: int, memory: Memory, make_crew: StartExecutor, stages: Stages
 ) -> Engine:
     """Make the engine that carries an epoch out.
 
@@ -152,7 +152,7 @@ def make_engine(
         Where to begin.
     memory : Memory
         What the loader keeps.
-    make_crew : MakeCrew
+    make_crew : StartExecutor
         Starts the workers.
     stages : Stages
         Where is added up what everything takes.

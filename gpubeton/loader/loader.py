@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from gpubeton.engine.image_crew import MakeCrew
     from gpubeton.engine.outputs import Pipeline
     from gpubeton.fields.registry import CustomFields
     from gpubeton.gpu.gpu import Gpu
+    from gpubeton.plan.image_executor import StartExecutor
     from gpubeton.traversal_order import TraversalOrder
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
@@ -230,7 +230,7 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         make_order = partial(order_class(order), self, **self.order_kwargs)
         self._epochs = Epochs(make_order, self.reader.num_samples, self.batch_size, drop_last=self.drop_last)
         self._memory = Memory(self.reader.index.files, is_mapped=self._own["os_cache"])
-        self._make_crew: MakeCrew = Crew
+        self._make_crew: StartExecutor = Crew
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False

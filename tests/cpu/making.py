@@ -16,7 +16,7 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.kind_decoders import CenterCropImageDecoder
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.image_executor import ImageJob
 
 INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
 

@@ -14,7 +14,7 @@ from gpubeton.engine.crews import Crews
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_job import BadImage
+from gpubeton.plan.image_executor import BadImage
 from gpubeton.transforms import NormalizeImage, ToTensor
 
 SIZES = np.array([9]), np.array([9])

@@ -16,7 +16,7 @@ from gpubeton.gpu.lanes import open_nvjpeg_lanes
 from gpubeton.gpu.nvjpeg import load
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.image_executor import ImageJob
 
 SLOTS = 3
 BATCH = 8

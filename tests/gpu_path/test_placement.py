@@ -14,7 +14,7 @@ from gpubeton.gpu.arena import ALIGNMENT
 from gpubeton.gpu.placement import identity_draws, place
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_job import ImageJob
+from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.pictures import noise
@@ -43,7 +43,7 @@ def job_of(images, source="image", is_pinned=False, seed=0):
     size = np.where(is_raw, 3 * height.astype(np.int64) * width, [one[3] for one in images]).astype(np.uint64)
     mode = np.where(is_raw, ImageMode.RAW, ImageMode.JPG).astype(np.uint8)
     address = (STAGING * 2 + np.cumsum(size) - size).astype(np.uint64)
-    return ImageJob(address, size, height, width, mode, draws, None, source=source, is_pinned=is_pinned)
+    return ImageJob(height, width, mode, draws, source=source, address=address, size=size, is_pinned=is_pinned)
 
 
 def lanes_of(images):

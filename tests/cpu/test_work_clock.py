@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from gpubeton.plan import usage
-from gpubeton.plan.usage import Usage, WorkClock
+from gpubeton.cpu import work_clock
+from gpubeton.cpu.work_clock import WorkClock
+from gpubeton.plan.image_executor import Usage
 
 
 class Clock:
@@ -17,7 +18,7 @@ class Clock:
 
 def test_only_the_time_between_begin_and_pause_counts(monkeypatch):
     now = Clock()
-    monkeypatch.setattr(usage, "time", now)
+    monkeypatch.setattr(work_clock, "time", now)
     clock = WorkClock()
     for _ in range(2):
         now.wall += 10  # waits
@@ -31,7 +32,7 @@ def test_only_the_time_between_begin_and_pause_counts(monkeypatch):
 
 def test_work_under_way_counts_already(monkeypatch):
     now = Clock()
-    monkeypatch.setattr(usage, "time", now)
+    monkeypatch.setattr(work_clock, "time", now)
     clock = WorkClock()
     clock.begin()
     now.wall += 5

@@ -1,0 +1,108 @@
+"""The images of one output of one batch, and the interface of the executors that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.plan.program import ImageProgram
+
+
+def _no_numbers() -> NDArray[np.uint64]:
+    return np.zeros(0, np.uint64)
+
+
+@dataclass
+class ImageJob:
+    """The images of one output of one batch: first what is decided about them, then where they are read and written."""
+
+    height: NDArray[np.int32]  # (N,) of the stored images, by the file's metadata
+    width: NDArray[np.int32]  # (N,)
+    mode: NDArray[np.uint8]  # (N,) see `gpubeton.format.ImageMode`
+    draws: NDArray[np.int32]  # (N, D) see `gpubeton.plan.draws`
+    colours: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton.transforms.colour`
+    samples: NDArray[np.uint64] | None = None  # (N,) sample ids
+    source: str = ""  # the field; jobs of a batch with the same source have the same stored images
+    # The engine adds the rest when the bytes are in memory.
+    address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image
+    size: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) bytes of each
+    out: Any = None  # (N, height, width, channels) array or tensor, C-contiguous; numpy has bfloat16 as uint16
+    keep: object = None  # owns the memory at `address`; held until the batch is collected
+    is_pinned: bool = False  # whether `address` is in page-locked memory
+
+    def rows(self, rows: NDArray[np.intp], out: Any) -> ImageJob:
+        """Make a job of some of the images, written to `out`."""
+        return replace(
+            self,
+            height=self.height[rows],
+            width=self.width[rows],
+            mode=self.mode[rows],
+            draws=self.draws[rows],
+            colours=None if self.colours is None else self.colours[rows],
+            samples=None if self.samples is None else self.samples[rows],
+            address=self.address[rows],
+            size=self.size[rows],
+            out=out,
+        )
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that could not be made; its output is undefined."""
+
+    program: int  # number of the output in the batch
+    row: int
+    reason: str
+
+
+class Usage(NamedTuple):
+    """How busy some threads were."""
+
+    busy_seconds: float = 0.0  # wall time with work to do, summed over the threads
+    cpu_seconds: float = 0.0  # less than that by the waits for a disk (page faults) or for a core
+
+    def __add__(self, other: object) -> Usage:
+        """Add the usage of other threads."""
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(self.busy_seconds + other.busy_seconds, self.cpu_seconds + other.cpu_seconds)
+
+
+class ImageExecutor(Protocol):
+    """Makes the images of planned batches; batches are collected in the order in which they were submitted."""
+
+    def submit(self, jobs: Sequence[ImageJob]) -> None:
+        """Begin a batch: a job for each program. Never waits."""
+        ...
+
+    def collect(self) -> list[BadImage]:
+        """Wait for the oldest batch; return the images that could not be made."""
+        ...
+
+    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
+        """Make the images of one job in the caller's thread."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """Total usage of the threads until now."""
+        ...
+
+    def close(self) -> None:
+        """End the threads; may be called twice."""
+        ...
+
+
+class StartExecutor(Protocol):
+    """Starts an executor on the CPU."""
+
+    def __call__(self, programs: Sequence[ImageProgram], batch_size: int, num_workers: int, ring: int) -> ImageExecutor:
+        """Start `num_workers` threads for at most `ring` batches in flight."""
+        ...
