@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format.notes import Notes, read_notes
+from gpubeton.format.file_notes import Notes, read_notes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.format.paths import Paths
+    from gpubeton.format.data_files import Paths
 
 __all__ = ["Reader"]
 
@@ -46,7 +46,7 @@ class Reader:
     Notes
     -----
     Pointers in the metadata and in the allocation table of several files say which file they point into, see
-    `gpubeton.format.places`. In those of one file they are offsets.
+    `gpubeton.format.data_files`. In those of one file they are offsets.
 
     Examples
     --------

@@ -34,7 +34,7 @@ from gpubeton.fields import (
 from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.registry import open_index
 from gpubeton.format import FieldType, Index
-from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.writer import DatasetWriter
 from tests.fields.test_registry import CaptionField
 from tests.golden.make_opencv_writer import picture

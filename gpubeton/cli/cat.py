@@ -120,7 +120,7 @@ def _write(content: bytes, output: Path | None) -> None:
 
 def _described(value: Any) -> Any:
     """Give a value as JSON can hold it, not all of it if it is large."""
-    from gpubeton.format.notes import MOST_LEVELS, nesting
+    from gpubeton.format.file_notes import MOST_LEVELS, nesting
     from gpubeton.inspection import StoredImage
 
     if isinstance(value, StoredImage):

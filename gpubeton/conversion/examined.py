@@ -13,7 +13,7 @@ from gpubeton.fields.image_codec import file_content, open_image
 from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
 from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
-from gpubeton.format.image_kind import RGB
+from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
     from collections.abc import Collection

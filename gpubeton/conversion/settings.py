@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
-from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
+from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writing.placement import checked_page_size
 

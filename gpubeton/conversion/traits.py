@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,7 +45,7 @@ class Traits:
     Examples
     --------
     >>> from PIL import Image
-    >>> from gpubeton.format.image_kind import IMAGE_KINDS
+    >>> from gpubeton.format.field_arguments import IMAGE_KINDS
     >>> found = Traits.of_pillow(Image.new("RGBA", (2, 2)))
     >>> found.changes(IMAGE_KINDS["gray"]), found.changes(IMAGE_KINDS["rgba"])
     (['colours', 'alpha'], [])

@@ -16,11 +16,11 @@ from gpubeton.copying.pointers import Moves
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.file_identity import FileIdentity, open_unchanged
-from gpubeton.format.join import join
-from gpubeton.format.paths import Paths, listed_paths
+from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.data_files import Paths, listed_paths
+from gpubeton.format.index import join
 from gpubeton.writing.assembly import Assembly
-from gpubeton.writing.atomic_file import AtomicFile, read_at
+from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.extent import Extent
 from gpubeton.writing.placement import checked_page_size
 from gpubeton.writing.tasks import Placed, Task
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from gpubeton.format.byte_source import ByteSource
 
 __all__ = ["copy_samples"]
 
@@ -109,14 +111,14 @@ def copy_samples(
     with AtomicFile(out) as file, ExitStack() as stack:
         assembly = Assembly(file, whole.descriptors, whole.metadata.itemsize, size, len(chosen))
         identities = [part.files[0].identity for part in parts]
-        files = [stack.enter_context(open_unchanged(*each)).fileno() for each in zip(names, identities, strict=True)]
+        sources = [stack.enter_context(open_bytes(*each)) for each in zip(names, identities, strict=True)]
         for start in range(0, len(chosen), _BLOCK):
             block = originals.block(chosen[start : start + _BLOCK], size)
             sums = None if content is None else np.zeros(len(block.size), np.uint32)
             extent = Extent(block.count, block.size.astype(np.int64))
             placed = assembly.place(Task(start, start + len(block.count)), extent)
             new = extent.pointers(placed.offset)
-            for run, where, data in _runs(block, new, files, names):
+            for run, where, data in _runs(block, new, sources):
                 file.write(where, data)
                 if sums is not None:
                     _check(block, run, data, sums, whole)
@@ -125,8 +127,8 @@ def copy_samples(
             _write_rows(file, assembly, placed, originals.rows(block, new))
             if on_progress is not None:
                 on_progress(start + len(block.count), len(chosen))
-        for path, identity, file_number in zip(names, identities, files, strict=True):
-            identity.check(path, FileIdentity.of(file_number))
+        for identity, source in zip(identities, sources, strict=True):
+            identity.check(source.name, source.identity())
         assembly.finish(content)
         file.commit()
     return Path(out)
@@ -222,9 +224,7 @@ class _Originals:
         return rows
 
 
-def _runs(
-    block: _Block, new: NDArray[np.uint64], files: Sequence[int], names: Sequence[str]
-) -> Iterator[tuple[slice, int, bytes]]:
+def _runs(block: _Block, new: NDArray[np.uint64], sources: Sequence[ByteSource]) -> Iterator[tuple[slice, int, bytes]]:
     """Read regions that follow each other in both files together; give which they are, and where they go."""
     follows = np.zeros(len(block.size) + 1, np.bool_)
     if len(block.size) > 1:
@@ -238,7 +238,7 @@ def _runs(
             size += int(block.size[stop])
             stop += 1
         part = int(block.part[start])
-        yield slice(start, stop), int(new[start]), read_at(files[part], int(block.old[start]), size, names[part])
+        yield slice(start, stop), int(new[start]), sources[part].read_exactly(int(block.old[start]), size)
         start = stop
 
 

@@ -30,7 +30,7 @@ from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, Ring, allocate_ring, co
 from gpubeton.cpu.work_clock import WorkClock
 from gpubeton.cpu.worker import UNDECODABLE, Worker, draw_columns, outputs_of, views_of
 from gpubeton.errors import LoaderClosedError
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
 from gpubeton.plan.image_executor import BadImage, ImageJob, Usage
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.storage.mapping import map_file
+from gpubeton.format.byte_source import open_bytes
 
 __all__ = ["FilePlace", "read_file_place", "resident_share"]
 
@@ -111,11 +111,11 @@ def resident_share(path: str | os.PathLike[str]) -> float | None:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "mincore"):
         return None
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_bytes(path) as source:
+        size = source.identity().size
         if size == 0:
             return 1.0
-        content = map_file(file.fileno(), size)
+        content = source.map()
     resident = looked_at = 0
     for start in _spans(size):
         count = -(-min(_SPAN, size - start) // mmap.PAGESIZE)

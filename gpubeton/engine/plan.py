@@ -57,8 +57,8 @@ class BatchPlan:
         Returns
         -------
         RangePlan
-            The ranges, in the file's order, as places (see `gpubeton.format.places`: offsets, if there is one file);
-            its samples are all regions of the first field, then the next one's.
+            The ranges, in the file's order, as places (see `gpubeton.format.data_files`: offsets, if there is one
+            file); its samples are all regions of the first field, then the next one's.
         """
         regions = [regions for source in self.sources for regions in source.regions]
         empty = np.zeros(0, np.uint64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.crop_generator import generated_boxes
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes

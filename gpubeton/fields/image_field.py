@@ -14,7 +14,7 @@ from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.fields.kind_decoders import ImageDecoder
 from gpubeton.fields.kind_pixels import pixels_of_kind, reduced
 from gpubeton.fields.png import encode_png, read_png_header
-from gpubeton.format.image_kind import IMAGE_KINDS, RGB, ImageKind
+from gpubeton.format.field_arguments import IMAGE_KINDS, RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 
 if TYPE_CHECKING:

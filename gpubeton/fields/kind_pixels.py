@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
-    from gpubeton.format.image_kind import ImageKind
+    from gpubeton.format.field_arguments import ImageKind
 
 __all__ = ["pixels_of_kind", "reduced"]
 
@@ -55,7 +55,7 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
 
     Examples
     --------
-    >>> from gpubeton.format.image_kind import IMAGE_KINDS
+    >>> from gpubeton.format.field_arguments import IMAGE_KINDS
     >>> pixels_of_kind(np.zeros((2, 3), "uint16"), IMAGE_KINDS["gray16"]).shape
     (2, 3, 1)
     """
@@ -107,7 +107,7 @@ def reduced(pixels: NDArray[Any], height: int, width: int, kind: ImageKind, inte
 
     Examples
     --------
-    >>> from gpubeton.format.image_kind import IMAGE_KINDS
+    >>> from gpubeton.format.field_arguments import IMAGE_KINDS
     >>> row = np.array([7, 7, 7, 0, 9, 9], "uint8").reshape(1, 6, 1)
     >>> reduced(row, 1, 2, IMAGE_KINDS["gray"], "nearest").ravel().tolist()
     [7, 9]

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.fields.base import ARG_TYPE, Field, Malloc
 from gpubeton.fields.row_decoder import Gather, RowDecoder
-from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
 if TYPE_CHECKING:

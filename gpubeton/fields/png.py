@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
+from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 
 __all__ = ["PNG_SIGNATURE", "PngError", "PngHeader", "decode_png", "encode_png", "read_png_header", "unfilter"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.errors import FieldArgumentsError, PipelineError
 from gpubeton.fields.base import ARG_TYPE, Malloc
 from gpubeton.fields.bytes import BytesDecoder, BytesField
-from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE
 from gpubeton.pipeline.ragged import VARYING, Ragged
 

@@ -18,12 +18,11 @@ from gpubeton.fields.json import JSONField
 from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
 from gpubeton.fields.ragged import RaggedField
 from gpubeton.fields.rgb_image import RGBImageField
+from gpubeton.format.data_files import Paths, listed_paths
+from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_descriptors
-from gpubeton.format.image_kind import ImageKind
-from gpubeton.format.index import Index
-from gpubeton.format.join import join
+from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
-from gpubeton.format.paths import Paths, listed_paths
 
 __all__ = ["CustomFields", "open_index", "type_id_of"]
 

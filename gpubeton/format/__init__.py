@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gpubeton.format.file_notes import Notes, read_notes
 from gpubeton.format.header import Descriptor, Header, read_descriptors, read_header
 from gpubeton.format.index import Index
 from gpubeton.format.layout import FieldType, ImageMode
-from gpubeton.format.notes import Notes, read_notes
 from gpubeton.format.regions import Regions
 
 __all__ = [

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import FieldNameError, FormatError, HeaderError, NoSamplesError, TruncatedError, VersionError
+from gpubeton.errors import FieldNameError, HeaderError, NoSamplesError, TruncatedError, VersionError
+from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, NAME_SIZE, VERSION
+
+if TYPE_CHECKING:
+    import os
+
+    from gpubeton.format.byte_source import ByteSource
 
 __all__ = ["Descriptor", "Header", "decode_descriptors", "decode_header", "read_descriptors", "read_header"]
 
@@ -101,8 +104,8 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     >>> read_header("train.beton")
     Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216)
     """
-    with open_regular(path) as file:
-        return decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))
+    with open_bytes(path) as source:
+        return decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
 
 
 def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
@@ -130,58 +133,19 @@ def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
     >>> [(descriptor.name, descriptor.type_id) for descriptor in read_descriptors("train.beton")]
     [('image', 2), ('label', 1)]
     """
-    with open_regular(path) as file:
-        header = decode_header(os.fspath(path), file.read(HEADER_DTYPE.itemsize))
-        content = file.read(header.metadata_offset - HEADER_DTYPE.itemsize)
-    return decode_descriptors(os.fspath(path), header, content)
+    with open_bytes(path) as source:
+        return read_fields(source)[1]
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, but nothing that could block, such as a pipe.
-
-    Parameters
-    ----------
-    path : str or path
-        The file.
-
-    Returns
-    -------
-    binary file
-        At its start.
-
-    Raises
-    ------
-    FormatError
-        If something else than a file or a folder stands there.
-    OSError
-        If there is nothing, or a folder, or no right to read.
-    """
-    mode = Path(path).stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise FormatError(f"{os.fspath(path)}: not a regular file. A .beton file has to be readable at any offset.")
-    return open(path, "rb")
+def read_fields(source: ByteSource) -> tuple[Header, tuple[Descriptor, ...]]:
+    """Read the header and the descriptors of the fields."""
+    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    content = source.read(HEADER_DTYPE.itemsize, header.metadata_offset - HEADER_DTYPE.itemsize)
+    return header, decode_descriptors(source.name, header, content)
 
 
 def decode_header(path: str, content: bytes) -> Header:
-    """Understand the first 24 bytes of a file.
-
-    Parameters
-    ----------
-    path : str
-        Named in errors.
-    content : bytes
-        The first 24 bytes, or fewer if the file has no more.
-
-    Returns
-    -------
-    Header
-        Its numbers, checked on their own.
-
-    Raises
-    ------
-    FormatError
-        `VersionError`, `TruncatedError`, `HeaderError` or `NoSamplesError`.
-    """
+    """Understand the first 24 bytes of a file."""
     if len(content) < HEADER_DTYPE.itemsize:
         raise TruncatedError(
             f"{path}: {len(content)} bytes, but the header of a .beton file alone has {HEADER_DTYPE.itemsize}. "
@@ -211,29 +175,7 @@ def decode_header(path: str, content: bytes) -> Header:
 
 
 def decode_descriptors(path: str, header: Header, content: bytes) -> tuple[Descriptor, ...]:
-    """Understand the descriptors of the fields.
-
-    Parameters
-    ----------
-    path : str
-        Named in errors.
-    header : Header
-        Says how many there are.
-    content : bytes
-        What follows the header in the file.
-
-    Returns
-    -------
-    tuple of Descriptor
-        In the order of the file.
-
-    Raises
-    ------
-    TruncatedError
-        If `content` is too short.
-    FieldNameError
-        If a name is not ASCII, has bytes behind its end, or occurs twice.
-    """
+    """Understand the descriptors of the fields."""
     expected = header.num_fields * DESCRIPTOR_DTYPE.itemsize
     if len(content) < expected:
         raise TruncatedError(

@@ -1,31 +1,41 @@
-"""All that ``.beton`` files say about their samples, read and checked once."""
+"""All that ``.beton`` files hold about their samples, read and checked once; several files as one dataset."""
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import AllocationError, FieldTypeError, FormatError, HeaderError, NoSuchFieldError, TruncatedError
-from gpubeton.format.allocations import Allocations
-from gpubeton.format.data_file import DataFile
-from gpubeton.format.disk_bytes import check_written, read_bytes
-from gpubeton.format.file_identity import FileIdentity
-from gpubeton.format.header import Descriptor, Header, decode_descriptors, decode_header, open_regular
-from gpubeton.format.image_kind import ImageKind
-from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, HEADER_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
-from gpubeton.format.places import MAX_FILE_SIZE, split_places
-from gpubeton.format.regions import Regions, locate
+from gpubeton.errors import (
+    AllocationError,
+    FieldArgumentsError,
+    FieldMismatchError,
+    FieldTypeError,
+    FormatError,
+    HeaderError,
+    NoSuchFieldError,
+    TruncatedError,
+)
+from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_place, split_places
+from gpubeton.format.field_arguments import ArrayArguments, ImageKind
+from gpubeton.format.header import Descriptor, Header, read_fields
+from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
+from gpubeton.format.regions import Allocations, Regions, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import os
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Index"]
+    from gpubeton.format.header import Descriptor
+
+__all__ = ["Index", "join"]
 
 _METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
     FieldType.FLOAT: np.dtype("<f8"),
@@ -41,12 +51,12 @@ _METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
 class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
-    Made by `Index.open`, and of several by `gpubeton.format.join.join`. Everything in it was checked: each region lies
+    Made by `Index.open`, and of several by `gpubeton.format.index.join`. Everything in it was checked: each region lies
     inside the data pages, belongs to its sample and has the size that its field says.
     The arrays are read-only and the files are closed again.
 
     Wherever this says where bytes are, in regions, metadata and the allocation table, it gives places (see
-    `gpubeton.format.places`): the offset in the file if there is one file.
+    `gpubeton.format.data_files`): the offset in the file if there is one file.
 
     Attributes
     ----------
@@ -123,25 +133,23 @@ class Index:
         OSError
             If the file cannot be opened or read.
         """
-        name = os.fspath(path)
-        with open_regular(path) as file:
-            identity = FileIdentity.of(file.fileno())
+        with open_bytes(path) as source:
+            name, identity = source.name, source.identity()
             file_size = identity.size
             if file_size > MAX_FILE_SIZE:
                 raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
-            header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
-            descriptors = decode_descriptors(name, header, file.read(header.metadata_offset - HEADER_DTYPE.itemsize))
+            header, descriptors = read_fields(source)
             row_type = metadata_dtype([_metadata_type(name, field, custom_types or {}) for field in descriptors])
             metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
             _check_extents(name, file_size, header, metadata_end)
             _check_table_size(name, file_size, header, descriptors)
-            check_written(name, file.fileno(), header.metadata_offset, metadata_end)
+            source.check_written(header.metadata_offset, metadata_end)
             # Before the metadata: while the table is sorted there are two of it.
-            table = read_bytes(name, file.fileno(), header.alloc_table_ptr, file_size)
+            table = source.read_array(header.alloc_table_ptr, file_size)
             allocations = Allocations.check(name, header, metadata_end, table)
-            metadata = read_bytes(name, file.fileno(), header.metadata_offset, metadata_end).view(row_type)
+            metadata = source.read_array(header.metadata_offset, metadata_end).view(row_type)
             metadata.setflags(write=False)
-            identity.check(name, FileIdentity.of(file.fileno()))
+            identity.check(name, source.identity())
         regions = {
             descriptor.name: locate(name, descriptor, metadata[f"f{number}"], allocations)
             for number, descriptor in enumerate(descriptors)
@@ -387,3 +395,108 @@ def _check_table_size(path: str, file_size: int, header: Header, descriptors: tu
             f"{path}: an allocation table of {found} rows, but {header.num_samples} samples have at most {expected} "
             "regions. Something was appended to the file, or the table's place in the header is wrong."
         )
+
+
+def join(parts: Sequence[Index]) -> Index:
+    """Make one dataset of several files."""
+    first, *others = parts
+    if not others:
+        return first
+    for other in others:
+        _check_fields(first, other)
+    counts = [part.num_samples for part in parts]
+    starts = [0, *accumulate(counts)]
+    metadata = np.zeros(starts[-1], first.metadata.dtype)  # whose gaps count in fingerprints
+    allocations = np.concatenate([part.allocations for part in parts])
+    rows = 0
+    for number, part in enumerate(parts):
+        own = slice(starts[number], starts[number + 1])
+        for field, descriptor in enumerate(first.descriptors):
+            column = metadata[f"f{field}"]
+            column[own] = part.column(descriptor.name)
+            if number > 0:
+                _move_pointers(column[own], descriptor.type_id, part.allocations, first_place(number))
+        table = allocations[rows : rows + len(part.allocations)]
+        table["sample_id"] += np.uint64(starts[number])
+        table["ptr"] += first_place(number)
+        rows += len(table)
+    metadata.setflags(write=False)
+    allocations.setflags(write=False)
+    files = [replace(part.files[0], first_sample=start) for part, start in zip(parts, starts, strict=False)]
+    regions = {name: _joined_regions(parts, name) for name in first.names}
+    return Index(tuple(files), first.header, first.descriptors, metadata, allocations, regions)
+
+
+def _joined_regions(parts: Sequence[Index], name: str) -> Regions | None:
+    """Regions of a field in all files; None if one of them has none."""
+    if not all(part.has_regions(name) for part in parts):
+        return None
+    regions = [part.regions(name) for part in parts]
+    offset = np.concatenate([own.offset + first_place(number) for number, own in enumerate(regions)])
+    return Regions(offset, np.concatenate([own.size for own in regions]))
+
+
+def _move_pointers(
+    column: NDArray[Any], type_id: int, allocations: NDArray[np.void], place: np.uint64, name: str = ""
+) -> None:
+    """Turn the offsets in a column of metadata into places."""
+    if column.dtype.names is not None:
+        for inner in column.dtype.names:
+            _move_pointers(column[inner], type_id, allocations, place, inner)
+    elif column.dtype != np.dtype("<u8"):
+        return
+    elif type_id != FieldType.CUSTOM:
+        if name in ("", "ptr", "data_ptr"):
+            column += place
+    elif len(allocations):
+        # What the numbers of a custom field mean only its class knows: those are pointers that point to what the table
+        # calls a region of the same sample.
+        sample = np.arange(len(column), dtype=np.uint64).reshape(-1, *[1] * (column.ndim - 1))
+        row = np.maximum(np.searchsorted(allocations["ptr"], column, side="right"), 1) - 1
+        column[(allocations["ptr"][row] == column) & (allocations["sample_id"][row] == sample)] += place
+
+
+def _check_fields(first: Index, other: Index) -> None:
+    """Refuse files that differ in their fields."""
+    where = f"{first.title} and {other.title} cannot be one dataset"
+    if set(first.names) != set(other.names):
+        odd = [name for name in (*first.names, *other.names) if (name in first.names) != (name in other.names)]
+        has, has_not = (first, other) if odd[0] in first.names else (other, first)
+        raise FieldMismatchError(
+            f"{where}: field {odd[0]!r} is in {has.title}, but not in {has_not.title}, which has "
+            f"{', '.join(map(repr, has_not.names))}. Write both with the same fields."
+        )
+    for descriptor in first.descriptors:
+        twin = other.descriptors[other.names.index(descriptor.name)]
+        ours, theirs = _described(descriptor, first), _described(twin, other)
+        if ours != theirs:
+            raise FieldMismatchError(
+                f"{where}: field {descriptor.name!r} is {ours} in the first and {theirs} in the second. "
+                "Write both with the same fields."
+            )
+        if (descriptor.type_id, descriptor.arguments) != (twin.type_id, twin.arguments):
+            raise FieldMismatchError(
+                f"{where}: field {descriptor.name!r} ({ours} in both) was written with different arguments: the 1024 "
+                f"bytes of its descriptor differ from byte {_first_difference(descriptor, twin)} on. "
+                "Write both with the same fields."
+            )
+
+
+def _described(descriptor: Descriptor, index: Index) -> str:
+    """Say of what kind a field is."""
+    type_id = FieldType(descriptor.type_id)
+    if type_id in (FieldType.NDARRAY, FieldType.TORCH_TENSOR):
+        try:
+            arguments = ArrayArguments.from_bytes(descriptor.arguments)
+        except FieldArgumentsError:  # of a class of the user's own, which may store what it likes
+            return f"a field of type {int(type_id)} ({type_id.name})"
+        return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
+    if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
+        return f"of images of kind {ImageKind.from_bytes(descriptor.arguments).name}"
+    if type_id == FieldType.CUSTOM:
+        return f"a custom field with metadata {index.column(descriptor.name).dtype}"
+    return f"a field of type {int(type_id)} ({type_id.name})"
+
+
+def _first_difference(one: Descriptor, two: Descriptor) -> int:
+    return next(place for place, (a, b) in enumerate(zip(one.arguments, two.arguments, strict=True)) if a != b)

@@ -94,51 +94,14 @@ class ImageMode(IntEnum):
 
     JPG = 0
     RAW = 1
-    PNG = 2  # in custom fields only, see `gpubeton.format.image_kind`
+    PNG = 2  # in custom fields only, see `gpubeton.format.field_arguments`
 
 
 def metadata_dtype(types: Sequence[DTypeLike]) -> np.dtype[np.void]:
-    """Give the dtype of one metadata row.
-
-    Parameters
-    ----------
-    types : sequence of dtype
-        Metadata dtype of each field, in the order of the file.
-
-    Returns
-    -------
-    dtype
-        Structured, aligned, with columns ``f0``, ``f1``, ... The structs of
-        images and bytes have an alignment of 1, so that only numbers are
-        preceded by padding.
-
-    Examples
-    --------
-    >>> row = metadata_dtype([IMAGE_DTYPE, "<i8"])
-    >>> row.itemsize, row.fields["f1"][1]
-    (24, 16)
-    """
+    """Give the dtype of one metadata row."""
     return np.dtype([(f"f{number}", np.dtype(type_)) for number, type_ in enumerate(types)], align=True)
 
 
 def round_up(position: int, page_size: int) -> int:
-    """Give the first multiple of `page_size` that is not below `position`.
-
-    Parameters
-    ----------
-    position : int
-        Offset in the file.
-    page_size : int
-        Bytes of a page.
-
-    Returns
-    -------
-    int
-        Start of a page.
-
-    Examples
-    --------
-    >>> round_up(1073, 4096), round_up(4096, 4096)
-    (4096, 4096)
-    """
+    """Give the first multiple of `page_size` that is not below `position`."""
     return -(-position // page_size) * page_size

@@ -15,8 +15,7 @@ from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, read_notes
-from gpubeton.format.file_identity import open_unchanged
-from gpubeton.writing.atomic_file import read_at
+from gpubeton.format.byte_source import open_bytes
 
 if TYPE_CHECKING:
     import os
@@ -213,8 +212,8 @@ class Contents:
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
         offset, size = int(regions.offset[sample]), int(regions.size[sample])
-        with open_unchanged(self.index.path, self.index.files[0].identity) as file:
-            return read_at(file.fileno(), offset, size, self.index.path) if size else b""
+        with open_bytes(self.index.path, self.index.files[0].identity) as source:
+            return source.read_exactly(offset, size) if size else b""
 
     def value(self, sample: int, name: str) -> Any:
         """Give a value.

@@ -12,8 +12,8 @@ from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, Notes, read_notes
-from gpubeton.format.file_identity import open_unchanged
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
 
@@ -307,8 +307,8 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
     survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
     size = regions.size[compressed]
     if len(compressed):
-        with open_unchanged(index.path, index.files[0].identity) as file:
-            mapped = np.memmap(file, np.uint8, "r")
+        with open_bytes(index.path, index.files[0].identity) as source:
+            mapped = source.map()
         survey_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
     lanes = choose_lanes(
         mode[compressed].astype(np.uint8),

@@ -15,8 +15,8 @@ from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.json import parse_json
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import FieldType, ImageMode, Index, read_notes
-from gpubeton.format.file_identity import FileIdentity, open_unchanged
-from gpubeton.format.image_kind import ImageKind
+from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.field_arguments import ImageKind
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+
+    from gpubeton.format.byte_source import ByteSource
 
 __all__ = ["Finding", "Verification", "verify"]
 
@@ -162,15 +164,15 @@ def verify(
     look = _Look(index, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
-    with open_unchanged(index.path, identity) as file, ThreadPoolExecutor(threads) as pool:
+    with open_bytes(index.path, identity) as source, ThreadPoolExecutor(threads) as pool:
         starts = range(0, rows, _REGIONS_AT_ONCE)
-        results = pool.map(lambda start: look.at_rows(file.fileno(), start, start + _REGIONS_AT_ONCE), starts)
+        results = pool.map(lambda start: look.at_rows(source, start, start + _REGIONS_AT_ONCE), starts)
         for start, (found, *numbers) in zip(starts, results, strict=True):
             findings += found
             decoded += numbers
             if on_progress is not None:
                 on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
-        identity.check(os.fspath(path), FileIdentity.of(file.fileno()))
+        identity.check(os.fspath(path), source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
     jpg, png = decoded.tolist()
@@ -193,7 +195,7 @@ class _Look:
                 rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
                 self._field[rows] = number
 
-    def at_rows(self, descriptor: int, start: int, stop: int) -> tuple[list[Finding], int, int]:
+    def at_rows(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], int, int]:
         """Look at some regions; give what is wrong, and how many JPEG and PNG files were decoded."""
         findings: list[Finding] = []
         jpg = png = 0
@@ -201,7 +203,7 @@ class _Look:
             sample, offset, size = (int(value) for value in self._index.allocations[row])
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
-            content = _read(descriptor, offset, size)
+            content = source.read(offset, size)
             jpg += number >= 0 and self._is_jpeg(number, sample)
             png += number >= 0 and self._is_png(number, sample)
             try:
@@ -280,11 +282,3 @@ def _json_faults(content: bytes) -> Iterator[str]:
         parse_json(content.removesuffix(b"\0"))
     except ValueError as error:
         yield f"no JSON that can be read: {error}"
-
-
-def _read(descriptor: int, offset: int, size: int) -> bytes:
-    parts = []
-    while size > 0 and (part := os.pread(descriptor, size, offset)):
-        parts.append(part)
-        offset, size = offset + len(part), size - len(part)
-    return b"".join(parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.rgb_image import IMAGE_MODES
-from gpubeton.format.paths import listed_paths
+from gpubeton.format.data_files import listed_paths
 
 if TYPE_CHECKING:
     from gpubeton.loader.loader import Loader

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
+from gpubeton.format.byte_source import OpenSources
 from gpubeton.loader.gpu_choice import GpuChoice, open_gpu
-from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage, Storage
+from gpubeton.storage import MappedStorage, ReadStorage, Storage
 from gpubeton.storage.staging import Staging
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.stages import Stages
-    from gpubeton.format.data_file import DataFile
+    from gpubeton.format.data_files import DataFile
     from gpubeton.gpu.gpu import Gpu
     from gpubeton.loader.loader import Loader
     from gpubeton.plan.image_executor import StartExecutor
@@ -57,7 +58,7 @@ class Memory:
 
     Attributes
     ----------
-    files : OpenFiles
+    files : OpenSources
         The files. They stay open, so that all epochs read the file that was checked, also when it has lost its name.
     mapped : MappedStorage or None
         The files, if they are mapped.
@@ -70,9 +71,9 @@ class Memory:
     """
 
     def __init__(self, files: Sequence[DataFile], *, is_mapped: bool) -> None:
-        self.files = OpenFiles(((file.path, file.identity) for file in files), is_random=not is_mapped)
+        self.files = OpenSources(((file.path, file.identity) for file in files), is_random=not is_mapped)
         self.files.hold()
-        self.mapped = MappedStorage(self.files) if is_mapped else None
+        self.mapped = MappedStorage(self.files) if is_mapped and self.files.is_mappable else None
         self.staging = Staging()
         self.pool = ArrayPool()
         self.gpu: Gpu | None = None

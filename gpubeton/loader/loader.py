@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.errors import LoaderClosedError
-from gpubeton.format.paths import Paths, listed_paths
+from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.gpu.options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE

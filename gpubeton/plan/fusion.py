@@ -10,7 +10,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields.follow_image import FollowImage
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.fields.kind_decoders import ImageDecoder, RandomResizedCropImageDecoder
-from gpubeton.format.image_kind import RGB
+from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.plan.branch_point import BranchPoint

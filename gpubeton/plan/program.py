@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose

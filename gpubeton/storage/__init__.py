@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpubeton.storage.fetch import Fetch, Storage
 from gpubeton.storage.mapped import MappedStorage
-from gpubeton.storage.open_files import OpenFiles
 from gpubeton.storage.reads import ReadStorage
 
-__all__ = ["Fetch", "MappedStorage", "OpenFiles", "ReadStorage", "Storage"]
+__all__ = ["Fetch", "MappedStorage", "ReadStorage", "Storage"]

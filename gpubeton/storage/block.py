@@ -9,23 +9,7 @@ _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def allocate_block(nbytes: int) -> mmap.mmap:
-    """Allocate memory that goes back to the system as soon as nobody refers to it.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes wanted, at least 1.
-
-    Returns
-    -------
-    mmap
-        Zeroed memory, at the start of a page. Costs nothing until it is touched.
-
-    Examples
-    --------
-    >>> len(allocate_block(10_000))
-    10000
-    """
+    """Allocate memory that goes back to the system as soon as nobody refers to it."""
     block = mmap.mmap(-1, nbytes, flags=_FLAGS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:

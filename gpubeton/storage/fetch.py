@@ -18,18 +18,8 @@ class Fetch(Protocol):
         ...
 
     def addresses(self) -> NDArray[np.uint64]:
-        """Wait until every byte is there.
-
-        Returns
-        -------
-        ndarray of uint64, shape (N,)
-            Address of the first byte of each region, in the order in which they were asked for. Good until `release`.
-
-        Raises
-        ------
-        StorageError
-            If a region could not be read.
-        """
+        """Wait until every byte is there."""
+        # returns uint64 (N,)
         ...
 
     def release(self) -> None:
@@ -46,18 +36,8 @@ class Storage(Protocol):
         ...
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> Fetch:
-        """Ask for regions; returns at once.
-
-        Parameters
-        ----------
-        offset, size : ndarray of uint64, shape (N,)
-            Place (see `gpubeton.format.places`) of the first byte, and length, of each region, all inside a file.
-
-        Returns
-        -------
-        Fetch
-            The regions on their way.
-        """
+        """Ask for regions; returns at once."""
+        # offset, size: uint64 (N,)
         ...
 
     def close(self) -> None:

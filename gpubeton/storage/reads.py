@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError, StorageError
-from gpubeton.format.places import split_places
+from gpubeton.format.data_files import split_places
 from gpubeton.plan.ranges import plan_ranges
 from gpubeton.storage.staging import Buffer, Staging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.storage.open_files import OpenFiles
+    from gpubeton.format.byte_source import OpenSources
 
 MAX_GAP = 4096
 """Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""
@@ -26,60 +25,20 @@ MAX_GAP = 4096
 # Longer ranges are cut here, so that several threads share them. A region is never cut.
 MAX_READ = 4 << 20
 
-# Threads wait for the disk or the network most of the time, so their number has nothing to do with that of cores.
-# Eight reads under way keep a solid-state drive busy.
-_NUM_THREADS = 8
-
 
 class ReadStorage:
-    """Files whose regions are read by threads, as soon as they are asked for, instead of mapped.
+    """Files whose regions are read by threads, as soon as they are asked for, instead of mapped."""
 
-    Regions are asked for by their places, see `gpubeton.format.places`: the offset, if there is one file.
-
-    Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each region.
-    It stays in use by later fetches.
-
-    Parameters
-    ----------
-    files : OpenFiles
-        The files, as they were when they were checked; they outlive the storage.
-    staging : Staging, optional
-        Memory to read into, by default the storage's own; it outlives the storage.
-
-    Raises
-    ------
-    StorageError
-        If a file has changed since it was checked.
-    OSError
-        If one is gone, or the first cannot be opened.
-
-    Examples
-    --------
-    >>> from gpubeton.storage.open_files import OpenFiles
-    >>> import tempfile
-    >>> from gpubeton.format.file_identity import FileIdentity
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     _ = file.write(b"abcdef")
-    ...     file.flush()
-    ...     storage = ReadStorage(OpenFiles([(file.name, FileIdentity.of(file.name))]))
-    >>> fetch = storage.fetch(np.array([2, 5], "u8"), np.array([3, 1], "u8"))
-    >>> first, second = fetch.addresses().tolist()
-    >>> second - first
-    3
-    >>> fetch.release()
-    >>> storage.close()
-    """
-
-    def __init__(self, files: OpenFiles, staging: Staging | None = None) -> None:
+    def __init__(self, files: OpenSources, staging: Staging | None = None) -> None:
         self._files = files
-        files.open(0)  # what cannot be read at all is told here
+        first = files.open(0)  # raises at once if nothing can be read
         files.check()
         self._staging = staging or Staging()
         self._reads: SimpleQueue[_Read | None] = SimpleQueue()
         self._is_closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"gpubeton-read-{number}", daemon=True)
-            for number in range(_NUM_THREADS)
+            for number in range(first.num_readers)
         ]
         for thread in self._threads:
             thread.start()
@@ -90,23 +49,8 @@ class ReadStorage:
         return self._staging.is_pinned
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> ReadFetch:
-        """Begin to read regions, each byte once, in few large reads; returns at once.
-
-        Parameters
-        ----------
-        offset, size : ndarray of uint64, shape (N,)
-            Place of the first byte, and length, of each region.
-
-        Returns
-        -------
-        ReadFetch
-            The regions on their way.
-
-        Raises
-        ------
-        LoaderClosedError
-            If the storage was closed.
-        """
+        """Begin to read regions, each byte once, in few large reads; returns at once."""
+        # offset, size: uint64 (N,)
         if self._is_closed:
             raise self._closed_error()
         plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_READ)
@@ -154,40 +98,25 @@ class ReadStorage:
 
     def _carry_out(self, read: _Read) -> None:
         where = f"{self._files.paths[read.file]}: {len(read.target)} bytes from {read.start} on"
-        descriptor = self._files.open(read.file)
-        done = 0
-        while done < len(read.target):
-            try:
-                count = os.preadv(descriptor.number, [read.target[done:]], read.start + done)
-            except OSError as error:
-                raise StorageError(
-                    f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
-                ) from error
-            if count == 0:
-                raise StorageError(
-                    f"{where}: the file ends after {done} of them, but it had {self._files.sizes[read.file]} bytes "
-                    "when it was opened. It was cut short while it was being read; compare its size with the original."
-                )
-            done += count
+        source = self._files.open(read.file)
+        try:
+            done = source.read_into(read.start, read.target)
+        except OSError as error:
+            raise StorageError(
+                f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
+            ) from error
+        if done < len(read.target):
+            raise StorageError(
+                f"{where}: the file ends after {done} of them, but it had {self._files.sizes[read.file]} bytes "
+                "when it was opened. It was cut short while it was being read; compare its size with the original."
+            )
 
     def _closed_error(self) -> LoaderClosedError:
         return LoaderClosedError(f"{self._files.paths[0]}: the loader was closed while a batch was read")
 
 
 class ReadFetch:
-    """Regions that are being read.
-
-    Parameters
-    ----------
-    staging : Staging
-        Where the memory goes back to.
-    block : Buffer
-        Memory that the regions are read into.
-    address : ndarray of uint64, shape (N,)
-        Where each region begins in it.
-    num_reads : int
-        Number of reads that bring them.
-    """
+    """Regions that are being read."""
 
     def __init__(self, staging: Staging, block: Buffer, address: NDArray[np.uint64], num_reads: int) -> None:
         self._staging = staging
@@ -220,13 +149,7 @@ class ReadFetch:
             self._give_back_if_unused()
 
     def one_is_done(self, error: BaseException | None) -> None:
-        """Say that one of the reads has ended.
-
-        Parameters
-        ----------
-        error : BaseException or None
-            What went wrong.
-        """
+        """Say that one of the reads has ended."""
         with self._lock:
             self._reads_left -= 1
             self._error = self._error or error

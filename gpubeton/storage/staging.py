@@ -23,31 +23,7 @@ Buffer: TypeAlias = mmap.mmap | NDArray[np.uint8]
 
 
 class Staging:
-    """Blocks of memory for the bytes of batches.
-
-    Holds as many blocks as were ever in use at once, none larger than the largest that was asked for (rounded up to a
-    MiB). Safe to use from several threads.
-
-    Parameters
-    ----------
-    allocate : callable
-        Allocates a block of so many bytes, freed when nobody refers to it. By default ordinary memory.
-    is_pinned : bool
-        Whether blocks are page-locked, so that a GPU reads them where they are.
-
-    Attributes
-    ----------
-    is_pinned : bool
-        See above.
-
-    Examples
-    --------
-    >>> staging = Staging()
-    >>> block = staging.take(5_000_000)
-    >>> staging.give_back(block)
-    >>> staging.take(4_000_000) is block
-    True
-    """
+    """Blocks of memory for the bytes of batches."""
 
     def __init__(self, allocate: Callable[[int], Buffer] = allocate_block, *, is_pinned: bool = False) -> None:
         self.is_pinned = is_pinned
@@ -56,18 +32,7 @@ class Staging:
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Buffer:
-        """Give a block.
-
-        Parameters
-        ----------
-        nbytes : int
-            Bytes wanted.
-
-        Returns
-        -------
-        Buffer
-            Memory of at least that size, not initialised, until it is given back.
-        """
+        """Give a block."""
         with self._lock:
             for number, block in enumerate(self._free):
                 if len(block) >= nbytes:
@@ -78,13 +43,7 @@ class Staging:
         return self._allocate(-(-max(nbytes, 1) // STEP) * STEP)
 
     def give_back(self, block: Buffer) -> None:
-        """Take a block back, for others to use.
-
-        Parameters
-        ----------
-        block : Buffer
-            What `take` returned; nobody may use it any more.
-        """
+        """Take a block back, for others to use."""
         with self._lock:
             self._free.append(block)
             # Smallest first: the search takes the smallest that fits.

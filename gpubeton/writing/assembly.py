@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gpubeton.fields.registry import type_id_of
+from gpubeton.format.file_notes import Notes
 from gpubeton.format.header import Descriptor
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, VERSION
-from gpubeton.format.notes import Notes
 from gpubeton.writing.placement import Placement
 from gpubeton.writing.tasks import Placed, Task
 

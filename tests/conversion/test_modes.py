@@ -16,7 +16,7 @@ from gpubeton.errors import OptionError, SampleError
 from gpubeton.fields.png import encode_png
 from gpubeton.fields.rgb_image import RGBImageField
 from gpubeton.format import ImageMode
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.inspection import Contents
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter

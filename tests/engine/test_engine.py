@@ -10,10 +10,11 @@ from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outp
 from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
+from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.epoch import EpochPlan
 from gpubeton.prefetch import Prefetcher
-from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
+from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import ToTensor
 from tests.standin_crew import StandinCrew, level
 
@@ -45,7 +46,7 @@ class Line:
         self.indices = np.array(samples, np.uint64)
         outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
         self.plan = Plan(outputs, EpochPlan(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
-        self.storage = options.pop("storage", MappedStorage)(OpenFiles([(index.path, index.files[0].identity)]))
+        self.storage = options.pop("storage", MappedStorage)(OpenSources([(index.path, index.files[0].identity)]))
         self.crews = []
         first_batch = options.pop("first_batch", 0)
 

@@ -19,10 +19,11 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.registry import open_index
+from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
 from gpubeton.plan.epoch import EpochPlan
 from gpubeton.prefetch import Prefetcher
-from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
+from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
 from tests.small_files import picture, write, write_photos
 
@@ -134,7 +135,7 @@ def batches(file, pipelines, *, storage=MappedStorage):
     outputs = compile_outputs(index, fields, pipelines, samples)
     engine = Engine(
         Plan(outputs, EpochPlan(samples, 6, drop_last=False), seed=0, epoch=0),
-        storage(OpenFiles([(index.path, index.files[0].identity)])),
+        storage(OpenSources([(index.path, index.files[0].identity)])),
         lambda *_: None,
         ArrayPool(),
         indices=samples,

@@ -11,7 +11,7 @@ from gpubeton.errors import OptionError
 from gpubeton.fields import ImageField
 from gpubeton.fields.image_codec import encode_jpeg
 from gpubeton.fields.png import decode_png, encode_png, unfilter
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
 from tests.fields.room import encode
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton.fields.png import PngError, decode_png, encode_png, read_png_header, unfilter
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.pipeline.compiler import Compiler
 
 KINDS = list(IMAGE_KINDS.values())

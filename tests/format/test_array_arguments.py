@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from gpubeton.errors import FieldArgumentsError
-from gpubeton.format.array_arguments import ArrayArguments
+from gpubeton.format.field_arguments import ArrayArguments
 from tests.golden_files import sidecar
 
 

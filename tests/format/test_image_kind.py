@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.errors import FieldArgumentsError
-from gpubeton.format.image_kind import IMAGE_KINDS, ImageKind
+from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 
 KINDS = list(IMAGE_KINDS.values())
 

@@ -9,9 +9,8 @@ from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
-from gpubeton.format.join import join
-from gpubeton.format.paths import listed_paths
-from gpubeton.format.places import MAX_FILE_SIZE, MAX_FILES, first_place, split_places
+from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_place, listed_paths, split_places
+from gpubeton.format.index import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
 

@@ -99,7 +99,7 @@ def test_notes_that_are_no_mapping_are_refused(tmp_path):
 
 
 def test_notes_that_are_no_json_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.format.notes.json.dumps", lambda *_, **__: "[" * 100_000)
+    monkeypatch.setattr("gpubeton.format.file_notes.json.dumps", lambda *_, **__: "[" * 100_000)
     path = write(tmp_path / "a.beton", {})
     with pytest.raises(NotesError, match="are no JSON"):
         read_notes(path)

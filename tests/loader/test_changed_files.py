@@ -10,8 +10,8 @@ import pytest
 from gpubeton.errors import StateError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import SimpleRGBImageDecoder
+from gpubeton.format.byte_source import OpenSources
 from gpubeton.loader import Loader
-from gpubeton.storage import open_files
 from gpubeton.transforms import ToTensor
 from tests.small_files import write
 
@@ -77,7 +77,7 @@ def test_a_file_that_was_written_to_in_place_is_refused_by_the_next_epoch(tmp_pa
 
 
 def test_of_more_files_than_are_kept_open_a_replaced_one_is_right_or_named(tmp_path, os_cache, monkeypatch):
-    monkeypatch.setattr(open_files.OpenFiles.__init__, "__kwdefaults__", {"max_open": 2, "is_random": False})
+    monkeypatch.setattr(OpenSources, "MAX_OPEN", 2)
     paths = [write_levels(tmp_path / f"{number}.beton", LEVELS) for number in range(4)]
     loader = make(paths, os_cache=os_cache)
     labels(loader)

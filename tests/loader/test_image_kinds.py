@@ -17,7 +17,7 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.registry import open_index
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.format.layout import ImageMode
 from gpubeton.loader import Loader
 from gpubeton.reader import Reader

@@ -14,10 +14,10 @@ import torch
 from gpubeton.errors import BadImageError, FieldMismatchError, StateError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.format.places import OFFSET_BITS
+from gpubeton.format.byte_source import OpenSources
+from gpubeton.format.data_files import OFFSET_BITS
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.storage import open_files
 from gpubeton.transforms import ToTensor
 from gpubeton.traversal_order import Balanced, Weighted
 from tests.engine.test_user_decoder import Lengths, PairField, Samples
@@ -172,7 +172,7 @@ def test_a_file_that_has_changed_since_it_was_opened_is_named(shards, tmp_path, 
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_many_files_take_few_descriptors(shards, os_cache, monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(open_files.OpenFiles.__init__, "__kwdefaults__", {"max_open": 4, "is_random": False})
+    monkeypatch.setattr(OpenSources, "MAX_OPEN", 4)
 
     def num_open():
         count = 0

@@ -15,7 +15,7 @@ from gpubeton.fields.decoders import (
     FollowImage,
     RandomResizedCropImageDecoder,
 )
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor

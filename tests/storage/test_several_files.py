@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import StorageError
-from gpubeton.format.file_identity import FileIdentity
-from gpubeton.format.places import first_place
-from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
-from gpubeton.storage.mapping import map_file
+from gpubeton.format.byte_source import LocalFile, OpenSources, open_bytes
+from gpubeton.format.data_files import first_place
+from gpubeton.storage import MappedStorage, ReadStorage
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,7 +28,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     for number, content in enumerate(CONTENTS):
         (folder / str(number)).write_bytes(content)
-    return [(folder / str(number), FileIdentity.of(folder / str(number))) for number in range(len(CONTENTS))]
+    return [(folder / str(number), LocalFile.find_identity(folder / str(number))) for number in range(len(CONTENTS))]
 
 
 def is_open(descriptor):
@@ -45,7 +44,7 @@ def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions,
     places = np.array([int(first_place(file)) + offset for file, offset, _ in regions], np.uint64)
     sizes = [len(content) for content in expected]
     for storage_class in (MappedStorage, ReadStorage):
-        storage = storage_class(OpenFiles(files, max_open=max_open))
+        storage = storage_class(OpenSources(files, max_open=max_open))
         fetch = storage.fetch(places, np.array(sizes, np.uint64))
         found = fetch.addresses().tolist()
         assert [ctypes.string_at(address, size) for address, size in zip(found, sizes, strict=True)] == expected
@@ -54,23 +53,23 @@ def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions,
 
 
 def test_the_files_that_were_needed_last_stay_open_and_others_as_long_as_somebody_holds_them(files):
-    opened = OpenFiles(files, max_open=2)
+    opened = OpenSources(files, max_open=2)
     first = opened.open(0)
-    second = opened.open(1).number
+    second = opened.open(1).descriptor
     assert opened.open(0) is first
     opened.open(2)
-    assert (is_open(first.number), is_open(second)) == (True, False)
+    assert (is_open(first.descriptor), is_open(second)) == (True, False)
     opened.open(3)
     opened.open(4)
-    number = first.number
-    assert os.pread(number, 3, 5) == CONTENTS[0][5:8]
+    number = first.descriptor
+    assert first.read(5, 3) == CONTENTS[0][5:8]
     del first
     assert not is_open(number)
 
 
 def test_closing_closes_what_nobody_holds(files):
-    opened = OpenFiles(files)
-    numbers = [opened.open(number).number for number in range(3)]
+    opened = OpenSources(files)
+    numbers = [opened.open(number).descriptor for number in range(3)]
     opened.close()
     opened.close()
     assert not any(map(is_open, numbers))
@@ -79,7 +78,7 @@ def test_closing_closes_what_nobody_holds(files):
 def test_a_file_is_compared_with_what_it_was_when_it_is_opened_and_when_asked(files, tmp_path):
     grown = tmp_path / "grown"
     grown.write_bytes(b"abc")
-    opened = OpenFiles([*files, (grown, FileIdentity.of(grown))])
+    opened = OpenSources([*files, (grown, LocalFile.find_identity(grown))])
     opened.check()
     grown.write_bytes(b"abcd")
     for check in (opened.check, lambda: opened.open(5)):
@@ -94,7 +93,7 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
     paths = [tmp_path / name for name in ("kept", "closed")]
     for path in paths:
         path.write_bytes(b"old")
-    opened = OpenFiles([(path, FileIdentity.of(path)) for path in paths], max_open=1)
+    opened = OpenSources([(path, LocalFile.find_identity(path)) for path in paths], max_open=1)
     opened.open(1)
     opened.hold()
     for path in paths:
@@ -102,7 +101,7 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
         new.write_bytes(b"new")
         os.utime(new, ns=(1, path.stat().st_mtime_ns))  # nothing but the inode tells them apart
         new.rename(path)
-    assert os.pread(opened.open(0).number, 3, 0) == b"old"
+    assert opened.open(0).read(0, 3) == b"old"
     with pytest.raises(StorageError, match=r"closed: another file \(inode"):
         opened.check()
     opened.check(is_mapped=True)
@@ -111,13 +110,13 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
 
 
 def test_several_threads_may_open_files_at_once(files):
-    opened, wrong = OpenFiles(files, max_open=2), []
+    opened, wrong = OpenSources(files, max_open=2), []
 
     def use(start):
         for step in range(300):
             number = (start + step) % 5
             descriptor = opened.open(number)
-            if os.pread(descriptor.number, 4, 100) != CONTENTS[number][100:104]:
+            if descriptor.read(100, 4) != CONTENTS[number][100:104]:
                 wrong.append(number)
 
     threads = [threading.Thread(target=use, args=(start,)) for start in range(4)]
@@ -133,9 +132,9 @@ def mappings_of(path):
 
 
 def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
-    path, size = files[1][0], files[1][1].size
-    with path.open("rb") as file:
-        content = map_file(file.fileno(), size)
+    path = files[1][0]
+    with open_bytes(path) as source:
+        content = source.map()
     part = content[10:20]
     del content
     gc.collect()
@@ -148,6 +147,8 @@ def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
     assert mappings_of(path) == 0
 
 
-def test_what_cannot_be_mapped_is_told_with_its_size(files):
-    with files[0][0].open("rb") as file, pytest.raises(OSError, match="0 bytes could not be mapped into memory"):
-        map_file(file.fileno(), 0)
+def test_what_cannot_be_mapped_is_told_with_its_size(tmp_path):
+    empty = tmp_path / "empty"
+    empty.touch()
+    with open_bytes(empty) as source, pytest.raises(OSError, match="0 bytes could not be mapped into memory"):
+        source.map()

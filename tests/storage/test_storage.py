@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import LoaderClosedError, StorageError
-from gpubeton.format.file_identity import FileIdentity
-from gpubeton.storage import MappedStorage, OpenFiles, ReadStorage
+from gpubeton.format.byte_source import LocalFile, OpenSources
+from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.storage import reads as reads_module
 
 pytestmark = pytest.mark.timeout(60)
@@ -38,7 +38,7 @@ def storage(request, path):
 
 
 def opened(path):
-    return OpenFiles([(path, FileIdentity.of(path))])
+    return OpenSources([(path, LocalFile.find_identity(path))])
 
 
 def num_open_files():
@@ -117,7 +117,7 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
     with pytest.raises(StorageError, match=r"3000000 bytes, but 3000001"):
-        storage_class(OpenFiles([(path, replace(FileIdentity.of(path), size=3_000_001))]))
+        storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=3_000_001))]))
 
 
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
@@ -130,7 +130,7 @@ def test_no_file_and_no_thread_is_left_open(storage_class, path):
     storage.close()
     storage.close()
     with pytest.raises(StorageError):
-        storage_class(OpenFiles([(path, replace(FileIdentity.of(path), size=5))]))
+        storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=5))]))
     del storage, fetch
     gc.collect()
     assert (num_open_files(), threading.active_count()) == (files, threads)
@@ -186,19 +186,19 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
     storage = MappedStorage(opened(path))
     offset, size = u8(1_000_000, 0, 1_003_000), u8(2000, 10, 500)
 
-    storage._is_resident = lambda *_: True
+    monkeypatch.setattr(LocalFile, "is_cached", lambda *_: True)
     storage.fetch(offset, size)
     assert announced == []
 
-    storage._is_resident = lambda *_: False
+    monkeypatch.setattr(LocalFile, "is_cached", lambda *_: False)
     storage.fetch(offset, size)
     assert announced == [(0, 10, os.POSIX_FADV_WILLNEED), (1_000_000, 3500, os.POSIX_FADV_WILLNEED)]
 
 
 def test_a_file_that_was_just_written_is_found_in_memory(path):
-    storage = MappedStorage(opened(path))
-    assert storage._is_resident(u8(0, 2_999_999), u8(10, 1))
-    assert storage._is_resident(u8(), u8())
+    source = opened(path).open(0)
+    assert source.is_cached(0)
+    assert source.is_cached(2_999_999)
 
 
 @pytest.mark.parametrize("error", [BlockingIOError, OSError(errno.EOPNOTSUPP, "not here")])
@@ -206,9 +206,9 @@ def test_a_file_that_is_not_in_memory_or_may_not_be_is_announced(path, monkeypat
     def preadv(*arguments):
         raise error
 
-    storage = MappedStorage(opened(path))
+    source = opened(path).open(0)
     monkeypatch.setattr(os, "preadv", preadv)
-    assert not storage._is_resident(u8(0, 2_999_999), u8(10, 1))
+    assert not source.is_cached(2_999_999)
 
 
 @pytest.fixture

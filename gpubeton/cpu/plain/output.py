@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton.cpu.taps import INTERPOLATIONS
-from gpubeton.format.image_kind import RGB
+from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

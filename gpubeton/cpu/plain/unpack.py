@@ -8,7 +8,7 @@ from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
-from gpubeton.format.image_kind import RGB, ImageKind
+from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
     from gpubeton.cpu.types import Array

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton.cpu.image import RAW
-from gpubeton.format.image_kind import IMAGE_KINDS
+from gpubeton.format.field_arguments import IMAGE_KINDS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing
 from tests.cpu.guarded import guarded
 from tests.cpu.making import INTERPOLATIONS, Stored, draw_of, make, make_one, program_of, stored_jpeg, stored_raw

@@ -16,7 +16,6 @@ into the pages, and reads neither what lies between them.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import NotesError
-from gpubeton.format.file_identity import FileIdentity
-from gpubeton.format.header import decode_header, open_regular
+from gpubeton.format.byte_source import SourceIdentity, open_bytes
+from gpubeton.format.header import decode_header
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
@@ -99,14 +99,14 @@ class Notes:
         return body + trailer.tobytes()
 
 
-def read_notes(path: str | os.PathLike[str], identity: FileIdentity | None = None) -> Notes | None:
+def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = None) -> Notes | None:
     """Read the notes of a ``.beton`` file.
 
     Parameters
     ----------
     path : str or path
         The file.
-    identity : FileIdentity, optional
+    identity : SourceIdentity, optional
         What the file was when its index was read; by default it may be any file.
 
     Returns
@@ -134,18 +134,13 @@ def read_notes(path: str | os.PathLike[str], identity: FileIdentity | None = Non
     >>> read_notes("train.beton") is None
     True
     """
-    name = os.fspath(path)
-    with open_regular(path) as file:
-        found = FileIdentity.of(file.fileno())
-        if identity is not None:
-            identity.check(name, found)
-        file_size = found.size
-        header = decode_header(name, file.read(HEADER_DTYPE.itemsize))
+    with open_bytes(path, identity) as source:
+        name, file_size = source.name, source.identity().size
+        header = decode_header(name, source.read(0, HEADER_DTYPE.itemsize))
         end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
         if end < header.metadata_offset or header.alloc_table_ptr > file_size:
             return None
-        file.seek(end)
-        trailer = np.frombuffer(file.read(_TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
+        trailer = np.frombuffer(source.read(end, _TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
         if trailer["magic"] != _MAGIC:
             return None
         version, content_size, num_checksums = (
@@ -160,11 +155,10 @@ def read_notes(path: str | os.PathLike[str], identity: FileIdentity | None = Non
         rows = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
         if size > end - header.metadata_offset or num_checksums not in (0, rows):
             raise NotesError(
-                f"{name}: the notes before the allocation table are said to have {content_size} bytes and "
-                f"{num_checksums} checksums for {rows} regions. They are damaged; compare the file with the original."
+                f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
+                f"checksums for {rows} regions. They are damaged; compare the file with the original."
             )
-        file.seek(end - size)
-        body = file.read(size)
+        body = source.read(end - size, size)
     if zlib.crc32(body) != int(trailer["checksum"]):
         raise NotesError(
             f"{name}: the notes before the allocation table have the checksum {zlib.crc32(body):08x}, expected "
@@ -187,23 +181,7 @@ def read_notes(path: str | os.PathLike[str], identity: FileIdentity | None = Non
 
 
 def nesting(value: Any) -> int:
-    """Count how many lists and mappings are within each other.
-
-    Parameters
-    ----------
-    value : object
-        What JSON held.
-
-    Returns
-    -------
-    int
-        0 for a number or a string.
-
-    Examples
-    --------
-    >>> nesting({"a": [1, {}]}), nesting("a")
-    (3, 0)
-    """
+    """Count how many lists and mappings are within each other."""
     levels, within = 0, [value]
     while within := [each for each in within if isinstance(each, list | dict)]:
         levels += 1

@@ -1,0 +1,90 @@
+"""The files of a dataset: their paths, and one number for the file and the offset of a byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.byte_source import SourceIdentity
+
+__all__ = [
+    "MAX_FILES",
+    "MAX_FILE_SIZE",
+    "OFFSET_BITS",
+    "DataFile",
+    "Paths",
+    "first_place",
+    "listed_paths",
+    "split_places",
+]
+
+OFFSET_BITS = 48
+
+MAX_FILE_SIZE = (1 << OFFSET_BITS) - (1 << 30)
+"""Most bytes of a file: 256 TiB, less what keeps the last region of a file away from the first of the next."""
+
+MAX_FILES = 1 << (63 - OFFSET_BITS)
+"""Most files of a dataset: places fit into signed 64-bit numbers too."""
+
+
+def first_place(file: int) -> np.uint64:
+    """Give the place of the first byte of a file."""
+    return np.uint64(file << OFFSET_BITS)
+
+
+def split_places(places: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+    """Tell files and offsets."""
+    # places: uint64 (N,); returns tuple of ndarray of intp, and ndarray of uint64 (N,): Number of the file and offset
+    # in it
+    files = (places >> np.uint64(OFFSET_BITS)).astype(np.intp)
+    return files, places & np.uint64((1 << OFFSET_BITS) - 1)
+
+
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""One file, or several that make one dataset, in this order."""
+
+
+def listed_paths(paths: Any) -> tuple[str, ...]:
+    """List the files of a dataset."""
+    if isinstance(paths, str | os.PathLike):
+        return (os.fspath(paths),)
+    if isinstance(paths, bytes) or not isinstance(paths, Sequence):
+        raise OptionError(
+            f"the file is {paths!r}; expected a path, or a list of paths. "
+            "Of whatever finds files, make a list in an order that stays: sorted(folder.glob('*.beton'))."
+        )
+    wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
+    if wrong or not 1 <= len(paths) <= MAX_FILES:
+        found = f"one of them is {wrong[0]!r}" if wrong else f"a list of {len(paths)} files"
+        raise OptionError(f"the files of the dataset: {found}; expected 1 to {MAX_FILES} paths")
+    return tuple(os.fspath(path) for path in paths)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One of the files of a dataset; most datasets have one."""
+
+    path: str  # the file
+    identity: SourceIdentity  # which file it was, and in what state, when it was checked
+    page_size: int  # bytes of its pages
+    first_sample: int  # sample id of its first sample
+    num_samples: int  # how many it has
+
+    @property
+    def size(self) -> int:
+        """Its bytes, when it was checked."""
+        return self.identity.size
+
+    @property
+    def num_pages(self) -> int:
+        """Pages that the file takes, a last one that is not full included."""
+        return -(-self.size // self.page_size)
