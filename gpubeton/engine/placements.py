@@ -11,7 +11,7 @@ from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
 from gpubeton.plan.draws import SHIFT_X
-from gpubeton.plan.tail_placements import moves_of, placements_by
+from gpubeton.plan.following import moves_of, placements_by
 from gpubeton.transforms.boxes import TransformBoxes
 
 if TYPE_CHECKING:

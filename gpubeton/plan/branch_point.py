@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class BranchPoint(Transform):
     """
 
     takes_ragged: ClassVar[bool] = True
+    needs_declared_device: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, operation: Any) -> None:
         self.copy_of = operation

@@ -19,16 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.flip import RandomHorizontalFlip
-from gpubeton.transforms.translate import RandomTranslate
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubeton.transforms.fill import Fill
-    from gpubeton.transforms.transform import Transform
+    from gpubeton.transforms.transform import Fill, Transform
 
 TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS = range(8)
 DRAW_COLUMNS = 8
@@ -37,93 +31,48 @@ PAINT_COLUMNS = 5
 Rows = NDArray[np.int32]
 
 
-def paints_of(step: Transform) -> int:
-    """How many paints a step adds to a row.
-
-    Parameters
-    ----------
-    step : Transform
-        A flip, cutout, erasing or translate.
-
-    Returns
-    -------
-    int
-        1 for a cutout or an erasing, 2 for a translate (a band along each axis), 0 for a flip.
-
-    Examples
-    --------
-    >>> paints_of(RandomTranslate(4))
-    2
-    """
-    if isinstance(step, RandomTranslate):
-        return 2
-    return 1 if isinstance(step, Cutout | RandomErasing) else 0
-
-
 def compose(
     steps: Sequence[Transform],
     draws: Sequence[NDArray[Any] | None],
-    boxes: Rows,
+    boxes: Rows,  # (N, 4) crops: top, left, height, width in source pixels
     *,
     size: tuple[int, int],
     fills: Mapping[Fill, int],
-) -> Rows:
-    """Fold a crop and the steps after it into one row per image.
-
-    Parameters
-    ----------
-    steps : sequence of RandomHorizontalFlip, Cutout, RandomErasing and RandomTranslate
-        In the order in which they are applied.
-    draws : sequence of ndarray, each of shape (N, ...)
-        What each step drew.
-    boxes : ndarray of int32, shape (N, 4)
-        Crop boxes: top, left, height, width, in source pixels.
-    size : tuple of int
-        Height and width of the output in pixels.
-    fills : mapping of fill to int
-        Row of each fill in the executor's table of fills.
-
-    Returns
-    -------
-    ndarray of int32, shape (N, DRAW_COLUMNS + K * PAINT_COLUMNS)
-        One row per image, K the sum of `paints_of` over the steps.
+) -> Rows:  # (N, DRAW_COLUMNS + K * PAINT_COLUMNS)
+    """Fold a crop and the steps after it into one row per image; `fills` numbers the colours of the executor.
 
     Examples
     --------
+    >>> from gpubeton.transforms import Cutout, RandomHorizontalFlip
     >>> box = np.array([[5, 6, 40, 30]], np.int32)
     >>> flip, cutout = RandomHorizontalFlip(), Cutout(2)
     >>> chosen = [np.array([[1]]), np.array([[0, 3]])]
     >>> compose([cutout, flip], chosen[::-1], box, size=(8, 8), fills={cutout.fill: 0}).tolist()
     [[5, 6, 40, 30, 1, 0, 0, 1, 0, 3, 2, 5, 0]]
     """
-    num_paints = sum(map(paints_of, steps))
-    placement = _Placement(boxes, size, num_paints)
+    folded = DrawRows(boxes, size, sum(step.num_paints for step in steps), fills)
     for step, draw in zip(steps, draws, strict=True):
         if draw is None:
             raise TypeError(f"{step!r} has no draw to fold")
-        if isinstance(step, RandomHorizontalFlip):
-            placement.flip(draw[:, 0])
-        elif isinstance(step, Cutout):
-            placement.paint(np.hstack([draw, draw + step.crop_size]), fills[step.fill])
-        elif isinstance(step, RandomErasing):
-            placement.paint(draw, fills[step.colour])
-        elif isinstance(step, RandomTranslate):
-            placement.translate(draw - step.padding, fills[step.fill])
-        else:
-            raise TypeError(f"{step!r} does not fold into a draw; expected a flip, a cutout, an erasing or a translate")
-    return placement.rows
+        step.fold(folded, draw)
+    return folded.rows
 
 
-class _Placement:
-    """Rows under construction: after each step they describe the images so far."""
+class DrawRows:
+    """Rows under construction; a `Geometry`. After each step they describe the images so far."""
 
-    def __init__(self, boxes: Rows, size: tuple[int, int], num_paints: int) -> None:
+    def __init__(self, boxes: Rows, size: tuple[int, int], num_paints: int, fills: Mapping[Fill, int]) -> None:
         self.size = size
+        self.fills = fills
         self.used = 0
         self.rows = np.zeros((len(boxes), DRAW_COLUMNS + num_paints * PAINT_COLUMNS), np.int32)
         self.rows[:, TOP : WIDTH + 1] = boxes
         self.rows[:, NUM_PAINTS] = num_paints
         self.slots = self.rows[:, DRAW_COLUMNS:].reshape(len(boxes), num_paints, PAINT_COLUMNS)
+
+    def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
+        """Refuse: a row has one crop, which the decoder chooses."""
+        raise TypeError("a second crop does not fold into a draw")
 
     def flip(self, flipped: NDArray[Any]) -> None:
         """Mirror the rows where `flipped` is 1: crop, earlier paints and the shift along x."""
@@ -137,15 +86,15 @@ class _Placement:
         paints[..., [1, 3]] = self.size[1] - paints[..., [3, 1]]
         self.slots[chosen, : self.used] = paints
 
-    def paint(self, box: NDArray[Any], fill: int) -> None:
+    def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Add a rectangle: top, left, bottom and right, shape (N, 4)."""
         paint = self.slots[:, self.used]
-        paint[:, 0:4] = box
-        paint[:, 4] = fill
+        paint[:, 0:4] = boxes
+        paint[:, 4] = self.fills[fill]
         self.used += 1
 
-    def translate(self, shift: NDArray[Any], fill: int) -> None:
-        """Read each image `shift` rows and columns, shape (N, 2), further on; paint what comes from outside."""
+    def translate(self, shift: NDArray[Any], fill: Fill) -> None:
+        """Read each image `shift` rows and columns, shape (N, 2), further on; paint the rest."""
         self.rows[:, SHIFT_Y : SHIFT_X + 1] += shift.astype(np.int32)
         limit = np.array(self.size * 2, np.int32)
         if self.used:
@@ -158,5 +107,5 @@ class _Placement:
             paint[:, 2:4] = self.size
             paint[:, axis] = np.where(moved > 0, np.maximum(length - moved, 0), 0)
             paint[:, axis + 2] = np.where(moved > 0, length, np.minimum(-moved, length))
-            paint[:, 4] = fill
+            paint[:, 4] = self.fills[fill]
             self.used += 1

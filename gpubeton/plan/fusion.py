@@ -13,25 +13,12 @@ from gpubeton.fields.kind_decoders import ImageDecoder, RandomResizedCropImageDe
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
-from gpubeton.plan.branch_point import BranchPoint
-from gpubeton.plan.draws import paints_of
-from gpubeton.plan.following import moves_alike
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
-from gpubeton.transforms.colour import ColourTransform
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
 from gpubeton.transforms.fill import fill_of
-from gpubeton.transforms.flip import RandomHorizontalFlip
-from gpubeton.transforms.mixing import ImageMixing
-from gpubeton.transforms.module import ModuleWrapper
-from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.ops import ToDevice, ToTensor, ToTorchImage
-from gpubeton.transforms.pixel_operation import PixelOperation
-from gpubeton.transforms.random_resized_crop import RandomResizedCrop
-from gpubeton.transforms.transform import Transform
-from gpubeton.transforms.translate import RandomTranslate
+from gpubeton.transforms.ops import ToDevice
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.plan.leader import Leader
+    from gpubeton.transforms.colour import ColourTransform
+    from gpubeton.transforms.mixing import ImageMixing
+    from gpubeton.transforms.normalize import NormalizeImage
+    from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 
 
 def compile_image_program(
@@ -90,6 +81,7 @@ def compile_image_program(
 
     Examples
     --------
+    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
     >>> size = np.array([32, 32])
     >>> program = compile_image_program("image", 0, [RandomHorizontalFlip(), ToTensor(), ToTorchImage()], size, size)
     >>> program.state.shape, program.dtype, len(program.steps), len(program.tail.steps)
@@ -139,19 +131,16 @@ class _Fusion:
         self.mixing: tuple[ImageMixing, int] | None = None
         self.leader: Leader | None = None
         self.numbers = Streams(field_number)
-        stream = self.numbers.next(decoder)
+        self.stream = stream = self.numbers.next(decoder)
         if stream is not None:
             self.streams.append(stream)
 
     def add(self, operation: Operation) -> None:
         """Fuse the operation or put it into the tail."""
-        stream = self.numbers.next(operation)
-        step, after = compile_step(operation, self.state, stream)
-        if isinstance(operation, RandomResizedCrop) and self._is_only_decoded():
-            self._decode_only(operation, stream)
-        elif self._fuses(operation):
+        self.stream = self.numbers.next(operation)
+        step, after = compile_step(operation, self.state, self.stream)
+        if self.is_open and isinstance(operation, Transform) and operation.fuse(self):
             self.notes.append((operation_name(operation), "fused"))
-            self._fuse(operation, stream)
         elif self._is_there(operation):
             self.notes.append((operation_name(operation), "there already"))
         else:
@@ -166,13 +155,13 @@ class _Fusion:
         if leader.stream is not None:
             self.streams.append(leader.stream)
         for operation, stream in leader.steps:
-            own = moves_alike(operation, decoder.interpolation, decoder.fill)
+            own = operation.follower(decoder.interpolation, decoder.fill)
             compile_step(own, self.state, stream)  # refuses a fill that does not fit
             self.steps.append(own)
             self.streams.append(stream)
             self.notes.append((operation_name(own), f"fused, {drawn}"))
         for operation, stream_behind in leader.tail:
-            own = moves_alike(operation, decoder.interpolation, decoder.fill)
+            own = operation.follower(decoder.interpolation, decoder.fill)
             step, self.state = compile_step(own, self.state, stream_behind)
             self._put_into_tail(own, step)
             self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
@@ -211,15 +200,12 @@ class _Fusion:
             kind=self.kind,
         )
 
-    def _is_only_decoded(self) -> bool:
-        """Whether the images so far are the stored ones."""
+    def add_crop(self, crop: RandomResizedCrop) -> bool:
+        """Let the decoder take the part, if the images so far are the stored ones."""
         is_untouched = not (self.steps or self.colours or self.normalize or self.mixing)
-        return self.is_open and is_untouched and type(self.decoder) in (SimpleRGBImageDecoder, ImageDecoder)
-
-    def _decode_only(self, crop: RandomResizedCrop, stream: int | None) -> None:
-        """Let the decoder take the part that a crop right behind it would take."""
-        if stream is None:
-            raise PipelineError(f"{crop!r} has no random numbers")
+        if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
+            return False
+        self.streams.append(self._stream_of(crop))
         self.size = (crop.size, crop.size)
         field = self.decoder.field
         decoder_class = (
@@ -227,76 +213,71 @@ class _Fusion:
         )
         self.decoder = decoder_class(self.size, crop.scale, crop.ratio)
         self.decoder.accept_field(field)
-        self.streams.append(stream)
-        self.notes.append((operation_name(crop), "fused"))
+        return True
 
-    def _fuses(self, operation: Operation) -> bool:
-        if not self.is_open:
+    def add_step(self, step: Transform) -> bool:
+        # The partner of a mix may need another flip. Paints are levels, which the table of a normalization reads.
+        if self.mixing is not None or (step.num_paints and self.normalize is not None):
             return False
-        if isinstance(operation, RandomHorizontalFlip):
-            # Its partner may be mirrored, too; and a place in an image is one before it is mirrored.
-            return self.mixing is None and not self._depends_on_position()
-        if self.normalize is not None:  # paints are levels, and are looked up with the rest of the image
-            return False
-        if isinstance(operation, NormalizeImage):
-            return operation.type in FUSED_DTYPES
-        if self.mixing is not None:
-            return False
-        if self.kind != RGB and isinstance(operation, ColourTransform | ImageMixing):
-            return False  # the passes over other kinds do not know them
-        if isinstance(operation, ColourTransform):
-            steps = sum(colour.num_steps for colour, _ in self.colours) + operation.num_steps
-            if isinstance(operation, PixelOperation) and not self._has_half(operation):
+        if step.moves is not Moves.NOTHING:
+            # A colour that depends on the position means the one before the move; the mean of a contrast, likewise,
+            # is that of the image before pixels move out of it.
+            has_contrast = any(colour.num_contrasts for colour, _ in self.colours)
+            if any(colour.uses_position for colour, _ in self.colours) or (step.num_paints and has_contrast):
                 return False
-            # What was painted over changed colours would change with them now.
-            return steps <= MAX_COLOUR_STEPS and (not self.colours or self._num_paints() == self.early_paints)
-        if isinstance(operation, RandomTranslate):
-            # A contrast's mean is that of the image before it is moved.
-            return not (self._depends_on_position() or any(colour.num_contrasts for colour, _ in self.colours))
-        return isinstance(operation, Cutout | RandomErasing | ImageMixing)
+        self.streams.append(self._stream_of(step))
+        self.steps.append(step)
+        return True
 
-    def _depends_on_position(self) -> bool:
-        return any(isinstance(colour, PixelOperation) and colour.uses_position for colour, _ in self.colours)
+    def add_colour(self, colour: ColourTransform) -> bool:
+        # The passes over other kinds of images have no colours.
+        if self.kind != RGB or self.normalize is not None or self.mixing is not None:
+            return False
+        # A rectangle that was painted over changed colours must not change with the next ones.
+        num_steps = sum(earlier.num_steps for earlier, _ in self.colours) + colour.num_steps
+        if num_steps > MAX_COLOUR_STEPS or (self.colours and self._num_paints() != self.early_paints):
+            return False
+        self.early_paints = self._num_paints()
+        self.colours.append((colour, self._stream_of(colour)))
+        return True
 
-    def _has_half(self, operation: PixelOperation) -> bool:
-        """Whether the half is there that is fused."""
-        return (operation.numba if self.device.type == "cpu" else operation.cuda) is not None
+    def add_mixing(self, mixing: ImageMixing) -> bool:
+        if self.kind != RGB or self.normalize is not None or self.mixing is not None:
+            return False
+        self.mixing = mixing, self._stream_of(mixing)
+        return True
+
+    def add_normalization(self, normalize: NormalizeImage) -> bool:
+        if self.normalize is not None or normalize.type not in FUSED_DTYPES:
+            return False
+        self.normalize = normalize
+        self.halves_as_int16 = normalize.type == "float16" and not is_torch_dtype(self.state.dtype)
+        return True
+
+    def _stream_of(self, operation: Operation) -> int:
+        if self.stream is None:
+            raise PipelineError(f"{operation!r} has no random numbers")
+        return self.stream
 
     def _num_paints(self) -> int:
-        return sum(map(paints_of, self.steps))
-
-    def _fuse(self, operation: Operation, stream: int | None) -> None:
-        if isinstance(operation, NormalizeImage):
-            self.normalize = operation
-            self.halves_as_int16 = operation.type == "float16" and not is_torch_dtype(self.state.dtype)
-        elif stream is None:
-            raise PipelineError(f"{operation!r} has no random numbers")
-        elif isinstance(operation, ColourTransform):
-            self.early_paints = self._num_paints()
-            self.colours.append((operation, stream))
-        elif isinstance(operation, ImageMixing):
-            self.mixing = operation, stream
-        elif isinstance(operation, Transform):
-            self.steps.append(operation)
-            self.streams.append(stream)
+        return sum(step.num_paints for step in self.steps)
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""
         return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
 
     def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
-        # Who goes on from a branch point finds the batch where the user believes it to be, as operations of theirs do.
         is_on_cpu = self.state.device.type == "cpu"
-        if isinstance(operation, PixelOperation) and not (is_on_cpu and operation.numba is not None):
-            raise PipelineError(operation.missing("numba" if is_on_cpu else "cuda"))
-        needs_it_there = isinstance(operation, ModuleWrapper | BranchPoint | PixelOperation)
-        is_of_the_user = not isinstance(operation, Transform) or needs_it_there
-        if self.is_there and (isinstance(operation, ToDevice) or (is_of_the_user and is_on_cpu)):
+        needs_declared_device, is_view = True, False
+        if isinstance(operation, Transform):
+            operation.check_unfused(self.state.device.type)
+            needs_declared_device, is_view = operation.needs_declared_device, operation.is_view()
+        if self.is_there and (isinstance(operation, ToDevice) or (needs_declared_device and is_on_cpu)):
             if not self.stays:
                 self._return_to_cpu()
             self.is_there = False
-        self.stays = self.stays or (self.is_there and is_of_the_user)
-        self.is_open = self.is_open and _only_views(operation)
+        self.stays = self.stays or (self.is_there and needs_declared_device)
+        self.is_open = self.is_open and is_view
         self.notes.append((operation_name(operation), "view" if self.is_open else str(step)))
         self.tail.append(step)
 
@@ -307,10 +288,3 @@ class _Fusion:
             (place for place, (_, note) in enumerate(self.notes) if not note.startswith("fused")), len(self.notes)
         )
         self.notes.insert(first, ("(copy to the CPU)", "after, on the finished batch"))
-
-
-def _only_views(operation: Operation) -> bool:
-    """Whether an operation leaves every pixel as it is."""
-    if isinstance(operation, ToDevice):
-        return bool(operation.device.type == "cpu")
-    return isinstance(operation, ToTensor | ToTorchImage)

@@ -14,9 +14,6 @@ from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
 from gpubeton.plan.philox import uniform, uniforms
 from gpubeton.plan.tail import Tail, uniform_of_rows
-from gpubeton.transforms.cutout import Cutout
-from gpubeton.transforms.erasing import RandomErasing
-from gpubeton.transforms.translate import RandomTranslate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -289,10 +286,8 @@ def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
     """
     numbers: dict[Fill, int] = {}
     for step in steps:
-        if isinstance(step, Cutout | RandomTranslate):
-            numbers.setdefault(step.fill, len(numbers))
-        elif isinstance(step, RandomErasing):
-            numbers.setdefault(step.colour, len(numbers))
+        for fill in step.fills():
+            numbers.setdefault(fill, len(numbers))
     return numbers
 
 

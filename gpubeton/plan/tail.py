@@ -20,9 +20,7 @@ from gpubeton.plan.philox import uniform
 from gpubeton.plan.shared import Shared, SharedMemory
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.plan.user_code import allocate, call_code, plain_code
-from gpubeton.transforms.boxes import TransformBoxes
-from gpubeton.transforms.normalize import NormalizeImage
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,17 +81,10 @@ class TailStep:
             shared.keep(self.operation.copy_of, batch)
             return batch
         if isinstance(self.operation, Transform):
-            if self.operation.takes_samples:
-                return self.operation.apply(batch, samples)
-            if isinstance(self.operation, TransformBoxes):
-                return self.operation.apply(batch, self.operation.placements(seed, epoch, samples))
-            if isinstance(self.operation, NormalizeImage):
-                return self.operation.apply(batch, take=shared.take)
-            draw = None
-            if self.stream is not None:
-                numbers = partial(uniform_of_rows, seed, epoch, samples, self.stream)
-                draw = self.operation.draw(numbers, len(samples), self.before)
-            return self.operation.apply(batch, draw)
+            operation: Any = self.operation
+            numbers = None if self.stream is None else partial(uniform_of_rows, seed, epoch, samples, self.stream)
+            draw = operation.draw_batch(BatchKey(seed, epoch, samples), numbers, self.before)
+            return operation.apply(batch, draw, **({"take": shared.take} if operation.takes_memory else {}))
         if self.code is None:
             raise PipelineError(f"{self.operation!r} has no code")
         arguments = [batch, allocate(self.memory, len(samples), shared.take)]

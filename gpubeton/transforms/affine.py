@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.rotation import checked_angles
+from gpubeton.transforms.transform import Fill, Moves, Transform
 from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class RandomAffine(ChangeTransform):
     """
 
     takes_any_kind = True
+    moves: ClassVar[Moves] = Moves.FREELY
 
     def __init__(
         self,
@@ -130,6 +133,12 @@ class RandomAffine(ChangeTransform):
             "shear": np.stack(shear, axis=1),
         }
         return own, numbers[0] >= self.p
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        return copied
 
     def image_change(self) -> ImageChange:
         return warp(self.interpolation, tuple(map(int, self.fill)))

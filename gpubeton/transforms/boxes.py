@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import BatchKey, Fill, Transform
 
 if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 PLACEMENT_COLUMNS = 11
-"""Crop (top, left, height, width), flip, shift (y, x), size of the source (height, width), of the output (same)."""
+#: Of a placement: box (top, left, height, width), flip, shift (y, x), size of the source and of the output (y, x).
+CROP, FLIP, SHIFT, SOURCE, OUTPUT = slice(0, 4), slice(4, 5), slice(5, 7), slice(7, 9), slice(9, 11)
 
 Placements = Callable[[int, int, NDArray[np.uint64]], NDArray[np.float64]]
 """Called with seed, epoch and samples: where their images went, float64 of shape (N, K * PLACEMENT_COLUMNS).
@@ -31,6 +33,28 @@ _ROUNDING = 2.0**-30
 """Share of a box's area that mirroring and shifting may take away by rounding, and much more."""
 
 _FORMATS = ("xyxy", "xywh", "cxcywh")
+
+
+class PlacementRows:
+    """One placement for each of `count` images of one size; a `Geometry`."""
+
+    def __init__(self, count: int, size: tuple[int, int]) -> None:
+        self.size = size
+        self.rows = np.zeros((count, PLACEMENT_COLUMNS))
+        self.rows[:, 2:4] = self.rows[:, SOURCE] = self.rows[:, OUTPUT] = size
+
+    def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
+        self.size = size
+        self.rows[:, CROP], self.rows[:, OUTPUT] = boxes, size
+
+    def flip(self, flipped: NDArray[Any]) -> None:
+        self.rows[:, FLIP] = flipped[:, None]
+
+    def translate(self, shift: NDArray[Any], fill: Fill) -> None:
+        self.rows[:, SHIFT] = shift
+
+    def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
+        """Do nothing: rectangles hide no box."""
 
 
 class TransformBoxes(Transform):
@@ -120,22 +144,8 @@ class TransformBoxes(Transform):
         """
         self._placements = placements
 
-    def placements(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Tell where the images of samples go.
-
-        Parameters
-        ----------
-        seed, epoch : int
-            The loader's seed and the number of the epoch.
-        samples : ndarray of uint64, shape (N,)
-            Sample ids.
-
-        Returns
-        -------
-        ndarray of float64, shape (N, K * PLACEMENT_COLUMNS)
-            A row for each, of K placements one after the other.
-        """
-        return self._placements(seed, epoch, samples)
+    def draw_batch(self, key: BatchKey, uniform: Uniform | None, state: State) -> NDArray[np.float64]:
+        return self._placements(*key)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
@@ -143,12 +153,12 @@ class TransformBoxes(Transform):
         rows = draw[batch.rows].astype(np.float64)
         placements = np.split(rows, rows.shape[1] // PLACEMENT_COLUMNS, axis=1)
         # All pairs are (y, x) from here on, as in the placements: corners of shape (M, 2).
-        first, last = self._corners(batch.values[:, :4].astype(np.float64), placements[0][:, 7:9])
+        first, last = self._corners(batch.values[:, :4].astype(np.float64), placements[0][:, SOURCE])
         area = np.prod(last - first, axis=1)
         for placement in placements:
             first, last, scale = _placed(first, last, placement)
             area = area * np.prod(scale, axis=1)
-        sides, size = last - first, placements[-1][:, 9:11]
+        sides, size = last - first, placements[-1][:, OUTPUT]
         enough = self.min_visible * area * (1 - _ROUNDING)
         is_visible = np.all(sides > 0, axis=1) & (np.prod(sides, axis=1) >= enough)
         boxes = np.concatenate([self._written(first, last, size), batch.values[:, 4:]], axis=1)
@@ -190,7 +200,7 @@ def _placed(
     first: NDArray[np.float64], last: NDArray[np.float64], placement: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Corners after one placement, cut off at its borders, and how many times as long sides are, (y, x)."""
-    crop, flip, shift, size = placement[:, :4], placement[:, 4:5] == 1, placement[:, 5:7], placement[:, 9:11]
+    crop, flip, shift, size = placement[:, CROP], placement[:, FLIP] == 1, placement[:, SHIFT], placement[:, OUTPUT]
     scale = size / crop[:, 2:]
     first, last = (np.clip((corner - crop[:, :2]) * scale, 0, size) for corner in (first, last))
     mirrored = flip & np.array([False, True])

@@ -9,12 +9,15 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.operation import Operation
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from gpubeton.pipeline.state import State
+    from gpubeton.pipeline.uniform import Uniform
 
 _MOST_SHOWN = 8
 """Numbers of an array that a repr shows."""
@@ -34,13 +37,16 @@ class ChosenSamples(Transform):
         If `indices` are not whole numbers from 0.
     """
 
-    takes_samples: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, indices: Sequence[int] | NDArray[Any]) -> None:
         chosen = np.asarray(indices)
         if chosen.ndim != 1 or (len(chosen) and not _are_ids(chosen)):
             raise OptionError(f"{type(self).__name__}: indices are {indices!r}; expected a list of sample ids: [0, 17]")
         self.indices: NDArray[np.uint64] = np.unique(chosen.astype(np.uint64))
+
+    def draw_batch(self, key: BatchKey, uniform: Uniform | None, state: State) -> NDArray[Any]:
+        return key.samples
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -33,7 +33,7 @@ from gpubeton.transforms import colour_floats, colour_lines, colour_tensors, gra
 from gpubeton.transforms.colour_kinds import MAX_FACTOR, ONE
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import CHANNELS, as_nhwc, image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,12 +53,18 @@ class ColourTransform(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     takes_any_channels: ClassVar[bool] = False
     """Whether images may be gray, or have a fourth channel, which stays as it is."""
 
     takes_floats: ClassVar[bool] = False
     """Whether images may be floating-point, as after ``NormalizeImage``."""
+
+    @property
+    def uses_position(self) -> bool:
+        """Whether the result may depend on the position of a pixel."""
+        return False
 
     @property
     def num_steps(self) -> int:
@@ -81,6 +87,9 @@ class ColourTransform(Transform):
         image_size(self, previous_state, any_channels=self.takes_any_channels)
         checked_type(self, previous_state, takes_floats=self.takes_floats)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_colour(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

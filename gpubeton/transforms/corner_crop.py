@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Geometry, Moves, Transform
 from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class CornerCrop(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = checked_size("CornerCrop", size)
@@ -67,6 +68,9 @@ class CornerCrop(Transform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": with_sides(self.draw(uniform, count, state), self.size)}
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(with_sides(draw, self.size), self.size)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

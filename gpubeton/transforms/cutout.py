@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
 from gpubeton.transforms.window import with_sides
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Cutout(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
+    num_paints: ClassVar[int] = 1
 
     def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         if crop_size != int(crop_size) or crop_size < 0:
@@ -78,6 +80,15 @@ class Cutout(Transform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": with_sides(self.draw(uniform, count, state), (self.crop_size, self.crop_size))}
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_step(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.paint(np.hstack([draw, draw + self.crop_size]), self.fill)
+
+    def fills(self) -> tuple[Fill, ...]:
+        return (self.fill,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

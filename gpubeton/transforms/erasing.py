@@ -11,10 +11,10 @@ import numpy as np
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.transforms.colour import between, checked_probability
-from gpubeton.transforms.fill import Fill, checked_fill, checked_levels, fill_like
+from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.noise import normal_noise
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,8 @@ class RandomErasing(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
+    num_paints: ClassVar[int] = 1
     usual_numbers: ClassVar[int] = 8
 
     def __init__(
@@ -142,6 +144,15 @@ class RandomErasing(Transform):
         area = pixels * between(self.scale, numbers[:, 0])
         ratio = np.exp(between((float(np.log(self.ratio[0])), float(np.log(self.ratio[1]))), numbers[:, 1]))
         return np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=1))).astype(np.int32)
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_step(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.paint(draw, self.colour)
+
+    def fills(self) -> tuple[Fill, ...]:
+        return (self.colour,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

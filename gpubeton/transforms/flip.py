@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.transforms.layout import as_nhwc, image_size, writable
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class RandomHorizontalFlip(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, flip_prob: float = 0.5) -> None:
         self.flip_prob = _checked(flip_prob)
@@ -58,6 +59,12 @@ class RandomHorizontalFlip(Transform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": self.draw(uniform, count, state)[:, 0] == 1}
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_step(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.flip(draw[:, 0])
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.transforms.image_change import ChangeTransform, ImageChange
+from gpubeton.transforms.transform import Moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +41,7 @@ class LevelTransform(ChangeTransform):
 
     p: float
     takes_any_channels: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def chosen(self, uniform: Uniform, count: int, kind: int, parameter: int = 0) -> NDArray[np.int32]:
         """Draw which images are changed.

@@ -23,7 +23,7 @@ from gpubeton.transforms import mix_pixels
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
 from gpubeton.transforms.mix_pixels import MIX_COLUMNS, ONE, PARTNER, WEIGHT
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +43,7 @@ class ImageMixing(Transform):
     """Mixes each image with the one before it. `draw` gives a row of `MIX_COLUMNS` whole numbers for each."""
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, alpha: float, same_lambda: bool) -> None:
         self.alpha = checked_alpha(type(self).__name__, alpha)
@@ -55,6 +56,9 @@ class ImageMixing(Transform):
         image_size(self, previous_state, any_channels=True)
         checked_type(self, previous_state, takes_floats=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_mixing(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.dtypes import is_torch_dtype
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,9 @@ class ModuleWrapper(Transform):
     >>> ModuleWrapper(torch.nn.ReLU()).apply(torch.tensor([-1.0, 1.0]))
     tensor([0., 1.])
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING  # as far as the library knows
+    needs_declared_device: ClassVar[bool] = True
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw, num_channels
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +59,9 @@ class NormalizeImage(Transform):
     >>> half.apply(np.full((1, 1, 1, 3), 160, "uint8")).ravel().tolist()
     [0.5, 0.5, 0.5]
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING
+    takes_memory: ClassVar[bool] = True
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], type: Any = np.float16) -> None:
         self.mean = _numbers("mean", mean)
@@ -128,6 +131,9 @@ class NormalizeImage(Transform):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
         carried = "int16" if self.type == "float16" else self.type
         return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_normalization(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
         """Normalise a batch.

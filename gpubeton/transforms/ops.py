@@ -13,7 +13,7 @@ from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.ragged import Ragged
 from gpubeton.transforms.layout import as_nchw, image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class ToTensor(Transform):
     """
 
     takes_ragged: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         try:
@@ -43,6 +44,9 @@ class ToTensor(Transform):
         except TypeError as error:
             raise PipelineError(f"ToTensor: {error}") from error
         return replace(previous_state, jit_mode=False, dtype=dtype), None
+
+    def is_view(self) -> bool:
+        return True
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch
@@ -75,6 +79,7 @@ class ToDevice(Transform):
     """
 
     takes_ragged: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, device: Any, non_blocking: bool = True) -> None:
         import torch
@@ -101,6 +106,9 @@ class ToDevice(Transform):
             True also for a wish without a number: it means the current GPU, and a loader works on no other.
         """
         return bool(self.device.type == device.type and self.device.index in (None, device.index))
+
+    def is_view(self) -> bool:
+        return bool(self.device.type == "cpu")
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch
@@ -140,6 +148,8 @@ class ToTorchImage(Transform):
     torch.Size([2, 3, 20, 30])
     """
 
+    moves: ClassVar[Moves] = Moves.NOTHING
+
     def __init__(self, channels_last: bool = True, convert_back_int16: bool = True) -> None:
         self.channels_last = bool(channels_last)
         self.convert_back_int16 = bool(convert_back_int16)
@@ -159,6 +169,9 @@ class ToTorchImage(Transform):
         shape = (channels, height, width)
         query = None if self.channels_last else AllocationQuery(shape, dtype, previous_state.device)
         return replace(previous_state, jit_mode=False, shape=shape, dtype=dtype), query
+
+    def is_view(self) -> bool:
+        return True
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch
@@ -188,6 +201,7 @@ class Convert(Transform):
     """
 
     takes_ragged: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, target_dtype: Any) -> None:
         self.target_dtype = target_dtype
@@ -221,6 +235,8 @@ class View(Transform):
     >>> View(np.float16).apply(np.array([0x3C00], np.int16))
     array([1.], dtype=float16)
     """
+
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, target_dtype: Any) -> None:
         self.target_dtype = target_dtype

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, Moves, Transform
 from gpubeton.transforms.window import cut_windows, window_shape
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Pad(Transform):
     [0, 5, 5, 0]
     """
 
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+
     def __init__(self, padding: int | Sequence[int], fill: Sequence[float] = (0, 0, 0)) -> None:
         self.padding = _checked_padding(padding)
         self.fill = checked_fill("Pad", fill)
@@ -55,6 +58,16 @@ class Pad(Transform):
         size = self._padded(image_size(self, previous_state, any_channels=True))
         checked_levels("Pad", self.fill, previous_state)
         return replace(previous_state, shape=window_shape(previous_state, size)), None
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        left, top, _, _ = self.padding
+        size = self._padded(geometry.size)
+        geometry.crop(np.array([[-top, -left, *size]]), size)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        return copied
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         left, top, _, _ = self.padding

@@ -6,7 +6,7 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.state import State
     from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.transforms.transform import ImagePass
 
 _COLOURS = ("r", "g", "b")
 _MAX_PARAMETERS = 16
@@ -104,6 +105,8 @@ class PixelOperation(ColourTransform):
     [[120, 160, 120], [160, 200, 160], [120, 160, 120]]
     """
 
+    needs_declared_device: ClassVar[bool] = True
+
     def __init__(
         self,
         cuda: str | None = None,
@@ -167,7 +170,7 @@ class PixelOperation(ColourTransform):
         if draw is None:
             raise TypeError(f"{self}.apply needs the images' steps: pass what draw() returned")
         if self.numba is None:
-            raise PipelineError(self.missing("numba"))
+            raise PipelineError(self._missing("numba"))
         images = as_nhwc(batch)
         if not isinstance(images, np.ndarray):
             images = images.numpy()  # of a tensor on a GPU, torch says why it cannot
@@ -180,19 +183,16 @@ class PixelOperation(ColourTransform):
         assert self.numba is not None
         return compiled_images(compiled_line(self.numba, self.arguments, self.parameters))
 
-    def missing(self, half: str) -> str:
-        """Say that a half is missing.
+    def fuse(self, image_pass: ImagePass) -> bool:
+        half = self.numba if image_pass.device.type == "cpu" else self.cuda
+        return half is not None and super().fuse(image_pass)
 
-        Parameters
-        ----------
-        half : {"numba", "cuda"}
-            Which.
+    def check_unfused(self, device: str) -> None:
+        if device != "cpu" or self.numba is None:
+            raise PipelineError(self._missing("numba" if device == "cpu" else "cuda"))
 
-        Returns
-        -------
-        str
-            For an error.
-        """
+    def _missing(self, half: str) -> str:
+        """Say which half is missing: "numba" or "cuda"."""
         if half == "numba":
             return (
                 f"{self} has no Numba half, and would run on the CPU here. Give numba=, a function of r, g and b that "

@@ -7,10 +7,11 @@ factor), a change of levels (kind, parameter), a sharpness factor, and a warp.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.levels import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
 from gpubeton.transforms.sharpness import change_sharpness
+from gpubeton.transforms.transform import Fill, Moves, Transform
 from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ _COLOUR, _LEVELS, _SHARPNESS, _WARP = slice(0, 2), slice(2, 4), slice(4, 5), sli
 
 class Policy(ChangeTransform):
     """Operations picked at random; `draw` gives a row of ``num_ops * POLICY_COLUMNS`` int64 for each image."""
+
+    moves: ClassVar[Moves] = Moves.FREELY
 
     num_ops: int = 1
 
@@ -95,6 +99,13 @@ class Policy(ChangeTransform):
         declared = super().declare_state_and_memory(previous_state)
         checked_levels(type(self).__name__, self.fill, previous_state)
         return declared
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        copied.moves_only = copied.takes_any_kind = True
+        return copied
 
     def image_change(self) -> ImageChange:
         moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))

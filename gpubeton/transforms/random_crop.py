@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.transforms.fill import checked_fill, checked_levels
 from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, Moves, Transform
 from gpubeton.transforms.window import checked_size, cut_windows, window_shape, with_sides
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class RandomCrop(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
         self.size = checked_size("RandomCrop", size)
@@ -73,6 +75,14 @@ class RandomCrop(Transform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": with_sides(self.draw(uniform, count, state), self.size)}
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(with_sides(draw, self.size), self.size)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        return copied
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_bo
 from gpubeton.transforms.area_resize import pick_crops, resize_crops
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
 from gpubeton.transforms.tensor_resize import pick_tensors, resize_tensors
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
 from gpubeton.transforms.window import window_shape
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class RandomResizedCrop(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
     usual_numbers: ClassVar[int] = USUAL_NUMBERS
     interpolation: str = "area"
 
@@ -91,6 +93,17 @@ class RandomResizedCrop(Transform):
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         height, width = image_size(self, state, any_channels=True)
         return random_boxes(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_crop(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(draw, (self.size, self.size))
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.interpolation = "nearest" if interpolation == "nearest" else "area"
+        return copied
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

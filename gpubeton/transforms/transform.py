@@ -1,9 +1,11 @@
-"""Transform: an operation of the library itself, a value that says what is wanted."""
+"""Transform: base of the library's operations; each declares how it fuses, folds and moves pixels."""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +18,68 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.uniform import Uniform
+
+Fill = tuple[float, ...]
+
+
+class Moves(Enum):
+    """How an operation moves the pixels of an image, and which outputs can follow it."""
+
+    NOTHING = "every pixel keeps its position"
+    ALONG_AXES = "masks and boxes can follow"
+    FREELY = "masks can follow; boxes cannot, as their sides stay parallel to the axes"
+    UNKNOWN = "nothing can follow"
+
+
+class BatchKey(NamedTuple):
+    """All that random parameters depend on."""
+
+    seed: int
+    epoch: int
+    samples: NDArray[np.uint64]  # (N,) sample ids
+
+
+class Geometry(Protocol):
+    """Receives the moves of N images, in order: the draws of the fused pass, or the placements that boxes follow."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images so far, in pixels."""
+
+    def crop(self, boxes: NDArray[Any], size: tuple[int, int]) -> None:
+        """Resize a part, (N, 4) top, left, height and width, to `size`."""
+
+    def flip(self, flipped: NDArray[Any]) -> None:
+        """Mirror the images where `flipped`, (N,), is 1."""
+
+    def translate(self, shift: NDArray[Any], fill: Fill) -> None:
+        """Read each image `shift` rows and columns, (N, 2), further on; outside is `fill`."""
+
+    def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
+        """Paint rectangles: (N, 4) top, left, bottom and right."""
+
+
+class ImagePass(Protocol):
+    """The fused pass while a pipeline is compiled. Each method returns whether the operation fits."""
+
+    @property
+    def device(self) -> Any:
+        """Device of torch on which the pass runs."""
+
+    def add_crop(self, crop: Any) -> bool:
+        """Let the decoder take the part that a `RandomResizedCrop` would take."""
+
+    def add_step(self, step: Transform) -> bool:
+        """Add an operation that `Transform.fold` describes."""
+
+    def add_colour(self, colour: Any) -> bool:
+        """Add a `ColourTransform`."""
+
+    def add_mixing(self, mixing: Any) -> bool:
+        """Add an `ImageMixing`."""
+
+    def add_normalization(self, normalize: Any) -> bool:
+        """Add a `NormalizeImage`."""
 
 
 class Transform(Operation):
@@ -33,11 +97,20 @@ class Transform(Operation):
     shared_numbers: ClassVar[int | None] = None
     """Which random numbers it shares with every operation, in whatever pipeline, that has the same here."""
 
-    takes_samples: ClassVar[bool] = False
-    """Whether `apply` is given the sample ids, uint64 of shape (N,), in place of what `draw` returns."""
-
     takes_ragged: ClassVar[bool] = False
     """Whether `apply` takes a `gpubeton.pipeline.ragged.Ragged`, too."""
+
+    takes_memory: ClassVar[bool] = False
+    """Whether `apply` has an argument `take`, a function ``take(shape, dtype)`` that gives memory for arrays."""
+
+    needs_declared_device: ClassVar[bool] = False
+    """Whether the batch must be on the device that the pipeline names, even if the fused pass left it elsewhere."""
+
+    moves: ClassVar[Moves] = Moves.UNKNOWN
+    """How it moves pixels."""
+
+    num_paints: ClassVar[int] = 0
+    """Rectangles that it paints in the fused pass."""
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
         """Choose the random parameters of the samples of a batch.
@@ -59,7 +132,7 @@ class Transform(Operation):
         return None
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        """Give the random parameters of the samples of a batch as a user reads them: what `draw` chooses, named.
+        """Return the random parameters of the samples of a batch as users read them: the result of `draw`, named.
 
         Parameters
         ----------
@@ -79,6 +152,10 @@ class Transform(Operation):
         draw = self.draw(uniform, count, state)
         return {} if draw is None else {"": draw}
 
+    def draw_batch(self, key: BatchKey, uniform: Uniform | None, state: State) -> NDArray[Any] | None:
+        """Return the argument `draw` of `apply` for a batch; `uniform` is None if the operation is not random."""
+        return None if uniform is None else self.draw(uniform, len(key.samples), state)
+
     @abstractmethod
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         """Carry the operation out on a batch.
@@ -95,6 +172,29 @@ class Transform(Operation):
         ndarray or torch.Tensor
             The result: `batch` itself, a view of it, or a new one.
         """
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        """Add the operation to the fused pass if it fits there."""
+        return False
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        """Describe the moves and paints of the images, with the parameters that `draw` returned."""
+        raise TypeError(f"{self!r} does not fold into the fused pass")
+
+    def fills(self) -> tuple[Fill, ...]:
+        """Return the colours of the rectangles that `fold` paints."""
+        return ()
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        """Return the operation that moves a mask's pixels in the same way, given the same draws."""
+        return copy.copy(self)
+
+    def is_view(self) -> bool:
+        """Return whether every pixel stays as it is, so that later operations can still be fused."""
+        return False
+
+    def check_unfused(self, device: str) -> None:
+        """Raise PipelineError if the operation cannot run on a finished batch on a device: "cpu" or "cuda"."""
 
     def generate_code(self) -> Callable[..., Any]:
         """Return ``code(batch, memory)``: the operation by itself, with fresh, unseeded random parameters.

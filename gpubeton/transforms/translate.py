@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from gpubeton.errors import OptionError
 from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.transform import Transform
+from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,8 @@ class RandomTranslate(Transform):
     """
 
     is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+    num_paints: ClassVar[int] = 2  # a band along each axis
 
     def __init__(self, padding: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
         if padding != int(padding) or padding < 0:
@@ -69,6 +72,20 @@ class RandomTranslate(Transform):
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": np.int32(self.padding) - self.draw(uniform, count, state)}
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_step(self)
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.translate(draw - self.padding, self.fill)
+
+    def fills(self) -> tuple[Fill, ...]:
+        return (self.fill,)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        return copied
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
