@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gpubeton.format.layout import ARGUMENTS_SIZE
+from gpubeton.format.layout import ARGUMENTS_SIZE, IMAGE_DTYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from gpubeton.format.field_arguments import ImageKind
     from gpubeton.pipeline.operation import Operation
 
 __all__ = ["ARG_TYPE", "Field"]
@@ -52,6 +55,17 @@ class Malloc(Protocol):
             later; the writer then puts the offset in place of the pointer.
         """
         ...
+
+
+@dataclass(frozen=True)
+class ImageColumn:
+    """How the images of a column are stored."""
+
+    mode: NDArray[np.uint8]  # (N,) `ImageMode`
+    height: NDArray[np.uint16]  # (N,) pixels
+    width: NDArray[np.uint16]  # (N,) pixels
+    kind: ImageKind | None = None  # None if only the field's class knows it
+    gpu_decodes: bool = True  # False: the CPU decodes them for a GPU, too
 
 
 class Field(ABC):
@@ -130,6 +144,102 @@ class Field(ABC):
         type
             An `Operation` that can be made without arguments.
         """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Use the defaults below for a class that stores values in another way than its base class."""
+        super().__init_subclass__(**options)
+        if "encode" in vars(cls):
+            # A base class cannot read what this class stores: bytes that it takes for damaged may be sound.
+            for name in ("read_value", "to_file", "numbers", "images"):
+                if name not in vars(cls):
+                    setattr(cls, name, vars(Field)[name])
+
+    def read_value(self, row: np.generic, content: bytes) -> Any:
+        """Read one value, for ``gpubeton cat``, ``extract`` and ``verify``.
+
+        Parameters
+        ----------
+        row : numpy scalar of metadata_type
+            Its metadata.
+        content : bytes
+            Its stored bytes; those of the metadata for a field without regions.
+
+        Returns
+        -------
+        object
+            The value. By default the stored bytes.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are damaged.
+        """
+        del row
+        return content
+
+    def to_file(self, row: np.generic, content: bytes) -> tuple[str, bytes]:
+        """Give one value as a file, for ``gpubeton extract``.
+
+        Parameters
+        ----------
+        row : numpy scalar of metadata_type
+            Its metadata.
+        content : bytes
+            Its stored bytes; those of the metadata for a field without regions.
+
+        Returns
+        -------
+        tuple of str and bytes
+            The ending of the file's name, and its content. By default arrays as ``.npy``, bytes as they are, anything
+            else as text.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are damaged.
+        """
+        value = self.read_value(row, content)
+        if isinstance(value, bytes):
+            return ".bin", value
+        if isinstance(value, np.ndarray):
+            file = io.BytesIO()
+            np.save(file, value, allow_pickle=False)
+            return ".npy", file.getvalue()
+        return ".txt", repr(value).encode()
+
+    def numbers(self, column: NDArray[Any]) -> NDArray[Any] | None:
+        """Give the values of a field of numbers, for ``gpubeton info``.
+
+        Parameters
+        ----------
+        column : ndarray of metadata_type, shape (N,)
+            The metadata of all samples.
+
+        Returns
+        -------
+        ndarray of int64 or float64, shape (N,), or None
+            The values. By default None: the values are not numbers.
+        """
+        del column
+        return None
+
+    def images(self, column: NDArray[Any]) -> ImageColumn | None:
+        """Describe how images are stored.
+
+        Parameters
+        ----------
+        column : ndarray of metadata_type, shape (N,)
+            The metadata of some samples.
+
+        Returns
+        -------
+        ImageColumn or None
+            By default None, except for metadata with the columns of `RGBImageField`.
+        """
+        names = column.dtype.names
+        if names is None or not set(IMAGE_DTYPE.names or ()) <= set(names):
+            return None
+        return ImageColumn(column["mode"].copy(), column["height"].copy(), column["width"].copy())
 
 
 class PlainField(Field):

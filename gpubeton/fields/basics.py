@@ -75,6 +75,14 @@ class _NumberField(PlainField):
         """Store one number, converted as numpy does."""
         destination[0] = value
 
+    def read_value(self, row: np.generic, content: bytes) -> Any:
+        """Give the number."""
+        return row.item()
+
+    def numbers(self, column: NDArray[Any]) -> NDArray[Any] | None:
+        """Give all numbers."""
+        return column
+
 
 class IntField(_NumberField):
     """A signed 64-bit integer. As in FFCV, 3.7 is stored as 3.

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.base import ARG_TYPE, Field, Malloc
+from gpubeton.fields.base import ARG_TYPE, Field, ImageColumn, Malloc
 from gpubeton.fields.image_codec import encode_jpeg, file_content
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.fields.kind_decoders import ImageDecoder
@@ -193,6 +193,11 @@ class ImageField(Field):
         pixels = reduced(pixels, height, width, self.kind, self.interpolation)
         mode = self._choose_mode(height, width, malloc)
         self._store(destination, mode, (height, width), self._encoded(pixels, mode), malloc)
+
+    def images(self, column: NDArray[Any]) -> ImageColumn:
+        """Describe how images are stored."""
+        mode, height, width = (column[name].copy() for name in ("mode", "height", "width"))
+        return ImageColumn(mode, height, width, self.kind, gpu_decodes=False)
 
     def get_decoder_class(self) -> type[Operation]:
         """Give `ImageDecoder`."""

@@ -63,6 +63,17 @@ class JSONField(BytesField):
         """
         super().encode(destination, json.dumps(value).encode("utf-8") + b"\0", malloc)
 
+    def read_value(self, row: np.generic, content: bytes) -> Any:
+        """Parse the text."""
+        try:
+            return parse_json(content.removesuffix(b"\0"))
+        except ValueError as error:
+            raise ValueError(f"no JSON of one value in UTF-8: {error}") from error
+
+    def to_file(self, row: np.generic, content: bytes) -> tuple[str, bytes]:
+        """Give the text as it is, also if it is damaged."""
+        return ".json", content.removesuffix(b"\0")
+
     def get_decoder_class(self) -> type[Operation]:
         """Give `JSONDecoder`."""
         return JSONDecoder

@@ -137,6 +137,10 @@ class NDArrayField(Field):
         destination[0], region = malloc(self.element_size)
         region.view(self.dtype)[:] = array.reshape(-1)
 
+    def read_value(self, row: np.generic, content: bytes) -> Any:
+        """Give the array, in the machine's byte order."""
+        return read_array(content, self.dtype, self.shape)
+
     def get_decoder_class(self) -> type[Operation]:
         """Give `NDArrayDecoder`."""
         return NDArrayDecoder
@@ -168,6 +172,12 @@ class TorchTensorField(NDArrayField):
         import torch
 
         super().__init__(torch.zeros(0, dtype=dtype).numpy().dtype, shape)
+
+
+def read_array(content: bytes, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """Make an array of stored bytes, in the machine's byte order."""
+    stored = np.frombuffer(content, dtype)
+    return stored.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
 
 
 def _long_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from gpubeton.errors import FieldArgumentsError, PipelineError
 from gpubeton.fields.base import ARG_TYPE, Malloc
 from gpubeton.fields.bytes import BytesDecoder, BytesField
+from gpubeton.fields.ndarray import read_array
 from gpubeton.format.field_arguments import ArrayArguments
 from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE
 from gpubeton.pipeline.ragged import VARYING, Ragged
@@ -203,6 +204,10 @@ class RaggedField(BytesField):
                 )
         stored = np.ascontiguousarray(array.reshape(-1), self.dtype)
         super().encode(destination, stored.view(np.uint8), malloc)
+
+    def read_value(self, row: np.generic, content: bytes) -> Any:
+        """Give the array, in the machine's byte order."""
+        return read_array(content, self.dtype, self.shape)
 
     def get_decoder_class(self) -> type[Operation]:
         """Give `RaggedDecoder`."""

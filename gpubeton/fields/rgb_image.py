@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.fields.area_average import area_average, fitted_size, resizer
-from gpubeton.fields.base import Malloc, PlainField
+from gpubeton.fields.base import ImageColumn, Malloc, PlainField
 from gpubeton.fields.crop_rules import get_center_crop, get_random_crop
 from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of
 from gpubeton.fields.image_decoders import (
@@ -18,6 +18,7 @@ from gpubeton.fields.image_decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.jpeg_markers import read_frame
+from gpubeton.format.field_arguments import RGB
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
 
 if TYPE_CHECKING:
@@ -168,6 +169,12 @@ class RGBImageField(PlainField):
         destination["mode"], destination["height"], destination["width"] = mode, height, width
         destination["data_ptr"], region = malloc(stored.size)
         region[:] = stored.reshape(-1)
+
+    def images(self, column: NDArray[Any]) -> ImageColumn:
+        """Describe how images are stored."""
+        # As FFCV: every number but that of JPEG means raw pixels.
+        mode = np.where(column["mode"] == ImageMode.JPG, ImageMode.JPG, ImageMode.RAW).astype(np.uint8)
+        return ImageColumn(mode, column["height"].copy(), column["width"].copy(), RGB)
 
     def get_decoder_class(self) -> type[Operation]:
         """Give `SimpleRGBImageDecoder`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,22 +10,27 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
-from gpubeton.fields.json import parse_json
 from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format import FieldType, ImageMode, read_notes
+from gpubeton.format import ImageMode, read_notes
 from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from gpubeton.fields.base import ImageColumn
 
 __all__ = ["Contents", "StoredImage", "decode_png_file", "place_of"]
 
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
+
+_FILES = {int(ImageMode.JPG): "jpg", int(ImageMode.PNG): "png"}
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ class Contents:
     @property
     def image_fields(self) -> list[str]:
         """Names of the fields of images."""
-        return [name for name in self.index.names if self._is_image(name)]
+        return [name for name in self.index.names if self._images(name) is not None]
 
     def is_rgb(self, name: str) -> bool:
         """Tell whether a field is FFCV's own of images, whose pixels have three colours of 8 bits.
@@ -143,7 +148,8 @@ class Contents:
         bool
             Not so for images of other kinds.
         """
-        return self._is_image(name) and self._type_id(name) == FieldType.RGB_IMAGE
+        images = self._images(name)
+        return images is not None and images.kind is RGB and images.gpu_decodes
 
     def labels(self, name: str = "label") -> NDArray[np.int64] | None:
         """Give the label of each sample.
@@ -158,10 +164,10 @@ class Contents:
         ndarray of int64, shape (N,), or None
             None if there is no such field, or it holds no whole numbers.
         """
-        if name not in self.index.names or self._type_id(name) != FieldType.INT:
+        if name not in self.index.names:
             return None
-        column: NDArray[np.int64] = self.index.column(name)
-        return column
+        numbers = self._fields[name].numbers(self.index.column(name))
+        return None if numbers is None or numbers.dtype.kind != "i" else numbers.astype(np.int64, copy=False)
 
     def class_name(self, label: int) -> str:
         """Name the class of a label.
@@ -240,20 +246,12 @@ class Contents:
             If the JSON cannot be read.
         """
         content = self.stored(sample, name)
-        row = self.index.column(name)[sample]
-        if self._is_image(name):
-            kind = {int(ImageMode.JPG): "jpg", int(ImageMode.PNG): "png"}.get(int(row["mode"]), "raw")
-            if kind == "png" and self._type_id(name) != FieldType.CUSTOM:
-                kind = "raw"  # FFCV takes every other number for raw pixels
-            return StoredImage(kind, int(row["height"]), int(row["width"]), content)
-        match self._type_id(name):
-            case FieldType.INT | FieldType.FLOAT:
-                return row.item()
-            case FieldType.JSON:
-                return self._json(sample, name, content)
-            case FieldType.NDARRAY | FieldType.TORCH_TENSOR | FieldType.BYTES:
-                return self._array(name, content)
-        return content
+        images = self._images(name, sample)
+        if images is not None:
+            kind = _FILES.get(int(images.mode[0]), "raw")
+            return StoredImage(kind, int(images.height[0]), int(images.width[0]), content)
+        with self._reading(sample, name, content):
+            return self._fields[name].read_value(self.index.column(name)[sample], content)
 
     def to_file(self, sample: int, name: str) -> tuple[str, bytes]:
         """Give a value as a file.
@@ -271,51 +269,31 @@ class Contents:
             The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, numbers
             as text, JSON and bytes as they are, also JSON that cannot be read.
         """
-        if name in self.index.names and self._type_id(name) == FieldType.JSON:
-            return ".json", self.stored(sample, name).removesuffix(b"\0")
-        value = self.value(sample, name)
-        if isinstance(value, StoredImage):
-            return value.to_file()
-        if isinstance(value, bytes):
-            return ".bin", value
-        if isinstance(value, np.ndarray):
-            return ".npy", _npy(value)
-        return ".txt", repr(value).encode()
+        if name in self.image_fields:
+            image: StoredImage = self.value(sample, name)
+            return image.to_file()
+        content = self.stored(sample, name)
+        with self._reading(sample, name, content):
+            return self._fields[name].to_file(self.index.column(name)[sample], content)
 
-    def _json(self, sample: int, name: str, content: bytes) -> Any:
+    def _images(self, name: str, sample: int = 0) -> ImageColumn | None:
+        return self._fields[name].images(self.index.column(name)[sample : sample + 1])
+
+    @contextmanager
+    def _reading(self, sample: int, name: str, content: bytes) -> Iterator[None]:
+        """Name the sample and the field in an error of the field."""
         try:
-            return parse_json(content.removesuffix(b"\0"))
+            yield
         except ValueError as error:
             raise FormatError(
-                f"{place_of(self, sample, name)}: {len(content)} bytes that are no JSON: {error}. Expected the text of "
-                f"one value in UTF-8; `gpubeton cat FILE {sample} --only FIELD` writes the bytes as they are"
+                f"{place_of(self, sample, name)}: {len(content)} bytes that cannot be read: {error}. "
+                f"`gpubeton cat FILE {sample} --only FIELD` writes the bytes as they are"
             ) from error
-
-    def _array(self, name: str, content: bytes) -> NDArray[Any] | bytes:
-        field: Any = self._fields[name]
-        dtype, shape = getattr(field, "dtype", None), getattr(field, "shape", None)
-        if dtype is None or shape is None:
-            return content
-        array = np.frombuffer(content, dtype)
-        return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
-
-    def _is_image(self, name: str) -> bool:
-        names = self.index.column(name).dtype.names
-        return names is not None and {"mode", "height", "width", "data_ptr"} <= set(names)
-
-    def _type_id(self, name: str) -> int:
-        return self.index.descriptors[self.index.names.index(name)].type_id
 
 
 def place_of(contents: Contents, sample: int, name: str) -> str:
     """Name the place of a value, for messages."""
     return f"{contents.index.path}: sample {sample}, field {name!r}"
-
-
-def _npy(array: NDArray[Any]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
 
 
 def decode_png_file(content: bytes) -> NDArray[Any]:

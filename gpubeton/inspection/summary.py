@@ -11,9 +11,8 @@ import numpy as np
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format import FieldType, ImageMode, Index, Notes, read_notes
+from gpubeton.format import ImageMode, Index, Notes, read_notes
 from gpubeton.format.byte_source import open_bytes
-from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Field, ImageColumn
 
 __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 
@@ -266,7 +267,7 @@ def summarize(
         pages=pages,
         page_use=float(used) / (pages * header.page_size) if pages else 0.0,
         metadata_bytes=index.metadata.nbytes,
-        fields=[_summarize_field(index, name, type(field).__name__, look_at) for name, field in fields.items()],
+        fields=[_summarize_field(index, name, field, look_at) for name, field in fields.items()],
         has_checksums=notes.checksums is not None,
         class_names=None if notes.class_names is None else list(notes.class_names),
         notes=dict(notes.content),
@@ -280,27 +281,28 @@ def _notes_of(index: Index) -> Notes:
         return Notes({"damaged": str(error)})
 
 
-def _summarize_field(index: Index, name: str, kind: str, look_at: int | None) -> FieldSummary:
-    column = index.column(name)
+def _summarize_field(index: Index, name: str, field: Field, look_at: int | None) -> FieldSummary:
+    column, kind = index.column(name), type(field).__name__
     stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
-    if column.dtype.names is not None and {"mode", "height", "width", "data_ptr"} <= set(column.dtype.names):
-        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, look_at))
-    type_id = index.descriptors[index.names.index(name)].type_id
-    if type_id == FieldType.FLOAT:
-        finite = column[np.isfinite(column)]
+    images = field.images(column)
+    if images is not None:
+        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at))
+    numbers = field.numbers(column)
+    if numbers is None:
+        return FieldSummary(name, kind, stored)
+    if numbers.dtype.kind == "f":
+        finite = numbers[np.isfinite(numbers)]
         values = Spread.of(finite) if len(finite) else None
-        return FieldSummary(name, kind, values=values, not_finite=len(column) - len(finite))
-    if type_id == FieldType.INT:
-        found, counts = np.unique(column, return_counts=True)
-        few = len(found) <= _MOST_VALUES
-        counted = dict(zip(found.tolist(), counts.tolist(), strict=True)) if few else {}
-        return FieldSummary(name, kind, values=Spread.of(column), counts=counted)
-    return FieldSummary(name, kind, stored)
+        return FieldSummary(name, kind, values=values, not_finite=len(numbers) - len(finite))
+    found, counts = np.unique(numbers, return_counts=True)
+    few = len(found) <= _MOST_VALUES
+    counted = dict(zip(found.tolist(), counts.tolist(), strict=True)) if few else {}
+    return FieldSummary(name, kind, values=Spread.of(numbers), counts=counted)
 
 
-def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSummary:
-    column, regions = index.column(name), index.regions(name)
-    height, width, mode = (np.ascontiguousarray(column[part]) for part in ("height", "width", "mode"))
+def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int | None) -> ImageSummary:
+    regions = index.regions(name)
+    height, width, mode = images.height, images.width, images.mode
     compressed = np.flatnonzero(mode == ImageMode.JPG)
     if look_at is not None and len(compressed) > look_at:
         compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
@@ -320,18 +322,14 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
         raw=Lane.BYTES,
     )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
-    # FFCV's own field of images takes every other number for raw pixels.
-    descriptor = index.descriptors[index.names.index(name)]
-    is_custom = descriptor.type_id == FieldType.CUSTOM
-    own = ImageKind.describes(descriptor.arguments)
-    if own:  # GPUs get such images when the CPU has made them
+    if not images.gpu_decodes:
         lanes = np.full(len(compressed), Lane.CPU, lanes.dtype)
-    png = int((mode == ImageMode.PNG).sum()) if is_custom else 0
+    jpg, png = int((mode == ImageMode.JPG).sum()), int((mode == ImageMode.PNG).sum())
     commonest = np.argsort(-counts, kind="stable")[:5]
     return ImageSummary(
-        jpg=int((mode == ImageMode.JPG).sum()),
+        jpg=jpg,
         png=png,
-        raw=int((mode != ImageMode.JPG).sum()) - png,
+        raw=len(mode) - jpg - png,
         height=Spread.of(height),
         width=Spread.of(width),
         most_common=[(*map(int, sizes[each]), int(counts[each])) for each in commonest],  # type: ignore[misc]  # two
@@ -339,7 +337,7 @@ def _summarize_images(index: Index, name: str, look_at: int | None) -> ImageSumm
         kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
         samplings=_samplings(survey),
         lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
-        mode=ImageKind.from_bytes(descriptor.arguments).name if own else "" if is_custom else RGB.name,
+        mode="" if images.kind is None else images.kind.name,
     )
 
 

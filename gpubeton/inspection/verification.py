@@ -12,11 +12,9 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
-from gpubeton.fields.json import parse_json
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.format import FieldType, ImageMode, Index, read_notes
+from gpubeton.format import ImageMode, Index, read_notes
 from gpubeton.format.byte_source import open_bytes
-from gpubeton.format.field_arguments import ImageKind
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
 
@@ -25,7 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.fields.base import Field
     from gpubeton.format.byte_source import ByteSource
+    from gpubeton.format.field_arguments import ImageKind
 
 __all__ = ["Finding", "Verification", "verify"]
 
@@ -148,7 +148,7 @@ def verify(
     []
     """
     try:
-        index, _ = open_index(path, custom_fields)
+        index, fields = open_index(path, custom_fields)
     except FieldTypeError:
         raise
     except FormatError as error:
@@ -161,7 +161,7 @@ def verify(
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
-    look = _Look(index, sums)
+    look = _Look(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
     with open_bytes(index.path, identity) as source, ThreadPoolExecutor(threads) as pool:
@@ -182,8 +182,10 @@ def verify(
 class _Look:
     """Looks at regions in the order of the file, so that it is read once and without jumps."""
 
-    def __init__(self, index: Index, sums: NDArray[np.uint32] | None) -> None:
+    def __init__(self, index: Index, fields: dict[str, Field], sums: NDArray[np.uint32] | None) -> None:
         self._index = index
+        self._fields = list(fields.values())
+        self._images = [field.images(index.column(name)) for name, field in fields.items()]
         self._sums = sums
         #: Number of the field that each region belongs to, -1 where only a custom field's class knows.
         self._field = np.full(len(index.allocations), -1, np.int64)
@@ -204,8 +206,9 @@ class _Look:
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
             content = source.read(offset, size)
-            jpg += number >= 0 and self._is_jpeg(number, sample)
-            png += number >= 0 and self._is_png(number, sample)
+            mode = self._mode(number, sample)
+            jpg += mode == ImageMode.JPG
+            png += mode == ImageMode.PNG
             try:
                 findings += [Finding(sample, name, what) for what in self._faults(row, sample, number, size, content)]
             except Exception as error:  # noqa: BLE001 - a decoder that fails on one value must not end the report
@@ -224,28 +227,22 @@ class _Look:
             )
         if number < 0:
             return
-        if self._is_png(number, sample):
-            arguments = self._index.descriptors[number].arguments
-            kind = ImageKind.from_bytes(arguments) if ImageKind.describes(arguments) else None
-            yield from _png_faults(content, self._index.metadata[f"f{number}"][sample], kind)
-        elif self._is_jpeg(number, sample):
-            yield from _jpeg_faults(content, self._index.metadata[f"f{number}"][sample])
-        elif self._index.descriptors[number].type_id == FieldType.JSON:
-            yield from _json_faults(content)
+        metadata, images = self._index.metadata[f"f{number}"][sample], self._images[number]
+        match self._mode(number, sample):
+            case ImageMode.JPG:
+                yield from _jpeg_faults(content, metadata)
+            case ImageMode.PNG:
+                yield from _png_faults(content, metadata, None if images is None else images.kind)
+            case None:
+                try:
+                    self._fields[number].read_value(metadata, content)
+                except ValueError as error:
+                    yield f"{size} bytes that cannot be read: {error}"
 
-    def _is_jpeg(self, number: int, sample: int) -> bool:
-        return self._mode(number, sample) == ImageMode.JPG
-
-    def _is_png(self, number: int, sample: int) -> bool:
-        # FFCV's own field of images takes every number but that of JPEG for raw pixels.
-        is_custom = self._index.descriptors[number].type_id == FieldType.CUSTOM
-        return is_custom and self._mode(number, sample) == ImageMode.PNG
-
-    def _mode(self, number: int, sample: int) -> int:
-        """Tell how an image is stored; -1 if it is none."""
-        column = self._index.metadata[f"f{number}"]
-        names = column.dtype.names
-        return int(column[sample]["mode"]) if names is not None and "mode" in names else -1
+    def _mode(self, number: int, sample: int) -> int | None:
+        """Give the `ImageMode` of an image; None for other values."""
+        images = self._images[number] if number >= 0 else None
+        return None if images is None else int(images.mode[sample])
 
 
 def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
@@ -275,10 +272,3 @@ def _png_faults(content: bytes, metadata: Any, kind: ImageKind | None) -> Iterat
             )
     except (OSError, ValueError) as error:
         yield f"a PNG file of {len(content)} bytes that cannot be decoded: {error}"
-
-
-def _json_faults(content: bytes) -> Iterator[str]:
-    try:
-        parse_json(content.removesuffix(b"\0"))
-    except ValueError as error:
-        yield f"no JSON that can be read: {error}"

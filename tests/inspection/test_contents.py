@@ -3,13 +3,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from gpubeton.errors import BadImageError, NoSuchFieldError, OptionError, StorageError
-from gpubeton.fields import FloatField, ImageField, IntField, RaggedField, RGBImageField
+from gpubeton.fields import BytesField, FloatField, ImageField, IntField, JSONField, RaggedField, RGBImageField
 from gpubeton.inspection import Contents, StoredImage, summarize, verify
 from gpubeton.inspection.contents import decode_png_file
 from tests.golden_files import CUSTOM_TYPES, save, sidecar
@@ -135,6 +136,38 @@ def test_a_custom_field_gives_its_bytes(tmp_path):
     contents = Contents(save("custom", tmp_path), {"caption": Custom})
     assert isinstance(contents.value(0, "caption"), bytes)
     assert contents.to_file(0, "caption")[0] == ".bin"
+
+
+class Packed(JSONField):
+    """Stores JSON in a way of its own, and leaves reading to its base class."""
+
+    def encode(self, destination, value, malloc):
+        BytesField().encode(destination, zlib.compress(json.dumps(value).encode()), malloc)
+
+
+class Unpacked(Packed):
+    """Knows how to read what `Packed` stores."""
+
+    def read_value(self, row, content):
+        return json.loads(zlib.decompress(content))
+
+
+def test_a_field_that_stores_values_in_another_way_does_not_read_them_as_its_base_class(tmp_path):
+    path = write(tmp_path / "a.beton", {"info": Packed()}, [({"legs": 4},)])
+    contents = Contents(path, {"info": Packed})
+    assert zlib.decompress(contents.value(0, "info")) == b'{"legs": 4}'
+    assert contents.to_file(0, "info") == (".bin", contents.value(0, "info"))
+    assert verify(path, {"info": Packed}).is_sound
+
+
+def test_a_custom_field_can_say_how_its_values_are_read(tmp_path):
+    path = write(tmp_path / "a.beton", {"info": Unpacked()}, [({"legs": 4},)])
+    contents = Contents(path, {"info": Unpacked})
+    assert contents.value(0, "info") == {"legs": 4}
+    assert contents.to_file(0, "info") == (".txt", b"{'legs': 4}")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(contents.stored(0, "info"), bytes(len(contents.stored(0, "info")))))
+    assert verify(path, {"info": Unpacked}).bad_samples == [0]
 
 
 def test_a_value_is_not_taken_from_a_file_that_was_replaced_since_the_index_was_read(tmp_path):

@@ -62,7 +62,7 @@ def test_json_that_is_none_is_named_without_checksums_too(tmp_path):
     damage(path, 2, field="info", content=b"[")
     found = verify(path)
     assert [(finding.sample, finding.field) for finding in found.findings] == [(2, "info")]
-    assert found.findings[0].what.startswith("no JSON")
+    assert "JSON" in found.findings[0].what
 
 
 def test_an_image_of_another_size_than_the_file_says_is_named(tmp_path):
