@@ -108,7 +108,7 @@ loader = Loader({str(path)!r}, 2, num_workers=1, pipelines={{"image": None}}, de
 loader.explain(), list(loader)
 print(sorted(name for name in sys.modules if name.startswith("gpubeton.gpu")))
 """
-    assert run(program).splitlines()[-1] == "['gpubeton.gpu', 'gpubeton.gpu.options']"
+    assert run(program).splitlines()[-1] == "['gpubeton.gpu', 'gpubeton.gpu.gpu_options']"
 
 
 def run(program: str) -> str:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.kernel_sources import kernel_names, source_of
+from gpubeton.gpu.gpu_kernels import kernel_names, source_of
 from gpubeton.gpu.nvrtc import Compiled, Nvrtc
 
 RESOURCES = Path(__file__).resolve().parent.parent / "kernels" / "resources.json"

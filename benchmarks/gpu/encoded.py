@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.format.index import Index
-from gpubeton.gpu.arena import lay_out
 from gpubeton.gpu.device import Device
+from gpubeton.gpu.memory_layout import lay_out
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 

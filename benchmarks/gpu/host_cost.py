@@ -29,7 +29,7 @@ from benchmarks.results import RESULTS, save
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format.index import Index
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 

@@ -29,7 +29,7 @@ from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
 from gpubeton.format.index import Index
 from gpubeton.gpu.device import Stream
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from gpubeton.plan.draws import HEIGHT, WIDTH
 

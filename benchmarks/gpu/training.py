@@ -27,7 +27,7 @@ from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.resnet import resnet
 from benchmarks.gpu.target import Target, open_target
 from gpubeton.fields.decoders import IntDecoder
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import Squeeze, ToDevice, ToTensor
 

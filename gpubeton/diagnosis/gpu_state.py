@@ -81,9 +81,9 @@ def read_gpu() -> GpuState:
             reason=f"torch sees no GPU{built}", is_present=bool(driver), driver=driver, capabilities=capabilities
         )
     from gpubeton.gpu.cuda import open_device
-    from gpubeton.gpu.lanes import open_nvjpeg_lanes
+    from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.nvjpeg import load
-    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
 
     name = nvjpeg = ""
     try:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.arrays import ArrayPool
     from gpubeton.engine.image_output import ImageOutput
-    from gpubeton.gpu.crew import GpuCrew
-    from gpubeton.gpu.host import Host
+    from gpubeton.gpu.gpu_executor import GpuCrew
+    from gpubeton.gpu.gpu_resources import Host
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
 
 class MakeGpuCrew(Protocol):
-    """What begins an epoch on a GPU; `gpubeton.gpu.gpu.Gpu.crew` does."""
+    """What begins an epoch on a GPU; `gpubeton.gpu.gpu_executor.Gpu.crew` does."""
 
     def __call__(self, programs: Sequence[ImageProgram], host: Host) -> GpuCrew:
         """Begin an epoch of these programs."""
@@ -77,7 +77,7 @@ class Crews:
                 self._cpu = start([outputs[number].program for number in self._on_cpu])
                 undo.callback(self._cpu.close)
             if self._on_gpu and make_gpu_crew is not None:
-                from gpubeton.gpu.host import Host
+                from gpubeton.gpu.gpu_resources import Host
 
                 host = Host(survey_jpegs, pack_regions, pack_crops, start, num_workers)
                 self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
@@ -194,7 +194,7 @@ class Crews:
         Returns
         -------
         callable or None
-            To be called by whoever receives it, see `gpubeton.gpu.crew.GpuCrew.arrival`.
+            To be called by whoever receives it, see `gpubeton.gpu.gpu_executor.GpuCrew.arrival`.
         """
         if self._gpu is None:
             return None

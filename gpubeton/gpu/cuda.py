@@ -1,14 +1,15 @@
-"""CudaDevice: a real GPU, through CuPy and torch. The only place that names CuPy.
+"""CudaDevice: a real GPU, through CuPy and torch. The only module that names CuPy.
 
-CuPy has CUDA's streams, events, memory and kernels; torch the memory of the batches, because whoever trains frees it.
-Decoded images lie in memory of our own: nvJPEG may write there earlier than a stream's order says, and memory that
-torch gives out again and again could then be overwritten in somebody else's hands.
+CuPy gives CUDA's streams, events, memory and kernels. Torch gives the memory of batches, since the training loop frees
+it. Decoded images are in memory of gpubeton's: nvJPEG may write earlier than the stream's order, into memory that torch
+would have reused.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -16,16 +17,216 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.cuda_errors import explained
-from gpubeton.gpu.cuda_memory import CudaMemory, CudaPinnedMemory, DescribedMemory
-from gpubeton.gpu.cuda_stream import CudaEvent, CudaStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import torch
+    from numpy.typing import NDArray
 
     from gpubeton.gpu.device import Event, Stream
+
+
+@contextmanager
+def explained(cuda: Any, place: str, doing: str) -> Iterator[None]:
+    """Say of an error of CUDA where it appeared, and that it may be of earlier work.
+
+    Parameters
+    ----------
+    cuda : module
+        ``cupy.cuda``.
+    place : str
+        Which GPU.
+    doing : str
+        What was asked of it.
+
+    Yields
+    ------
+    None
+        Once.
+
+    Raises
+    ------
+    DeviceError
+        If CUDA reports an error meanwhile.
+    """
+    try:
+        yield
+    except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+        raise DeviceError(
+            f"{place}: {doing}: {error}. Kernels and copies report late: what failed may be earlier work, training's "
+            "included. CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer show which"
+        ) from error
+
+
+class CudaMemory:
+    """Memory of a GPU, or page-locked memory of the host. Made by `CudaDevice`.
+
+    Parameters
+    ----------
+    address : int
+        First byte.
+    nbytes : int
+        Its size.
+    free : callable
+        Takes the address; called once.
+
+    Attributes
+    ----------
+    address, nbytes : int
+        The same.
+    """
+
+    def __init__(self, address: int, nbytes: int, free: Callable[[int], object]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._free = free
+        self._finalizer = weakref.finalize(self, _free_quietly, free, address)
+        # At the end of the process CUDA may be gone, and frees everything anyway.
+        self._finalizer.atexit = False
+
+    def free(self) -> None:
+        """Free it now; may be called twice."""
+        if self._finalizer.detach() is not None:
+            self._free(self.address)
+
+
+class CudaPinnedMemory(CudaMemory):
+    """Page-locked memory of the host, at the same address for the GPU. Made by `CudaDevice.allocate_pinned`."""
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """The memory, shape (nbytes,); it lives as long as this array."""
+        return np.asarray(self)
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        """How numpy finds it."""
+        return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
+
+
+class DescribedMemory:
+    """Memory of a device, as torch takes it from other libraries without a copy: ``torch.as_tensor(described)``.
+
+    Parameters
+    ----------
+    address : int
+        First byte of the first element.
+    shape : tuple of int
+        Elements along each axis; at least one.
+    strides : tuple of int
+        From one element to the next along each axis, in elements.
+    dtype : dtype
+        Of the elements.
+    """
+
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": tuple(dtype.itemsize * stride for stride in strides),
+            "typestr": dtype.str,
+            "version": 2,
+        }
+
+
+def _free_quietly(free: Callable[[int], object], address: int) -> None:
+    """Free what nobody refers to any more. If CUDA is stuck with an error, whoever calls it next is told."""
+    try:
+        free(address)
+    except DeviceError:
+        return
+
+
+_SUCCESS = 0  # cudaSuccess
+_NOT_READY = 600  # cudaErrorNotReady
+
+#: Priorities; CUDA takes the nearest that the GPU has. Training runs at 0, the lowest.
+_URGENT = -5
+_NOT_URGENT = 0
+
+# Destroying a stream while torch's allocator or nvJPEG still knows it would be fatal, so none is.
+_streams: list[CudaStream] = []
+
+
+class CudaEvent:
+    """A mark in a stream's queue. Made by `CudaDevice.make_event`.
+
+    Parameters
+    ----------
+    cuda : module
+        ``cupy.cuda``.
+    place : str
+        Which GPU, for errors.
+    """
+
+    def __init__(self, cuda: Any, place: str) -> None:
+        self._cuda = cuda
+        self._place = place
+        # Blocking: a thread that waits sleeps instead of looking again and again.
+        self.own = cuda.Event(block=True, disable_timing=True)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything before the mark is done."""
+        # cupy.cuda.Event.done calls an event that failed one that is not done yet.
+        status = self._cuda.runtime.eventQuery(self.own.ptr)
+        if status not in {_SUCCESS, _NOT_READY}:
+            with explained(self._cuda, self._place, "asking whether an event is done"):
+                raise self._cuda.runtime.CUDARuntimeError(status)
+        return bool(status == _SUCCESS)
+
+    def record(self, stream: Stream) -> None:
+        """Put the mark behind everything that is in the stream's queue."""
+        with explained(self._cuda, self._place, "recording an event"):
+            self.own.record(cast("CudaStream", stream).own)
+
+    def synchronize(self) -> None:
+        """Let the calling thread sleep until everything before the mark is done."""
+        with explained(self._cuda, self._place, "waiting for an event"):
+            self.own.synchronize()
+
+
+class CudaStream:
+    """A queue of work, for as long as the process lives. Made by `CudaDevice.make_stream`.
+
+    Parameters
+    ----------
+    cuda : module
+        ``cupy.cuda``.
+    number : int
+        Of the GPU.
+    is_urgent : bool
+        Whether its kernels go before those of training.
+    """
+
+    def __init__(self, cuda: Any, number: int, is_urgent: bool) -> None:
+        import torch
+
+        self._cuda = cuda
+        self._place = f"cuda:{number}"
+        self.own = cuda.Stream(non_blocking=True, priority=_URGENT if is_urgent else _NOT_URGENT)
+        external: Any = torch.cuda.ExternalStream  # which torch leaves without types
+        self.torch: torch.cuda.Stream = external(self.handle, device=torch.device("cuda", number))
+        self._end = CudaEvent(cuda, self._place)
+        _streams.append(self)
+
+    @property
+    def handle(self) -> int:
+        """The ``cudaStream_t``."""
+        return int(self.own.ptr)
+
+    def wait(self, event: Event) -> None:
+        """Let what is put into the queue from now on begin after the event's mark."""
+        with explained(self._cuda, self._place, "letting a stream wait for an event"):
+            self.own.wait_event(cast("CudaEvent", event).own)
+
+    def synchronize(self) -> None:
+        """Let the calling thread sleep until the queue is empty."""
+        # cudaStreamSynchronize would keep a processor busy meanwhile.
+        self._end.record(self)
+        self._end.synchronize()
+
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
@@ -207,8 +408,7 @@ class CudaDevice:
             function(grid, block, tuple(arguments), stream=cast("CudaStream", stream).own)
 
     def _load(self, kernel: str) -> Any:
-        from gpubeton.gpu.kernel_cache import load_cubin
-        from gpubeton.gpu.kernel_sources import function_of
+        from gpubeton.gpu.gpu_kernels import function_of, load_cubin
 
         with self._lock:
             if kernel not in self._functions:

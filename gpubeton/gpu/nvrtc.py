@@ -96,7 +96,7 @@ class Nvrtc:
         Parameters
         ----------
         source : str
-            CUDA C++ without includes, see `gpubeton.gpu.kernel_sources.source_of`.
+            CUDA C++ without includes, see `gpubeton.gpu.gpu_kernels.source_of`.
         name : str
             The kernel's name, for messages.
         architecture : str

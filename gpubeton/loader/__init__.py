@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.order_option import OrderOption

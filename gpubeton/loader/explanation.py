@@ -149,7 +149,7 @@ def max_arena_bytes(plan: Plan, in_flight: int) -> int:
     on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
     if not on_gpu:
         return 0
-    from gpubeton.gpu.arena import lay_out
+    from gpubeton.gpu.memory_layout import lay_out
 
     per_sample = 0
     for source in {output.source.name: output.source for output in on_gpu}.values():

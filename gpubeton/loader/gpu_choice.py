@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gpubeton.gpu.device import Device
-    from gpubeton.gpu.gpu import Gpu
-    from gpubeton.gpu.lanes import Lanes
-    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.gpu.nvjpeg_backends import Lanes
 
-Decoder = Literal["auto", "nvjpeg", "dali", "torchvision", "nvimgcodec", "pynvjpeg", "cpu"]
+Decoder = Literal["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"]
+
+#: Once values of `decoder=`.
+_MOVED = ("nvimgcodec", "torchvision")
 
 
 class GpuChoice(NamedTuple):
@@ -62,7 +65,11 @@ def checked_decoder(decoder: Any) -> Decoder:
         if decoder == choice:
             found: Decoder = choice
             return found
-    raise OptionError(f"decoder is {decoder!r}; expected one of {', '.join(map(repr, get_args(Decoder)))}")
+    expected = f"expected one of {', '.join(map(repr, get_args(Decoder)))}"
+    if decoder in _MOVED:
+        moved = "its adapter moved to benchmarks/gpu/contenders/adapters.py, beside the benchmarks that compare with it"
+        raise OptionError(f"decoder is {decoder!r}; {expected}: {moved}")
+    raise OptionError(f"decoder is {decoder!r}; {expected}")
 
 
 def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline]) -> GpuChoice:
@@ -134,17 +141,17 @@ def open_gpu(
         If it cannot be used, with everything that was tried.
     """
     from gpubeton.gpu.cuda import open_device
-    from gpubeton.gpu.gpu import Gpu
+    from gpubeton.gpu.gpu_executor import Gpu
 
     device = open_device(choice.device)
     opener: Callable[[Device], Lanes]
     if decoder in ("auto", "nvjpeg"):
-        from gpubeton.gpu.lanes import open_nvjpeg_lanes
         from gpubeton.gpu.nvjpeg import load
+        from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
 
         opener = partial(open_nvjpeg_lanes, library=load(), options=options, largest=_largest(outputs))
     else:
-        from gpubeton.gpu.adapter_lane import open_decoder_lanes
+        from gpubeton.gpu.other_libraries import open_decoder_lanes
 
         opener = partial(open_decoder_lanes, decoder)
     return Gpu(device, options, opener, num_slots=num_slots)

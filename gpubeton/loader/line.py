@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.stages import Stages
     from gpubeton.format.data_files import DataFile
-    from gpubeton.gpu.gpu import Gpu
+    from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.loader import Loader
     from gpubeton.plan.image_executor import StartExecutor
 

@@ -12,7 +12,7 @@ from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.data_files import Paths, listed_paths
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import arguments
 from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE
 from gpubeton.loader.copies import Copyable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.outputs import Pipeline
     from gpubeton.fields.registry import CustomFields
-    from gpubeton.gpu.gpu import Gpu
+    from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.plan.image_executor import StartExecutor
     from gpubeton.traversal_order import TraversalOrder
 
@@ -99,7 +99,7 @@ class Loader(Familiar, Copyable, Reporting, Settings):
     device : str, int or torch.device
         Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", on which all tensors are left at the end;
         or "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
-    decoder : {"auto", "nvjpeg", "cpu", "torchvision", "nvimgcodec", "dali", "pynvjpeg"}
+    decoder : {"auto", "nvjpeg", "cpu", "dali", "pynvjpeg"}
         What decodes JPEGs for a GPU: "auto" is nvJPEG; "cpu" leaves all to the CPU; the rest need their own packages.
     gpu_options : GpuOptions, optional
         How a GPU decodes.

@@ -11,7 +11,7 @@ from gpubeton.loader import arguments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.loader.epochs import Epochs
     from gpubeton.loader.gpu_choice import Decoder
     from gpubeton.loader.line import Memory

@@ -13,7 +13,7 @@ from benchmarks.gpu.hazards.ways import WAYS, Batched
 from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.target import open_target
-from gpubeton.gpu.augment import Augmenter
+from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.nvjpeg import Backend
 
 SOFTWARE = {"batch, processors", "one by one"}

@@ -10,7 +10,7 @@ import torch
 
 from gpubeton.format import ImageMode
 from gpubeton.format.index import Index
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from tests.gpu_path.zoo import StoredField, raw
 

@@ -17,10 +17,9 @@ from benchmarks.gpu.hazards.ways import Batched, Single
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
-from gpubeton.gpu.batched_lane import BatchedLane
 from gpubeton.gpu.nvjpeg import Backend
-from gpubeton.gpu.single import Single as SingleImages
-from gpubeton.gpu.single_lane import SingleLane
+from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane
+from gpubeton.gpu.retry import Single as SingleImages
 from tests.gpu.comparing import epoch, images_loader, means_apart
 
 
@@ -144,11 +143,11 @@ def test_one_by_one_and_in_batches_the_processors_and_engines_agree(target, file
         assert difference(other, decoded[0])["worst_mean_of_an_image"] <= 2.5
 
 
-def test_torchvision_may_decode_for_a_loader(gpu, photos):
-    pytest.importorskip("torchvision.io")
+def test_dali_may_decode_for_a_loader(gpu, photos):
+    pytest.importorskip("nvidia.dali")
     if gpu.is_simulated:
-        pytest.skip("torchvision decodes on a real GPU alone")
+        pytest.skip("DALI decodes on a real GPU alone")
     pipeline = [op for op in usual_pipeline(128) if type(op).__name__ != "NormalizeImage"]
-    found = epoch(images_loader(photos.beton, pipeline, decoder="torchvision", batch_size=64))
+    found = epoch(images_loader(photos.beton, pipeline, decoder="dali", batch_size=64))
     wanted = epoch(images_loader(photos.beton, pipeline, device="cpu", batch_size=64))
     assert means_apart(found, wanted).max() <= 3

@@ -10,11 +10,11 @@ from gpubeton.cpu.crew import Crew
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.gpu import Gpu
-from gpubeton.gpu.host import Host
-from gpubeton.gpu.lanes import open_nvjpeg_lanes
+from gpubeton.gpu.gpu_executor import Gpu
+from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.gpu_resources import Host
 from gpubeton.gpu.nvjpeg import load
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.gpu.arena import lay_out
-from gpubeton.gpu.decode_lane import Piece
+from gpubeton.gpu.decode_backend import Piece
+from gpubeton.gpu.memory_layout import lay_out
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.gpu.arena import ALIGNMENT, lay_out, round_up
-from gpubeton.gpu.block import Block
+from gpubeton.gpu.batch_memory import Block
+from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out, round_up
 
 SIDES = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=30)
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.batched_lane import BatchedLane
 from gpubeton.gpu.nvjpeg import Backend, State, load
+from gpubeton.gpu.nvjpeg_backends import BatchedLane
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device

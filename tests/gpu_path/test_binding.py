@@ -18,8 +18,7 @@ from gpubeton.gpu.nvjpeg import (
     Handle,
     Status,
 )
-from gpubeton.gpu.nvjpeg.calls import Calls
-from gpubeton.gpu.nvjpeg.status import explain
+from gpubeton.gpu.nvjpeg.checked_calls import Calls, explain
 from tests.gpu_path.recording_library import RecordingLibrary, batch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -76,7 +75,7 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
         if not is_there:
             raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.status.ctypes.CDLL", open_library)
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.checked_calls.ctypes.CDLL", open_library)
     library.statuses["nvjpegCreateEx"] = 7
     with pytest.raises(NvjpegError, match=advice) as caught:
         Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
@@ -86,7 +85,7 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
 
 @pytest.mark.parametrize(("driver", "advice"), [(None, "No NVIDIA driver answers"), ((12, 4), "is for CUDA 12.4")])
 def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, advice):
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.status.driver_version", lambda: driver)
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.checked_calls.driver_version", lambda: driver)
     library.statuses["nvjpegCreateEx"] = 6
     with pytest.raises(NvjpegError, match=advice):
         Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
@@ -183,7 +182,7 @@ def test_what_lives_when_the_interpreter_ends_is_left_alone():
     script = """
         import sys
         from gpubeton.gpu.nvjpeg import Backend, Handle
-        from gpubeton.gpu.nvjpeg.calls import Calls
+        from gpubeton.gpu.nvjpeg.checked_calls import Calls
         from tests.gpu_path.recording_library import RecordingLibrary
 
         class Shouting(RecordingLibrary):

@@ -23,7 +23,7 @@ from gpubeton.gpu.nvjpeg import (
     ScaleFactor,
     StreamAllocator,
 )
-from gpubeton.gpu.nvjpeg.calls import Calls
+from gpubeton.gpu.nvjpeg.checked_calls import Calls
 from tests.gpu_path.recording_library import RecordingLibrary, batch
 
 STREAM = 0x77

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.cuda import open_device
-from gpubeton.gpu.cuda_memory import DescribedMemory
+from gpubeton.gpu.cuda import DescribedMemory, open_device
 from tests.simulator.recorded_cuda import DriverError, cuda_device, record
 
 __all__ = ["cuda_device", "record"]
@@ -29,7 +28,7 @@ def cubins(monkeypatch):
         compiled.append((name, architecture))
         return name.encode()
 
-    monkeypatch.setattr("gpubeton.gpu.kernel_cache.load_cubin", load_cubin)
+    monkeypatch.setattr("gpubeton.gpu.gpu_kernels.load_cubin", load_cubin)
     return compiled
 
 
@@ -57,7 +56,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
         together.wait()
         cuda_device.launch("augment", (1, 1, 1), (1, 1, 1), [], stream)
 
-    monkeypatch.setattr("gpubeton.gpu.kernel_cache.load_cubin", load_cubin)
+    monkeypatch.setattr("gpubeton.gpu.gpu_kernels.load_cubin", load_cubin)
     threads = [threading.Thread(target=launch) for _ in range(8)]
     for thread in threads:
         thread.start()

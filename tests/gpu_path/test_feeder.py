@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.gpu.feeder import Split
 from gpubeton.gpu.nvjpeg import Backend
-from gpubeton.gpu.split import Split
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg

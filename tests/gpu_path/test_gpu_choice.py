@@ -47,7 +47,7 @@ def expected(tmp_path_factory):
         ("auto", "auto", GpuTarget("cuda:1", takes_everything=False), False),
         ("auto", "nvjpeg", GpuTarget("cuda:1", takes_everything=False), True),
         ("cuda:0", "auto", GpuTarget("cuda:0", takes_everything=True), True),
-        ("cuda:0", "torchvision", GpuTarget("cuda:0", takes_everything=True), True),
+        ("cuda:0", "dali", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda", "auto", GpuTarget("cuda:0", takes_everything=True), True),
         ("cuda:0", "cpu", GpuTarget("cuda:0", takes_everything=True, decodes=False), False),
     ],
@@ -84,7 +84,7 @@ def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
     assert choose_gpu("auto", "auto", {"image": [ToTensor(), ToDevice("cuda")]}).target.device == "cuda:2"
 
 
-@pytest.mark.parametrize("decoder", ["auto", "nvjpeg", "dali", "torchvision", "nvimgcodec", "pynvjpeg", "cpu"])
+@pytest.mark.parametrize("decoder", ["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"])
 def test_decoders_are_checked(decoder):
     assert checked_decoder(decoder) == decoder
     with pytest.raises(OptionError, match=f"'{decoder} '"):

@@ -11,8 +11,8 @@ import pytest
 from gpubeton.engine import crews
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.batched_lane import BatchedLane
-from gpubeton.gpu.single import Single
+from gpubeton.gpu.nvjpeg_backends import BatchedLane
+from gpubeton.gpu.retry import Single
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images

@@ -7,7 +7,7 @@ import pytest
 
 from gpubeton.engine import crews
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.arena import ALIGNMENT
+from gpubeton.gpu.memory_layout import ALIGNMENT
 from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, gpu_loader, stored, write_images

@@ -7,7 +7,7 @@ import pytest
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.kernel_sources import function_of
+from gpubeton.gpu.gpu_kernels import function_of
 from gpubeton.transforms import (
     ColorJitter,
     Cutout,

@@ -41,7 +41,7 @@ from tests.gpu_path.wait_scenarios import (
     the_feeder_ends,
     workers_are_slow,
 )
-from tests.gpu_path.waits import Wait, take_away, waits_of_the_gpu_path
+from tests.gpu_path.waits import take_away, wait_points
 from tests.gpu_path.zoo import gpu_loader, twin, write_images
 from tests.simulator.device import SimulatedDevice
 
@@ -84,57 +84,57 @@ LEAVING_EARLY = partial(leaving, slow=ENGINES, fails=True)
 
 #: For each wait what shows that it is missing: scenarios, some of them in one way of hardware to write alone.
 CASES = {
-    Wait("augment", "_put", "stream.synchronize"): [partial(an_epoch, slow=[PLANT])],
-    Wait("crew", "submit", "_equipment.streams.augment.wait"): [memory_of_batches_had_an_owner],
-    Wait("crew", "collect", "work.is_issued.wait"): [partial(an_epoch, slow=[PLANT])],
-    Wait("crew", "collect", "work.slot.done.synchronize"): [partial(an_epoch, slow=[AUGMENT])],
-    Wait("crew", "mix", "_mixed.synchronize"): [partial(an_epoch, slow=[TAIL], pipeline=MIXED, batches_ahead=3)],
-    Wait("crew", "arrive", "device.hand_over"): [partial(an_epoch, slow=[TAIL], pipeline=MIXED)],
-    Wait("feeder", "_issue", "_planted.synchronize"): [sentinels_come_late],
-    Wait("feeder", "_issue", "streams.augment.wait"): [
+    "constants sent": [partial(an_epoch, slow=[PLANT])],
+    "batch memory free": [memory_of_batches_had_an_owner],
+    "batch issued": [partial(an_epoch, slow=[PLANT])],
+    "batch done": [partial(an_epoch, slow=[AUGMENT])],
+    "mix table free": [partial(an_epoch, slow=[TAIL], pipeline=MIXED, batches_ahead=3)],
+    "handed over": [partial(an_epoch, slow=[TAIL], pipeline=MIXED)],
+    "canaries written": [sentinels_come_late],
+    "pixels sent": [
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes"),
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes", os_cache=False),
         partial(an_epoch, slow=[SEND], name="raws", raw="cpu"),
     ],
-    Wait("feeder", "_begin", "_equipment.streams.augment.wait"): [partial(an_epoch, slow=DECODERS, **SM_AND_HYBRID)],
-    Wait("single", "decode", "_stream.synchronize"): [partial(a_repair, slow=[REPAIR])],
-    Wait("single", "decode", "event.synchronize"): [partial(a_repair, slow=DECODERS, **SM_AND_HYBRID)],
-    Wait("single", "_augment", "_stream.synchronize"): [partial(a_repair, slow=[REPAIR], every_time=True)],
+    "images decoded": [partial(an_epoch, slow=DECODERS, **SM_AND_HYBRID)],
+    "retry canary written": [partial(a_repair, slow=[REPAIR])],
+    "retry decoded": [partial(a_repair, slow=DECODERS, **SM_AND_HYBRID)],
+    "retry augmented": [partial(a_repair, slow=[REPAIR], every_time=True)],
 }
 
 LANE_CASES = {
-    Wait("feeder", "_issue", "_levels.collect_levels"): workers_are_slow,
-    Wait("state_ring", "next", "entry.event.synchronize"): a_state_is_used_again,
-    Wait("batched_lane", "_begin", "entry.stream.synchronize"): a_piece_fails,
-    Wait("single_lane", "_begin_one", "entry.stream.synchronize"): an_image_fails_after_it_was_begun,
-    Wait("single_lane", "_begin_one", "_stream.wait"): images_of_one_piece_with_several_states,
-    Wait("crew", "close", "_equipment.settle"): partial(leaving, slow=[AUGMENT]),
-    Wait("equipment", "settle", "streams.synchronize"): partial(leaving, slow=[AUGMENT]),
-    Wait("equipment", "settle", "lane.settle"): LEAVING_EARLY,
-    Wait("batched_lane", "settle", "_ring.settle"): LEAVING_EARLY,
-    Wait("single_lane", "settle", "_ring.settle"): partial(leaving, slow=SINGLES, fails=True),
-    Wait("state_ring", "settle", "entry.stream.synchronize"): LEAVING_EARLY,
-    Wait("equipment", "close", "settle"): closing_equipment,
-    Wait("equipment", "synchronize", "stream.synchronize"): partial(one_of_the_epochs_queues, place=SEND),
-    Wait("feeder", "close", "_thread.join"): the_feeder_ends,
-    Wait("adapter_lane", "settle", "_stream.synchronize"): another_library_settles,
+    "cpu images made": workers_are_slow,
+    "state free": a_state_is_used_again,
+    "failed batch stopped": a_piece_fails,
+    "failed image stopped": an_image_fails_after_it_was_begun,
+    "all images of a request": images_of_one_piece_with_several_states,
+    "executor closing": partial(leaving, slow=[AUGMENT]),
+    "streams idle": partial(leaving, slow=[AUGMENT]),
+    "backends idle": LEAVING_EARLY,
+    "batched states idle": LEAVING_EARLY,
+    "per-image states idle": partial(leaving, slow=SINGLES, fails=True),
+    "states idle": LEAVING_EARLY,
+    "resources closing": closing_equipment,
+    "each stream idle": partial(one_of_the_epochs_queues, place=SEND),
+    "feeder ended": the_feeder_ends,
+    "library idle": another_library_settles,
 }
 
 
 EARLY, IN_ORDER = True, False
 
 #: Simulated engines that write in the stream's order look at all images before they begin with the first.
-NEVER_SEEN = [(Wait("batched_lane", "_begin", "entry.stream.synchronize"), IN_ORDER)]
+NEVER_SEEN = [("failed batch stopped", IN_ORDER)]
 
 
 def test_every_wait_has_a_test_here():
-    assert waits_of_the_gpu_path() == {*CASES, *LANE_CASES}
+    assert wait_points().keys() == {*CASES, *LANE_CASES}
 
 
 def ids(value):
     if isinstance(value, bool):
         return "early" if value is EARLY else "in order"
-    return str(value) if isinstance(value, Wait) else None
+    return value.replace(" ", "-") if isinstance(value, str) else None
 
 
 def is_seen(scenario, bench, delays):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpubeton.errors import KernelError
-from gpubeton.gpu import kernel_cache, nvrtc
-from gpubeton.gpu.kernel_cache import cache_folder, load_cubin
+from gpubeton.gpu import gpu_kernels, nvrtc
+from gpubeton.gpu.gpu_kernels import cache_folder, load_cubin
 
 
 class Compiler:
@@ -27,7 +27,7 @@ class Compiler:
 def compiler(monkeypatch, tmp_path):
     stand_in = Compiler()
     monkeypatch.setattr(nvrtc, "load", lambda: stand_in)
-    monkeypatch.setenv(kernel_cache.VARIABLE, str(tmp_path / "a" / "cache"))
+    monkeypatch.setenv(gpu_kernels.VARIABLE, str(tmp_path / "a" / "cache"))
     return stand_in
 
 
@@ -53,7 +53,7 @@ def test_it_is_compiled_anew_when_the_source_the_compiler_or_the_options_change(
     load_cubin("plant", "sm_90")
     monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++17",))
     load_cubin("plant", "sm_90")
-    monkeypatch.setattr(kernel_cache, "source_of", lambda _: "another")
+    monkeypatch.setattr(gpu_kernels, "source_of", lambda _: "another")
     assert load_cubin("plant", "sm_90").endswith(b"another")
     assert len(compiler.compiled) == len(entries()) == 4
 
@@ -81,7 +81,7 @@ def test_an_entry_of_nothing_is_made_again(compiler):
 def test_a_cache_that_cannot_be_written_costs_only_time(compiler, monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"")
-    monkeypatch.setenv(kernel_cache.VARIABLE, str(file / "below"))
+    monkeypatch.setenv(gpu_kernels.VARIABLE, str(file / "below"))
     assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
     assert len(compiler.compiled) == 2
 
@@ -111,9 +111,9 @@ def test_a_kernel_that_does_not_exist_is_named(compiler):
 
 
 def test_the_folder_is_the_users_cache_or_what_the_environment_says(monkeypatch):
-    monkeypatch.setenv(kernel_cache.VARIABLE, "/somewhere")
+    monkeypatch.setenv(gpu_kernels.VARIABLE, "/somewhere")
     assert cache_folder() == Path("/somewhere")
-    monkeypatch.setenv(kernel_cache.VARIABLE, "")
+    monkeypatch.setenv(gpu_kernels.VARIABLE, "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache_folder() == Path("/caches/gpubeton/kernels")
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -125,7 +125,7 @@ def test_a_user_without_a_home_compiles_each_time(compiler, monkeypatch):
     def homeless(self):
         raise RuntimeError("Could not determine home directory.")
 
-    for variable in (kernel_cache.VARIABLE, "XDG_CACHE_HOME"):
+    for variable in (gpu_kernels.VARIABLE, "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "expanduser", homeless)
     assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
@@ -136,9 +136,9 @@ def _load_often(folder, source):
     """In a process of its own."""
     import os
 
-    os.environ[kernel_cache.VARIABLE] = folder
+    os.environ[gpu_kernels.VARIABLE] = folder
     nvrtc.load = Compiler
-    kernel_cache.source_of = lambda _: source
+    gpu_kernels.source_of = lambda _: source
     codes = {load_cubin("plant", "sm_90") for _ in range(50)}
     sys.exit(0 if codes == {f"(13, 0) sm_90 {source}".encode()} else 1)
 

@@ -5,15 +5,15 @@ import re
 import pytest
 
 from gpubeton.errors import KernelError
-from gpubeton.gpu import kernel_sources
-from gpubeton.gpu.kernel_sources import folder, kernel_names, source_of
+from gpubeton.gpu import gpu_kernels
+from gpubeton.gpu.gpu_kernels import folder, kernel_names, source_of
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A folder of kernels to write into, as if the checkout's were there."""
-    monkeypatch.setattr(kernel_sources, "_INSTALLED", tmp_path / "none")
-    monkeypatch.setattr(kernel_sources, "_CHECKOUT", tmp_path)
+    monkeypatch.setattr(gpu_kernels, "_INSTALLED", tmp_path / "none")
+    monkeypatch.setattr(gpu_kernels, "_CHECKOUT", tmp_path)
     source_of.cache_clear()
     yield tmp_path
     source_of.cache_clear()
@@ -60,7 +60,7 @@ def test_an_installed_package_has_them_within(files, monkeypatch):
     installed = files / "gpubeton" / "_kernels"
     installed.mkdir(parents=True)
     (installed / "only.cu").write_text("int only;\n")
-    monkeypatch.setattr(kernel_sources, "_INSTALLED", installed)
+    monkeypatch.setattr(gpu_kernels, "_INSTALLED", installed)
     assert folder() == installed
     assert kernel_names() == ["only"]
 
@@ -78,6 +78,6 @@ def test_a_header_that_is_missing_is_named(files):
 
 
 def test_an_installation_without_kernels_says_where_it_looked(files, monkeypatch):
-    monkeypatch.setattr(kernel_sources, "_CHECKOUT", files / "nowhere")
+    monkeypatch.setattr(gpu_kernels, "_CHECKOUT", files / "nowhere")
     with pytest.raises(KernelError, match=r"none.*nowhere.*install gpubeton anew"):
         kernel_names()

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.batched_lane import BatchedLane
-from gpubeton.gpu.lanes import open_nvjpeg_lanes
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.nvjpeg_backends import BatchedLane, open_nvjpeg_lanes
 from gpubeton.plan.lanes import Lane
 from tests.gpu_path.pieces import Pieces
 from tests.gpu_path.test_batched_lane import SMALL

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.errors import OptionError
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.plan.lanes import Lane
 
 

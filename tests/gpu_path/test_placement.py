@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
-from gpubeton.gpu.arena import ALIGNMENT
-from gpubeton.gpu.placement import identity_draws, place
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, place
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob

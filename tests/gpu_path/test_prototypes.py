@@ -10,7 +10,7 @@ import pytest
 
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu import nvjpeg
-from gpubeton.gpu.nvjpeg.prototypes import PROTOTYPES, bind
+from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES, bind
 from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
 
 ENUMERATIONS = {

@@ -13,7 +13,7 @@ from gpubeton.gpu.nvjpeg import (
     OutputFormat,
     load,
 )
-from gpubeton.gpu.nvjpeg.prototypes import PROTOTYPES
+from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES
 from tests.cpu.pictures import decoded
 from tests.simulator.active_device import GARBAGE, device, faults, simulated_device
 from tests.simulator.build import build

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.gpu.nvjpeg import Backend, load
-from gpubeton.gpu.single_lane import SingleLane
+from gpubeton.gpu.nvjpeg_backends import SingleLane
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.gpu.arena import ALIGNMENT
-from gpubeton.gpu.slot import Slot, Table
+from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.memory_layout import ALIGNMENT
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
 

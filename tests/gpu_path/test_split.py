@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from gpubeton.gpu.split import Split
+from gpubeton.gpu.feeder import Split
 from gpubeton.plan.lanes import Lane
 
 HARDWARE, SM = Lane.HARDWARE, Lane.SM

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from gpubeton.gpu.state_ring import StateRing
+from gpubeton.gpu.nvjpeg_backends import StateRing
 from tests.simulator.active_device import add, device
 
 __all__ = ["device"]

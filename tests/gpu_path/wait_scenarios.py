@@ -9,12 +9,11 @@ import numpy as np
 from gpubeton.cpu.worker import Worker
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.adapter_lane import AdapterLane
-from gpubeton.gpu.augment import Augmenter
-from gpubeton.gpu.batched_lane import BatchedLane
+from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.nvjpeg import Backend, State, load
-from gpubeton.gpu.single_lane import SingleLane
-from gpubeton.gpu.slot import Slot, Table
+from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane
+from gpubeton.gpu.other_libraries import AdapterLane
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.crew_bench import host_of, job_of, made_by_the_cpu, open_gpu, program_of

@@ -1,4 +1,7 @@
-"""Finds the waits of the GPU path, and takes one away."""
+"""Finds the named waits of the GPU path, and takes one away.
+
+A wait is a line with the comment ``# wait point: NAME``; the name is what tests go by.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,19 @@ from typing import NamedTuple
 
 import gpubeton.gpu
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.adapter_lane import AdapterLane
-from gpubeton.gpu.batched_lane import BatchedLane
-from gpubeton.gpu.crew import GpuCrew
-from gpubeton.gpu.equipment import Equipment, Streams
-from gpubeton.gpu.single_lane import SingleLane
-from gpubeton.gpu.state_ring import StateRing
-from gpubeton.gpu.work import Work
+from gpubeton.gpu.batch_state import Work
+from gpubeton.gpu.gpu_executor import GpuCrew
+from gpubeton.gpu.gpu_resources import Equipment, Streams
+from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane, StateRing
+from gpubeton.gpu.other_libraries import AdapterLane
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
-#: The real device is what the simulated one stands for.
-DEVICES = {"cuda", "cuda_stream", "cuda_memory", "device"}
+#: The simulated device is in the place of the first two; `test_decoders.py` tests the waits of the others.
+LEFT_OUT = {"cuda.py", "device.py", "dali.py", "pynvjpeg.py"}
 
-# Where the methods are that wait, on the host or in a stream.
+MARK = "# wait point: "
+
+#: The methods that wait, on the host or in a stream.
 _OWNERS = {
     "wait": [SimulatedStream],
     "synchronize": [SimulatedStream, SimulatedEvent, Streams],
@@ -34,56 +37,58 @@ _OWNERS = {
 }
 
 
-class Wait(NamedTuple):
-    """A call that waits: the file and the function in which it stands, and on what, `a.b` of ``a.b.wait()``."""
+class WaitPoint(NamedTuple):
+    """A call that waits: its file, its lines, and the method that it calls."""
 
-    module: str
-    function: str
-    call: str
-
-    def __str__(self):
-        return f"{self.module}.{self.function}: {self.call}"
+    path: str
+    lines: range
+    method: str
 
 
-def waits_of_the_gpu_path():
-    """Every call that waits, of the source code."""
-    found = set()
-    for path in Path(gpubeton.gpu.__file__).parent.glob("*.py"):
-        if path.stem not in DEVICES:
-            _collect(path.stem, "", ast.parse(path.read_text()), found)
+def wait_points():
+    """Every call that waits, by its name; one without a name has its place as its name."""
+    found = {}
+    for path in sorted(Path(gpubeton.gpu.__file__).parent.glob("*.py")):
+        if path.name in LEFT_OUT:
+            continue
+        source = path.read_text()
+        lines = source.splitlines()
+        for node in ast.walk(ast.parse(source)):
+            if _is_a_wait(node):
+                last = lines[node.end_lineno - 1]
+                name = last.partition(MARK)[2].strip() if MARK in last else f"{path.name}:{node.lineno}"
+                assert name not in found, f"two waits are called {name!r}"
+                found[name] = WaitPoint(str(path), range(node.lineno, node.end_lineno + 1), node.func.attr)
+        assert source.count(MARK) == sum(
+            MARK in lines[point.lines[-1] - 1] for point in found.values() if point.path == str(path)
+        ), f"{path}: a mark without a wait"
     return found
 
 
-def _collect(module, function, node, found):
-    for child in ast.iter_child_nodes(node):
-        inside = child.name if isinstance(child, ast.FunctionDef) else function
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
-            is_text = isinstance(child.func.value, ast.Constant)
-            if child.func.attr in _OWNERS and not is_text:
-                found.add(Wait(module, inside, ast.unparse(child.func).removeprefix("self.")))
-        _collect(module, inside, child, found)
+def _is_a_wait(node):
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    is_text = isinstance(node.func.value, ast.Constant)  # of str.join
+    return node.func.attr in _OWNERS and not is_text
 
 
-def take_away(monkeypatch, wait):
+def take_away(monkeypatch, name):
     """Let one wait do nothing."""
-    target, _, method = wait.call.rpartition(".")
-    if target.endswith("is_issued"):
+    point = wait_points()[name]
+    if name == "batch issued":
         monkeypatch.setattr(Work, "is_issued", _NeverWaiting(), raising=False)
         return
-    if method == "collect_levels":
-        monkeypatch.setattr(GpuCrew, method, _in_the_background(GpuCrew.collect_levels))
+    if point.method == "collect_levels":
+        monkeypatch.setattr(GpuCrew, point.method, _in_the_background(GpuCrew.collect_levels))
         return
-    for owner in _OWNERS[method]:
-        is_of_a_stream = target.endswith("stream")
-        if method == "synchronize" and owner is not Streams and is_of_a_stream != (owner is SimulatedStream):
-            continue
-        monkeypatch.setattr(owner, method, _unless_called_by(wait, getattr(owner, method)))
+    for owner in _OWNERS[point.method]:
+        monkeypatch.setattr(owner, point.method, _unless_called_at(point, getattr(owner, point.method)))
 
 
-def _unless_called_by(wait, original):
+def _unless_called_at(point, original):
     def replaced(*arguments, **keywords):
-        code = sys._getframe(1).f_code
-        if (Path(code.co_filename).stem, code.co_name) == (wait.module, wait.function):
+        caller = sys._getframe(1)
+        if caller.f_code.co_filename == point.path and caller.f_lineno in point.lines:
             return []
         return original(*arguments, **keywords)
 
@@ -107,7 +112,7 @@ def _in_the_background(original):
 
 
 class _NeverWaiting:
-    """In the place of each batch's own event: whoever collects it finds it issued."""
+    """In the place of each batch's event: it is always issued."""
 
     def __get__(self, work, owner):
         return self

@@ -10,7 +10,7 @@ import torch
 from gpubeton.cpu.fallback import decode_rgb
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format import ImageMode
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.small_files import write

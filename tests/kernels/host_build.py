@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.gpu.kernel_sources import function_of, source_of
-from gpubeton.gpu.own_kernel import OwnKernel
+from gpubeton.gpu.gpu_kernels import OwnKernel, function_of, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
@@ -137,7 +136,7 @@ class HostKernels:
 
 @cache
 def kernels_of(name):
-    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.own_kernel.OwnKernel`."""
+    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.OwnKernel`."""
     if not isinstance(name, OwnKernel):
         return HostKernels(build([name]))
     source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"

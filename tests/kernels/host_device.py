@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.gpu.kernel_sources import function_of
-from gpubeton.gpu.own_kernel import OwnKernel
+from gpubeton.gpu.gpu_kernels import OwnKernel, function_of
 from tests.cpu.guarded import guarded
 from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 

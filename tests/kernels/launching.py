@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpubeton.cpu.taps import most_taps
-from gpubeton.gpu.augment import blocks_of_image
 from gpubeton.gpu.device_structs import PICTURE
+from gpubeton.gpu.launch import blocks_of_image
 from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, WIDTH
 from gpubeton.transforms.colour_kinds import CONTRAST
 from tests.cpu.making import UNTOUCHED, dtype_of

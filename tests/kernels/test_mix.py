@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.gpu.mixes import Mixes, mix_images
+from gpubeton.gpu.launch import Mixes, mix_images
 from gpubeton.transforms import ImageMixup
 from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from tests.kernels.host_build import ORDERS, needs_compiler

@@ -8,9 +8,8 @@ import pytest
 from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.images import num_sums
-from gpubeton.gpu.kernel_sources import function_of, source_of
-from gpubeton.gpu.own_kernel import OwnKernel, augment_kernel, text_of
+from gpubeton.gpu.device_structs import num_sums
+from gpubeton.gpu.gpu_kernels import OwnKernel, augment_kernel, function_of, source_of, text_of
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast

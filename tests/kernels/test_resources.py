@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gpubeton.gpu.kernel_sources import kernel_names
+from gpubeton.gpu.gpu_kernels import kernel_names
 from tests.kernels.compilers import compilers
 from tools.kernel_resources import ARCHITECTURES, RESOURCES, measured, resources_of, text_of
 

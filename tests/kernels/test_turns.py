@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gpubeton.gpu.augment import blocks_of_image
+from gpubeton.gpu.launch import blocks_of_image
 from tests.kernels.host_build import ROOT, build, needs_compiler
 from tests.kernels.test_sanitized_colours import sanitizer
 

@@ -71,7 +71,13 @@ def test_without_a_wish_for_a_gpu_the_cpu_decodes(photos, device):
 
 @pytest.mark.parametrize("decoder", ["", "NVJPEG", None, 3])
 def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
-    with pytest.raises(OptionError, match="'nvjpeg', 'dali', 'torchvision', 'nvimgcodec', 'pynvjpeg', 'cpu'"):
+    with pytest.raises(OptionError, match="'nvjpeg', 'dali', 'pynvjpeg', 'cpu'"):
+        Loader(photos, 4, decoder=decoder)
+
+
+@pytest.mark.parametrize("decoder", ["torchvision", "nvimgcodec"])
+def test_a_decoder_that_moved_to_the_benchmarks_is_refused_with_its_new_place(photos, decoder):
+    with pytest.raises(OptionError, match=f"'{decoder}'.*benchmarks/gpu/contenders/adapters.py"):
         Loader(photos, 4, decoder=decoder)
 
 

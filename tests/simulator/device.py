@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.kernel_sources import function_of
+from gpubeton.gpu.gpu_kernels import function_of
 from tests.kernels.host_build import kernels_of
 from tests.simulator.library import library
 

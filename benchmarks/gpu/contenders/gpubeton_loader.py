@@ -15,7 +15,7 @@ from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.options import GpuOptions
+from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToDevice, ToTensor, ToTorchImage
 

@@ -15,8 +15,8 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.hazards.finding import Finding
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format.index import Index
-from gpubeton.gpu.options import GpuOptions
-from gpubeton.gpu.single import Single
+from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.retry import Single
 from gpubeton.loader import Loader
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 

@@ -7,25 +7,23 @@ is looked at, and a call that failed says what to try.
 
 from __future__ import annotations
 
-from gpubeton.gpu.nvjpeg.allocators import DeviceAllocator, PinnedAllocator, StreamAllocator
-from gpubeton.gpu.nvjpeg.buffers import DeviceBuffer, PinnedBuffer
-from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
-from gpubeton.gpu.nvjpeg.decoder import Decoder, DecoderState
-from gpubeton.gpu.nvjpeg.enumerations import (
+from gpubeton.gpu.nvjpeg.c_types import (
+    IMAGE,
     Backend,
     ChromaSubsampling,
+    DeviceAllocator,
     ExifOrientation,
     Flags,
     JpegEncoding,
     OutputFormat,
+    PinnedAllocator,
     ScaleFactor,
+    StreamAllocator,
 )
-from gpubeton.gpu.nvjpeg.handle import Handle, ImageInfo
-from gpubeton.gpu.nvjpeg.image import IMAGE
-from gpubeton.gpu.nvjpeg.jpeg_stream import JpegStream
-from gpubeton.gpu.nvjpeg.library import Library, find_library, load
-from gpubeton.gpu.nvjpeg.state import State
-from gpubeton.gpu.nvjpeg.status import Status
+from gpubeton.gpu.nvjpeg.checked_calls import Status
+from gpubeton.gpu.nvjpeg.decode_state import State
+from gpubeton.gpu.nvjpeg.library import Handle, ImageInfo, Library, find_library, load
+from gpubeton.gpu.nvjpeg.stepwise import DecodeParams, Decoder, DecoderState, DeviceBuffer, JpegStream, PinnedBuffer
 
 __all__ = [
     "IMAGE",

@@ -1,14 +1,176 @@
-"""The prototypes of nvJPEG's functions: the one place that says what each of them takes.
-
-All of them return an ``nvjpegStatus_t``. What nvJPEG hides behind a pointer (handles, states, streams of bytes,
-parameters, buffers) and what lies in somebody's memory is an address here; only results have types of their own.
-"""
+"""The C interface of nvJPEG: enumerations, structs and function prototypes."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int, c_size_t, c_uint, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_int, c_size_t, c_uint, c_void_p
+from enum import IntEnum, IntFlag
 from typing import Any
+
+import numpy as np
+
+
+class Backend(IntEnum):
+    """``nvjpegBackend_t``: what decodes."""
+
+    DEFAULT = 0
+    """Left to nvJPEG."""
+    HYBRID = 1
+    """The CPU undoes Huffman's code, the GPU the rest."""
+    GPU_HYBRID = 2
+    """The GPU's processors do everything for baseline JPEGs, in batches of more than 50."""
+    HARDWARE = 3
+    """The GPU's JPEG engines."""
+    GPU_HYBRID_DEVICE = 4
+    """GPU_HYBRID, and the compressed bytes are in the device's memory."""
+    HARDWARE_DEVICE = 5
+    """HARDWARE, and the compressed bytes are in the device's memory."""
+    LOSSLESS_JPEG = 6
+    """For lossless JPEGs alone."""
+
+
+class Flags(IntFlag):
+    """What a handle is to do differently."""
+
+    NONE = 0
+    HW_DECODE_NO_PIPELINE = 1
+    ENABLE_MEMORY_POOLS = 2
+    """Without effect since nvJPEG 11.1."""
+    BITSTREAM_STRICT = 4
+    """Refuse JPEGs that break the standard's rules."""
+    REDUCED_MEMORY_DECODE = 8
+    REDUCED_MEMORY_DECODE_ZERO_COPY = 16
+    UPSAMPLING_WITH_INTERPOLATION = 32
+    """Interpolate chroma, as libjpeg does by default; without it chroma samples are repeated. Since nvJPEG 12.1."""
+
+
+class OutputFormat(IntEnum):
+    """``nvjpegOutputFormat_t``: what is written to the image."""
+
+    UNCHANGED = 0
+    YUV = 1
+    Y = 2
+    RGB = 3
+    BGR = 4
+    RGBI = 5
+    """Red, green, blue beside each other: one plane of 3 bytes per pixel."""
+    BGRI = 6
+    UNCHANGEDI_U16 = 7
+    NV12 = 8
+    """Since nvJPEG 12.4."""
+    YUY2 = 9
+    """Since nvJPEG 12.4."""
+    UNCHANGEDI = 10
+    """Since nvJPEG 13."""
+
+
+class ChromaSubsampling(IntEnum):
+    """``nvjpegChromaSubsampling_t``."""
+
+    CSS_444 = 0
+    CSS_422 = 1
+    CSS_420 = 2
+    CSS_440 = 3
+    CSS_411 = 4
+    CSS_410 = 5
+    CSS_GRAY = 6
+    CSS_410V = 7
+    CSS_UNKNOWN = -1
+
+
+class JpegEncoding(IntEnum):
+    """``nvjpegJpegEncoding_t``: the kind of frame, by its marker."""
+
+    UNKNOWN = 0
+    BASELINE_DCT = 0xC0
+    EXTENDED_SEQUENTIAL_DCT_HUFFMAN = 0xC1
+    PROGRESSIVE_DCT_HUFFMAN = 0xC2
+    LOSSLESS_HUFFMAN = 0xC3
+
+
+class ScaleFactor(IntEnum):
+    """``nvjpegScaleFactor_t``: reduce while decoding."""
+
+    NONE = 0
+    HALF = 1
+    QUARTER = 2
+    EIGHTH = 3
+
+
+class ExifOrientation(IntEnum):
+    """``nvjpegExifOrientation_t``: how the camera was held."""
+
+    UNKNOWN = 0
+    NORMAL = 1
+    FLIP_HORIZONTAL = 2
+    ROTATE_180 = 3
+    FLIP_VERTICAL = 4
+    TRANSPOSE = 5
+    ROTATE_90 = 6
+    TRANSVERSE = 7
+    ROTATE_270 = 8
+
+
+IMAGE = np.dtype([("channel", "<u8", (4,)), ("pitch", "<u8", (4,))], align=True)
+"""``nvjpegImage_t``, 64 bytes: address of the first row of each plane and bytes from one row to the next.
+
+Interleaved formats (RGBI) use the first plane alone; the others are 0.
+"""
+
+
+class DeviceAllocator(ctypes.Structure):
+    """``nvjpegDevAllocator_t``: like cudaMalloc and cudaFree, 0 means success.
+
+    The functions may be C's, or Python's wrapped in their types (``DeviceAllocator.Allocate(function)``); the latter
+    are slow and need the interpreter, so they are for measuring, not for training.
+    """
+
+    Allocate = CFUNCTYPE(c_int, POINTER(c_void_p), c_size_t)
+    Free = CFUNCTYPE(c_int, c_void_p)
+    _fields_ = (("allocate", Allocate), ("free", Free))
+
+
+class PinnedAllocator(ctypes.Structure):
+    """``nvjpegPinnedAllocator_t``: like cudaHostAlloc and cudaFreeHost, 0 means success."""
+
+    Allocate = CFUNCTYPE(c_int, POINTER(c_void_p), c_size_t, c_uint)
+    Free = CFUNCTYPE(c_int, c_void_p)
+    _fields_ = (("allocate", Allocate), ("free", Free))
+
+
+class StreamAllocator(ctypes.Structure):
+    """``nvjpegDevAllocatorV2_t`` and ``nvjpegPinnedAllocatorV2_t``: in the order of a stream, with a context."""
+
+    Allocate = CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p), c_size_t, c_void_p)
+    Free = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
+    _fields_ = (("allocate", Allocate), ("free", Free), ("context", c_void_p))
+
+
+def is_second_version(*allocators: DeviceAllocator | PinnedAllocator | StreamAllocator | None) -> bool:
+    """Tell which of nvJPEG's two functions takes these allocators.
+
+    Parameters
+    ----------
+    *allocators : DeviceAllocator, PinnedAllocator, StreamAllocator or None
+        None for nvJPEG's own.
+
+    Returns
+    -------
+    bool
+        Whether they are in the order of streams.
+
+    Raises
+    ------
+    TypeError
+        If one is and another is not: nvJPEG takes both kinds, but not together.
+    """
+    kinds = {isinstance(allocator, StreamAllocator) for allocator in allocators if allocator is not None}
+    if len(kinds) == 2:
+        raise TypeError(
+            "nvJPEG takes either two StreamAllocators, or a DeviceAllocator and a PinnedAllocator; these are mixed"
+        )
+    return True in kinds
+
 
 _OPAQUE = c_void_p  # made and owned by nvJPEG
 _DATA = c_void_p  # the bytes of a JPEG, or an array of such addresses

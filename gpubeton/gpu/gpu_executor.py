@@ -1,22 +1,25 @@
-"""GpuCrew: makes the images of planned batches on a GPU, ahead of whoever collects them."""
+"""GpuExecutor: makes the images of planned batches on a GPU; Gpu: keeps its resources between epochs."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import LoaderClosedError
+from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
-from gpubeton.gpu.augment import Augmenter
+from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.batch_state import Work, shared_sources
+from gpubeton.gpu.device_structs import most_taps
 from gpubeton.gpu.feeder import Feeder
-from gpubeton.gpu.images import most_taps
-from gpubeton.gpu.placement import place
-from gpubeton.gpu.slot import Table
-from gpubeton.gpu.work import Work, shared_sources
+from gpubeton.gpu.gpu_resources import Equipment, Streams
+from gpubeton.gpu.launch import Augmenter
+from gpubeton.gpu.memory_layout import place
+from gpubeton.gpu.retry import Single
 from gpubeton.plan.draws import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
@@ -26,9 +29,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.equipment import Equipment
-    from gpubeton.gpu.host import Host
-    from gpubeton.gpu.options import GpuOptions
+    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.gpu.gpu_resources import Host
+    from gpubeton.gpu.nvjpeg_backends import Lanes
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
 
@@ -132,7 +136,7 @@ class GpuCrew:
             work = self._plan(jobs, self._submitted % len(slots))
             # The memory of a batch may have been somebody's before, whose work on the stream of tails is not done.
             self._handed_out.record(self._equipment.streams.tail)
-            self._equipment.streams.augment.wait(self._handed_out)
+            self._equipment.streams.augment.wait(self._handed_out)  # wait point: batch memory free
             if work.sends_levels:
                 self._make_levels(work)
         self._submitted += 1
@@ -150,13 +154,13 @@ class GpuCrew:
         if not self._works:
             raise RuntimeError("no batch is in flight")
         work = self._works[0]
-        work.is_issued.wait()
+        work.is_issued.wait()  # wait point: batch issued
         if work.error is not None:
             raise work.error
         with self._device.active():
             # Not only for the images: the slot's memory is written to again by whoever comes next, the JPEG engines
             # without regard to any stream.
-            work.slot.done.synchronize()
+            work.slot.done.synchronize()  # wait point: batch done
             bad = [*work.bad, *self._repair(work)]
         self._works.popleft()
         return bad
@@ -203,7 +207,7 @@ class GpuCrew:
                 # Workers write to the slots' memory, also for batches that nobody waits for any more.
                 self._levels_crew.close()
             # Equipment with an error in one of its streams is given up: this raises then.
-            self._equipment.settle()
+            self._equipment.settle()  # wait point: executor closing
             self._works.clear()
             self._give_back(self._equipment)
 
@@ -235,7 +239,7 @@ class GpuCrew:
         own, tail = self._programs[program], self._equipment.streams.tail
         out = self._device.empty((len(rows), own.height, own.width, 3), own.dtype, tail)
         # The rows of the batch before may still be on their way.
-        self._mixed.synchronize()
+        self._mixed.synchronize()  # wait point: mix table free
         places = self._mixes.fill({"rows": rows})
         self._mixes.send(tail)
         self._augmenter.mix(program, len(rows), levels.data_ptr(), places["rows"], out.data_ptr(), tail)
@@ -265,7 +269,7 @@ class GpuCrew:
 
         def arrive() -> None:
             with device.active():
-                device.hand_over(tensors, ready)
+                device.hand_over(tensors, ready)  # wait point: handed over
 
         return arrive
 
@@ -394,3 +398,94 @@ def _with_early_paints(job: ImageJob, program: ImageProgram) -> ImageJob:
     draws = job.draws.copy()
     draws[:, NUM_PAINTS] = program.early_paints
     return replace(job, draws=draws)
+
+
+class Gpu:
+    """One GPU as a loader uses it: keeps decoders and memory from one epoch to the next.
+
+    Parameters
+    ----------
+    device : Device
+        The GPU.
+    options : GpuOptions
+        How to decode.
+    open_lanes : callable
+        Opens the ways to decode, once for each epoch that is under way at once.
+    num_slots : int
+        Batches that may be under way in one epoch.
+
+    Attributes
+    ----------
+    notes : dict of Lane to str
+        What there is to say of each lane.
+    """
+
+    def __init__(
+        self, device: Device, options: GpuOptions, open_lanes: Callable[[Device], Lanes], *, num_slots: int
+    ) -> None:
+        self.device = device
+        self.options = options
+        self._open_lanes = open_lanes
+        self._num_slots = num_slots
+        self._lock = threading.Lock()
+        self._is_closed = False
+        # What cannot be opened is told at once, and not in the loop.
+        first, self.notes = self._make()
+        self._free = [first]
+
+    def crew(self, programs: Sequence[ImageProgram], host: Host) -> GpuCrew:
+        """Begin an epoch.
+
+        Parameters
+        ----------
+        programs : sequence of ImageProgram
+            What is made.
+        host : Host
+            What the CPU does for it.
+
+        Returns
+        -------
+        GpuCrew
+            To be closed.
+        """
+        with self._lock:
+            equipment = self._free.pop() if self._free else None
+        if equipment is None:
+            equipment, _ = self._make()
+        try:
+            return GpuCrew(equipment, programs, host, self.options, self._take_back)
+        except BaseException:
+            self._take_back(equipment)
+            raise
+
+    def close(self) -> None:
+        """Free what no epoch uses; the rest is freed when its epoch ends. May be called twice."""
+        with self._lock:
+            self._is_closed = True
+            free, self._free = self._free, []
+        for equipment in free:
+            # An error that is stuck in the GPU was raised where it appeared. Nothing can be freed any more then, and
+            # whoever closes has other things to close.
+            with suppress(DeviceError):
+                equipment.close()
+
+    def _make(self) -> tuple[Equipment, dict[Lane, str]]:
+        with self.device.active():
+            streams = Streams(self.device)
+            lanes = self._open_lanes(self.device)
+            equipment = Equipment(
+                device=self.device,
+                lanes=lanes.lanes,
+                slots=[Slot(self.device) for _ in range(self._num_slots)],
+                streams=streams,
+                single=Single(self.device, streams.repair),
+                is_deterministic=self.options.deterministic,
+            )
+        return equipment, dict(lanes.notes)
+
+    def _take_back(self, equipment: Equipment) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._free.append(equipment)
+                return
+        equipment.close()

@@ -1,4 +1,4 @@
-"""DecodeLane: one way to decode JPEGs into the arena, as the feeder sees it."""
+"""DecodeBackend: one way to decode JPEGs into the arena, as the feeder calls it."""
 
 from __future__ import annotations
 

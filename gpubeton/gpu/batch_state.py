@@ -1,4 +1,4 @@
-"""Work: one batch on its way through the GPU."""
+"""BatchState: one batch on its way through the GPU."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.gpu.images import Images, describe_images, image_arrays
+from gpubeton.gpu.device_structs import Images, describe_images, image_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.placement import Placement
-    from gpubeton.gpu.slot import Slot
+    from gpubeton.gpu.batch_memory import Slot
+    from gpubeton.gpu.memory_layout import Placement
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
 

@@ -1,18 +1,47 @@
-"""Equipment: what one epoch at a time uses on the GPU. Making it takes long, so it is kept for the next epoch."""
+"""What an epoch uses on the GPU, kept for the next epoch; and what the CPU does for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from gpubeton.gpu.decode_lane import DecodeLane
+    from numpy.typing import NDArray
+
+    from gpubeton.gpu.batch_memory import Slot
+    from gpubeton.gpu.decode_backend import DecodeLane
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.single import Single
-    from gpubeton.gpu.slot import Slot
+    from gpubeton.gpu.retry import Single
+    from gpubeton.plan.image_executor import ImageExecutor
     from gpubeton.plan.lanes import Lane
+    from gpubeton.plan.program import ImageProgram
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the CPU does for the GPU executor.
+
+    Parameters
+    ----------
+    survey : callable
+        ``survey(address, size, out)`` reads the markers of JPEGs, see `gpubeton.plan.lanes`.
+    pack_regions : callable
+        ``pack_regions(address, size, target)`` copies bytes to addresses.
+    pack_crops : callable
+        ``pack_crops(address, width, draws, target, pitch)`` copies the crops of raw-stored images to addresses.
+    make_crew : callable
+        ``make_crew(programs)`` starts the workers; called when the first image needs them, if ever.
+    num_workers : int
+        How many workers that are.
+    """
+
+    survey: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
+    make_crew: Callable[[Sequence[ImageProgram]], ImageExecutor]
+    num_workers: int
 
 
 class Streams:
@@ -47,7 +76,7 @@ class Streams:
     def synchronize(self) -> None:
         """Wait until all are empty."""
         for stream in (self.plant, self.send, self.augment, self.tail, self.repair):
-            stream.synchronize()
+            stream.synchronize()  # wait point: each stream idle
 
 
 @dataclass(eq=False)
@@ -95,13 +124,13 @@ class Equipment:
     def settle(self) -> None:
         """Wait until nothing is under way."""
         for lane in self.lanes.values():
-            lane.settle()
-        self.streams.synchronize()
+            lane.settle()  # wait point: backends idle
+        self.streams.synchronize()  # wait point: streams idle
 
     def close(self) -> None:
         """Free everything, when nothing is under way any more."""
         with self.device.active():
-            self.settle()
+            self.settle()  # wait point: resources closing
             for lane in self.lanes.values():
                 lane.close()
             for slot in self.slots:

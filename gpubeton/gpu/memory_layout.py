@@ -1,13 +1,12 @@
-"""Placement: where the images of a batch will lie in staging memory and on the device; decides, and does nothing."""
+"""Memory layout: offsets of a batch's images in staging memory and on the device; pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.arena import ALIGNMENT, lay_out, round_up
 from gpubeton.gpu.device_structs import GATHER, PICTURE
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.lanes import Lane
@@ -19,6 +18,86 @@ if TYPE_CHECKING:
 
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.program import ImageProgram
+
+ALIGNMENT = 256
+"""An image begins at a multiple of this, as memory of the device does."""
+
+_PITCH = 32
+
+
+class Layout(NamedTuple):
+    """Places of images in an arena.
+
+    Parameters
+    ----------
+    offset : ndarray of uint64, shape (N,)
+        First byte of each.
+    pitch : ndarray of int32, shape (N,)
+        Bytes from one row to the next.
+    nbytes : int
+        Bytes of all.
+    """
+
+    offset: NDArray[np.uint64]
+    pitch: NDArray[np.int32]
+    nbytes: int
+
+
+def lay_out(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tight: bool = False) -> Layout:
+    """Place RGB images one behind another.
+
+    Parameters
+    ----------
+    height, width : ndarray of integers, shape (N,)
+        Their sizes in pixels.
+    start : int
+        Bytes in front of them.
+    is_tight : bool
+        True leaves nothing between rows, nor between images.
+
+    Returns
+    -------
+    Layout
+        Their places; `nbytes` counts from the arena's beginning.
+
+    Examples
+    --------
+    >>> layout = lay_out(np.array([10, 4]), np.array([20, 5]))
+    >>> layout.offset.tolist(), layout.pitch.tolist(), layout.nbytes
+    ([0, 768], [64, 32], 1024)
+    """
+    row = 3 * width.astype(np.int64)
+    pitch = row if is_tight else -(-row // _PITCH) * _PITCH
+    size = pitch * height
+    if not is_tight:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+    start = round_up(start)
+    stop = start + np.cumsum(size)
+    return Layout(
+        (stop - size).astype(np.uint64), pitch.astype(np.int32), round_up(int(stop[-1])) if len(stop) else start
+    )
+
+
+def round_up(nbytes: int) -> int:
+    """Round a number of bytes up to a multiple of `ALIGNMENT`.
+
+    Parameters
+    ----------
+    nbytes : int
+        A number of bytes.
+
+    Returns
+    -------
+    int
+        The next multiple.
+
+    Examples
+    --------
+    >>> round_up(257)
+    512
+    """
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
 
 # What nvJPEG reads starts at a multiple of this.
 _STAGING_ALIGNMENT = 16

@@ -1,4 +1,4 @@
-"""State: what nvJPEG needs while it decodes, one image or one batch at a time."""
+"""State: decodes one image, or one batch, in one call."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import NvjpegError, OptionError
-from gpubeton.gpu.nvjpeg.arrays import address_of
-from gpubeton.gpu.nvjpeg.enumerations import ChromaSubsampling, OutputFormat
-from gpubeton.gpu.nvjpeg.image import IMAGE
-from gpubeton.gpu.nvjpeg.resource import Resource
+from gpubeton.gpu.nvjpeg.c_types import IMAGE, ChromaSubsampling, OutputFormat
+from gpubeton.gpu.nvjpeg.checked_calls import Resource, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.nvjpeg.decode_params import DecodeParams
+    from gpubeton.gpu.nvjpeg.stepwise import DecodeParams
 
 _ADDRESS = np.dtype(np.uint64)
 

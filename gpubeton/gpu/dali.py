@@ -1,8 +1,4 @@
-"""DaliDecoder: a pipeline of NVIDIA's DALI that does nothing but decode.
-
-DALI gives a share of each batch to the engines and undoes Huffman's code of the others on the CPU, with threads of its
-own; and one bad image ends the pipeline, which has to be built again.
-"""
+"""DaliDecoder: a pipeline of NVIDIA's DALI that only decodes."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.gpu.decoders.placing import decode_apart, place
+from gpubeton.gpu.image_decoder import decode_apart, place
 from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:

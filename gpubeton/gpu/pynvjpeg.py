@@ -1,10 +1,4 @@
-"""PynvjpegDecoder: the package pynvjpeg, whose module is called nvjpeg.
-
-Not for training: it decodes one image at a time and holds Python's lock meanwhile, allocates memory of the device for
-each, and copies the pixels to the host, from where they have to go to the device again. It does not look at what CUDA
-returns when it starts, and takes the process down where there is no GPU; nor at whether a header could be read.
-Both are looked at here, before it is called.
-"""
+"""PynvjpegDecoder: the package pynvjpeg, whose module is called nvjpeg."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import DeviceError
 from gpubeton.fields.jpeg_markers import read_frame
-from gpubeton.gpu.decoders.placing import place, reason
+from gpubeton.gpu.image_decoder import place, reason
 from gpubeton.gpu.libraries import number_of_gpus
 
 if TYPE_CHECKING:

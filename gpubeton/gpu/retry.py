@@ -1,4 +1,4 @@
-"""Single: makes images one by one, in the caller's thread: those that the lanes failed on, and replacements."""
+"""PerImageRetry: makes images one by one, in the caller's thread: failed ones, and replacements."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.gpu.arena import ALIGNMENT, lay_out
-from gpubeton.gpu.decode_lane import DecodeLane, Piece
-from gpubeton.gpu.device_structs import PICTURE
-from gpubeton.gpu.images import Images, describe_images, image_arrays
-from gpubeton.gpu.placement import identity_draws
-from gpubeton.gpu.slot import Slot
+from gpubeton.gpu.batch_memory import Slot
+from gpubeton.gpu.decode_backend import DecodeLane, Piece
+from gpubeton.gpu.device_structs import PICTURE, Images, describe_images, image_arrays
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.augment import Augmenter
     from gpubeton.gpu.device import Device, Stream
+    from gpubeton.gpu.launch import Augmenter
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.program import ImageProgram
 
@@ -79,14 +77,14 @@ class Single:
         images = self._describe(picture, programs, jobs, nonce)
         augmenter.plant(images[0].pictures, 1, nonce, self._stream)
         # As for batches: whoever decodes writes when called, and the sentinel must not come after it.
-        self._stream.synchronize()
+        self._stream.synchronize()  # wait point: retry canary written
         piece = Piece(
             np.array([staging.address], np.uint64), job.size, layout.offset + np.uint64(arena), layout.pitch,
             job.height, job.width,
         )  # fmt: skip
         event, failed = lane.begin(piece)
         if event is not None:
-            event.synchronize()
+            event.synchronize()  # wait point: retry decoded
         if failed:
             return failed[0]
         status = self._augment(programs, images, augmenter)
@@ -147,7 +145,7 @@ class Single:
             levels = self._slot.levels.reserve(augmenter.levels_nbytes(number, 1)).address
             augmenter.augment(number, own, taps, levels, self._stream)
             status = self._slot.table.bring_back((number, "status"), self._stream)
-            self._stream.synchronize()
+            self._stream.synchronize()  # wait point: retry augmented
             found.append(int(status[0]))
         return found
 

@@ -1,15 +1,15 @@
-"""Augmenter: launches the kernel that turns decoded images into what the network reads."""
+"""Launches of the kernels augment, canary, gather and mix."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.arena import round_up
-from gpubeton.gpu.images import Images, num_sums
-from gpubeton.gpu.mixes import Mixes, mix_images
-from gpubeton.gpu.own_kernel import augment_kernel
+from gpubeton.gpu.device_structs import Images, num_sums
+from gpubeton.gpu.gpu_kernels import augment_kernel
+from gpubeton.gpu.memory_layout import round_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,95 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.device import Device, Memory, Stream
+    from gpubeton.gpu.memory_layout import Sent
     from gpubeton.plan.program import ImageProgram
+
+_THREADS = 128
+# Bytes that a block of gather.cu copies.
+_GATHERED_BYTES = 16384
+
+
+def gather(device: Device, gathers: int, sent: Sent, stream: Stream) -> None:
+    """Copy crops from pinned memory to the arena; only what is in the crop crosses the bus.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    gathers : int
+        Address of `Sent.gathers` on the device.
+    sent : Sent
+        The crops.
+    stream : Stream
+        In whose order.
+    """
+    largest = int((3 * sent.height * sent.width).max())
+    arguments = [np.uint64(gathers), np.int32(len(sent.rows))]
+    grid = (-(-largest // _GATHERED_BYTES), len(sent.rows), 1)
+    device.launch("gather", grid, (_THREADS, 1, 1), arguments, stream)
+
+
+_THREADS = 128
+# Bytes of output of an image that a block of mix.cu goes through.
+_MIXED_BYTES = 8192
+
+
+@dataclass(frozen=True)
+class Mixes:
+    """A batch of levels on the device, and how its images are mixed.
+
+    Parameters
+    ----------
+    count : int
+        Number of images N.
+    height, width : int
+        Size of each in pixels.
+    levels : int
+        Address of the levels, uint8 (N, height, width, 3).
+    rows : int
+        Address of int32 (N, MIX_COLUMNS), as `ImageProgram.draw_mixes` gives them.
+    """
+
+    count: int
+    height: int
+    width: int
+    levels: int
+    rows: int
+
+
+def mix_images(device: Device, mixes: Mixes, table: int, item_size: int, out: int, stream: Stream) -> None:
+    """Mix the images of a batch, and write them as what the network reads.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    mixes : Mixes
+        The batch.
+    table : int
+        Address of the output value of each level and channel, uint32 (256, 3), see `gpubeton.gpu.launch.table_of`.
+    item_size : int
+        Bytes of an output value: 1, 2 or 4.
+    out : int
+        Address of the output, (N, height, width, 3) of such values; other memory than the levels'.
+    stream : Stream
+        In whose order.
+    """
+    if mixes.count == 0:
+        return
+    arguments = [
+        np.uint64(mixes.levels),
+        np.uint64(mixes.rows),
+        np.int32(mixes.height),
+        np.int32(mixes.width),
+        np.int32(mixes.count),
+        np.uint64(table),
+        np.int32(item_size),
+        np.uint64(out),
+    ]
+    nbytes = 3 * mixes.height * mixes.width * item_size
+    device.launch("mix", (-(-nbytes // _MIXED_BYTES), mixes.count, 1), (_THREADS, 1, 1), arguments, stream)
+
 
 # `rule` of kernels/taps.cuh, the same numbers as on the CPU.
 _RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
@@ -170,7 +258,7 @@ class Augmenter:
         pinned.array[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         memory = self._device.allocate(array.nbytes)
         self._device.copy(memory.address, pinned.address, array.nbytes, stream)
-        stream.synchronize()
+        stream.synchronize()  # wait point: constants sent
         pinned.free()
         return memory
 

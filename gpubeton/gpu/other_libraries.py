@@ -1,4 +1,4 @@
-"""AdapterLane: another library decodes, behind the interface of nvJPEG's lanes."""
+"""Other libraries as decode backends: the names that `decoder=` takes, and how they are opened."""
 
 from __future__ import annotations
 
@@ -8,13 +8,70 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.gpu.decode_lane import Begun, Piece
-from gpubeton.gpu.decoders import ImageDecoder, open_decoder
-from gpubeton.gpu.lanes import Lanes
+from gpubeton.errors import DeviceError, LibraryError, OptionError
+from gpubeton.gpu.dali import DaliDecoder
+from gpubeton.gpu.decode_backend import Begun, Piece
+from gpubeton.gpu.image_decoder import reason
+from gpubeton.gpu.nvjpeg_backends import Lanes
+from gpubeton.gpu.pynvjpeg import PynvjpegDecoder
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpubeton.gpu.device import Device
+    from gpubeton.gpu.image_decoder import ImageDecoder
+
+#: By name (also of the extra and of the module): the class, and what the extra does not install.
+DECODERS: dict[str, tuple[Callable[[Device], ImageDecoder], str]] = {
+    "dali": (DaliDecoder, " (for CUDA 12: pip install nvidia-dali-cuda120)"),
+    "pynvjpeg": (
+        PynvjpegDecoder,
+        " --no-build-isolation, where numpy, g++ and a CUDA toolkit with nvJPEG are installed",
+    ),
+}
+
+
+def open_decoder(name: str, device: Device) -> ImageDecoder:
+    """Start another package's decoder.
+
+    Parameters
+    ----------
+    name : str
+        "dali" or "pynvjpeg".
+    device : Device
+        The GPU, current in this thread.
+
+    Returns
+    -------
+    ImageDecoder
+        It.
+
+    Raises
+    ------
+    OptionError
+        If there is none of this name.
+    LibraryError
+        If its package is not installed; says how to install it.
+    DeviceError
+        If it does not start on this machine.
+    """
+    if name not in DECODERS:
+        raise OptionError(f"decoder {name!r} is not known; there are {', '.join(map(repr, DECODERS))}")
+    start, remark = DECODERS[name]
+    try:
+        return start(device)
+    except (ImportError, AttributeError) as error:
+        raise LibraryError(
+            f"The decoder {name!r} cannot be used: {reason(error)}. Try: pip install 'gpubeton[{name}]'{remark}."
+        ) from error
+    except RuntimeError as error:
+        if isinstance(error, DeviceError):
+            raise
+        raise DeviceError(
+            f"The decoder {name!r} does not start on cuda:{device.number}: {reason(error)}. "
+            "See whether nvidia-smi shows a GPU, or leave the choice of the decoder to gpubeton."
+        ) from error
 
 
 class AdapterLane:
@@ -72,7 +129,7 @@ class AdapterLane:
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
-        self._stream.synchronize()
+        self._stream.synchronize()  # wait point: library idle
 
     def close(self) -> None:
         """Leave the library as it is: it frees what it has when nobody refers to it."""
@@ -84,7 +141,7 @@ def open_decoder_lanes(name: str, device: Device) -> Lanes:
     Parameters
     ----------
     name : str
-        Which, see `gpubeton.gpu.decoders`.
+        Which, see `gpubeton.gpu.other_libraries`.
     device : Device
         The GPU, current in this thread.
 

@@ -1,0 +1,315 @@
+"""Kernels: the sources of kernels/, users' pixel operations compiled in, and the cache of machine code."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpubeton.errors import KernelError
+from gpubeton.gpu import nvrtc
+from gpubeton.transforms.pixel_operation import PixelOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpubeton.plan.program import ImageProgram
+
+_HEAD = "static __device__ __forceinline__ void own_{number}({arguments}) {{\n"
+_CHOICE = """\
+template <class Step>
+static __device__ __forceinline__ void own_operation(int number, [[maybe_unused]] const Step* step, float& r, float& g,
+                                                     float& b, float x, float y, float height, float width) {{
+{calls}}}
+"""
+_CALL = "    if (number == {number}) own_{number}({arguments});\n"
+_POSITION = ("x", "y", "height", "width")
+
+
+class OwnKernel(str):
+    """Name of such a kernel: another one for other operations. `Device.launch` takes it as it takes any name.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel of `kernels/`, which is also the name of its function.
+    text : str
+        What stands before its source.
+
+    Examples
+    --------
+    >>> OwnKernel("augment", "// mine").startswith("augment-")
+    True
+    """
+
+    __slots__ = ("kernel", "text")
+
+    kernel: str
+    text: str
+
+    def __new__(cls, kernel: str, text: str) -> OwnKernel:
+        made = super().__new__(cls, f"{kernel}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+        made.kernel, made.text = kernel, text
+        return made
+
+
+def augment_kernel(program: ImageProgram) -> str:
+    """Give the kernel that makes a program's images.
+
+    Parameters
+    ----------
+    program : ImageProgram
+        The program.
+
+    Returns
+    -------
+    str
+        ``augment``; an `OwnKernel` where the program has pixel operations.
+    """
+    text = text_of([one for one, _ in program.colours if isinstance(one, PixelOperation)])
+    return OwnKernel("augment", text) if text else "augment"
+
+
+def text_of(operations: Sequence[PixelOperation]) -> str:
+    """Write pixel operations as functions for the device, and one that chooses among them.
+
+    Parameters
+    ----------
+    operations : sequence of PixelOperation
+        With their CUDA halves, in the order of the pipeline.
+
+    Returns
+    -------
+    str
+        CUDA C++, to stand before a kernel that includes ``colour_step.cuh``; nothing without operations. ``#line``
+        names the user's statements, so that the compiler's messages do.
+
+    Examples
+    --------
+    >>> print(text_of([PixelOperation("r += glow;", parameters={"glow": 3}, name="glow")]).splitlines()[3])
+    r += glow;
+    """
+    if not operations:
+        return ""
+    functions, calls = [], []
+    for number, operation in enumerate(operations):
+        kinds = {"float&": ["r", "g", "b"], "const float": [*operation.parameters, *_POSITION]}
+        arguments = [f"[[maybe_unused]] {kind} {name}" for kind, names in kinds.items() for name in names]
+        shown = re.sub(r"[^\w ().,:<>+-]", "_", operation.name)
+        functions += [
+            _HEAD.format(number=number, arguments=", ".join(arguments)),
+            f'#line 1 "PixelOperation {shown}, cuda"\n{operation.cuda}\n',
+            f'#line 1 "behind PixelOperation {shown}, cuda"\n;}}\n',
+        ]
+        count = len(operation.parameters)
+        values = [f"__int_as_float(step[{place - count}].factor)" for place in range(count)]
+        calls.append(_CALL.format(number=number, arguments=", ".join(["r", "g", "b", *values, *_POSITION])))
+    return "".join(["#define OWN_OPERATIONS\n", *functions, _CHOICE.format(calls="".join(calls))])
+
+
+# Where a wheel puts them, and where they are in a checkout.
+_INSTALLED = Path(__file__).resolve().parents[1] / "_kernels"
+_CHECKOUT = Path(__file__).resolve().parents[2] / "kernels"
+
+_INCLUDE = re.compile(r'#include "([\w.]+)"')
+_ONCE = "#pragma once"
+
+
+def folder() -> Path:
+    """Give the folder of the kernels.
+
+    Returns
+    -------
+    Path
+        That of the installed package, or of the checkout.
+
+    Raises
+    ------
+    KernelError
+        If there is neither.
+    """
+    for place in (_INSTALLED, _CHECKOUT):
+        if place.is_dir():
+            return place
+    raise KernelError(
+        f"The CUDA kernels were not found: neither {_INSTALLED} nor {_CHECKOUT} is a folder. "
+        "The installation is incomplete; install gpubeton anew."
+    )
+
+
+def kernel_names() -> list[str]:
+    """Give the name of every kernel.
+
+    Returns
+    -------
+    list of str
+        In alphabetical order.
+
+    Examples
+    --------
+    >>> "augment" in kernel_names()
+    True
+    """
+    return sorted(path.stem for path in folder().glob("*.cu"))
+
+
+def function_of(kernel: str) -> str:
+    """Give the name of a kernel's function.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel's name.
+
+    Returns
+    -------
+    str
+        The same; of an `OwnKernel`, that of the kernel in `kernels/`.
+
+    Examples
+    --------
+    >>> function_of("plant"), function_of(OwnKernel("augment", ""))
+    ('plant', 'augment')
+    """
+    return kernel.kernel if isinstance(kernel, OwnKernel) else kernel
+
+
+@cache
+def source_of(kernel: str) -> str:
+    """Give the source of a kernel with what it includes, each file once.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name; an `OwnKernel` has the users' part in front.
+
+    Returns
+    -------
+    str
+        CUDA C++. ``#line`` tells the compiler where each line comes from, so that its messages name our files.
+
+    Raises
+    ------
+    KernelError
+        If there is no such kernel, or it includes a file that is not there.
+
+    Examples
+    --------
+    >>> source_of("plant").splitlines()[0]
+    '#line 1 "kernels/plant.cu"'
+    """
+    if isinstance(kernel, OwnKernel):
+        return kernel.text + source_of(kernel.kernel)
+    if kernel not in kernel_names():
+        raise KernelError(f"There is no kernel {kernel!r}; {folder()} has {', '.join(kernel_names())}.")
+    return "".join(_source_lines(f"{kernel}.cu", set()))
+
+
+def _source_lines(name: str, seen: set[str]) -> list[str]:
+    """A file's lines, those of a file that it includes in the place of the ``#include``."""
+    seen.add(name)
+    path = folder() / name
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise KernelError(f"{path}: {error.strerror}. A kernel includes it; install gpubeton anew.") from error
+    made = [f'#line 1 "kernels/{name}"\n']
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        include = _INCLUDE.match(line)
+        if include is None:
+            made.append(line if line.strip() != _ONCE else "\n")
+            continue
+        if include[1] not in seen:
+            made += _source_lines(include[1], seen)
+        made.append(f'#line {number + 1} "kernels/{name}"\n')
+    return made
+
+
+#: Names the folder of the cache.
+VARIABLE = "GPUBETON_CACHE_DIR"
+
+# Of the entries themselves.
+_VERSION = 1
+_DIGEST = 32
+
+
+def cache_folder() -> Path:
+    """Give the folder of the cache.
+
+    Returns
+    -------
+    Path
+        What the environment variable GPUBETON_CACHE_DIR says; by default ``gpubeton/kernels`` in the user's cache.
+    """
+    named = os.environ.get(VARIABLE, "")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "gpubeton" / "kernels"
+
+
+def load_cubin(kernel: str, architecture: str) -> bytes:
+    """Give a kernel compiled for an architecture: from the cache, else from the compiler.
+
+    A cache that cannot be read or written costs time, and nothing else.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name.
+    architecture : str
+        What for, e.g. "sm_90".
+
+    Returns
+    -------
+    bytes
+        The code, as a driver loads it.
+
+    Raises
+    ------
+    KernelError
+        If there is no such kernel, or it could not be compiled.
+    LibraryError
+        If there is no compiler.
+    """
+    source, compiler = source_of(kernel), nvrtc.load()
+    parts = [_VERSION, kernel, architecture, compiler.version, nvrtc.OPTIONS, source]
+    name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+    try:
+        entry = cache_folder() / f"{kernel}-{architecture}-{name[:32]}"
+    except RuntimeError:  # a user without a home
+        return compiler.compile(source, kernel, architecture).code
+    code = _read(entry)
+    if code is None:
+        code = compiler.compile(source, kernel, architecture).code
+        _write(entry, code)
+    return code
+
+
+def _read(entry: Path) -> bytes | None:
+    """The code in an entry; None if there is none, or it is damaged."""
+    try:
+        content = entry.read_bytes()
+    except OSError:
+        return None
+    code = content[_DIGEST:]
+    return code if code and hashlib.sha256(code).digest() == content[:_DIGEST] else None
+
+
+def _write(entry: Path, code: bytes) -> None:
+    """Write an entry; whoever reads it meanwhile sees all of it or none."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=entry.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(code).digest() + code)
+        Path(temporary).replace(entry)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
