@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.engine.tail_lines import tail_lines
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.plan.batch_ops import BatchOps, compile_batch_ops
 from gpubeton.plan.branch_point import BranchPoint
-from gpubeton.plan.tail import Tail, compile_tail
-from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpubeton.engine.run_batch_ops import Shared
     from gpubeton.engine.sources import Source
-    from gpubeton.plan.shared import Shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,7 @@ class BranchOutput:
         The user's operation.
     is_last : bool
         Whether no output that is made later goes on from it.
-    tail : Tail
+    tail : BatchOps
         What follows it.
     """
 
@@ -48,7 +47,7 @@ class BranchOutput:
     parent: str
     operation: Any
     is_last: bool
-    tail: Tail
+    tail: BatchOps
 
     @classmethod
     def compile(
@@ -56,7 +55,7 @@ class BranchOutput:
         name: str,
         number: int,
         parent: str,
-        origin: tuple[Source, Tail],
+        origin: tuple[Source, BatchOps],
         operation: Any,
         operations: Sequence[Operation],
         *,
@@ -73,7 +72,7 @@ class BranchOutput:
             Keeps its random numbers apart from other outputs'.
         parent : str
             Name of the output that it branches off.
-        origin : tuple of Source and Tail
+        origin : tuple of Source and BatchOps
             That output's field, and its tail with a `BranchPoint`.
         operation : object
             The user's operation before that.
@@ -101,9 +100,7 @@ class BranchOutput:
             if isinstance(step.operation, BranchPoint) and step.operation.copy_of is operation
         )
         try:
-            tail = compile_tail(operations, state, field_number=number)
-            if left_on is not None and is_torch_dtype(tail.state.dtype) and tail.state.device.type == "cpu":
-                tail = compile_tail([*operations, ToDevice(left_on)], state, field_number=number)
+            tail = compile_batch_ops(operations, state, field_number=number, left_on=left_on)
         except PipelineError as error:
             raise PipelineError(f"output {name!r}: {error}") from error
         return cls(name, source, parent, operation, is_last, tail)
@@ -126,7 +123,7 @@ class BranchOutput:
             What the pipeline leaves behind.
         """
         batch = shared.result(self.operation, is_last=self.is_last)
-        return self.tail.run(batch, seed, epoch, samples, shared)
+        return run_batch_ops(self.tail, batch, seed, epoch, samples, shared)
 
     def explain(self) -> str:
         """Describe, a line for each operation, what runs where."""

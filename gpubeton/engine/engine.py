@@ -16,10 +16,10 @@ from gpubeton.engine.crews import Crews, MakeGpuCrew
 from gpubeton.engine.drawn_output import DrawnOutput
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.notes import listed
+from gpubeton.engine.run_batch_ops import Shared, finish_images
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.stages import Stages
 from gpubeton.pipeline.noting import noting
-from gpubeton.plan.shared import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -195,7 +195,7 @@ class Engine:
                     number = self._images.index(output)
                     mixes = output.program.draw_mixes(seed, epoch, batch.samples)
                     array = self._crews.finished(number, batch.jobs[number].out, mixes)
-                    outputs[output.name] = output.program.finish(array, seed, epoch, batch.samples, shared)
+                    outputs[output.name] = finish_images(output.program, array, seed, epoch, batch.samples, shared)
                 elif isinstance(output, BranchOutput):
                     outputs[output.name] = output.make(batch.samples, seed, epoch, shared)
                 elif isinstance(output, DrawnOutput):

@@ -12,10 +12,10 @@ from gpubeton.plan.branch_point import BranchPoint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubeton.plan.tail import TailStep
+    from gpubeton.plan.batch_ops import BatchOp
 
 
-def history_of(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailStep]]:
+def history_of(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[BatchOp]]:
     """Find where an output begins, and what is done behind that.
 
     Parameters
@@ -27,7 +27,7 @@ def history_of(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailS
 
     Returns
     -------
-    tuple of (ImageOutput or RowOutput, list of TailStep)
+    tuple of (ImageOutput or RowOutput, list of BatchOp)
         The output whose decoder it begins with, and all that is done behind that one's decoder or pass over the pixels.
     """
     if not isinstance(output, BranchOutput):
@@ -37,5 +37,5 @@ def history_of(output: Any, outputs: Mapping[str, Any]) -> tuple[Any, list[TailS
     return root, [*shared, *output.tail.steps]
 
 
-def _begins_at(branch: BranchOutput, step: TailStep) -> bool:
+def _begins_at(branch: BranchOutput, step: BatchOp) -> bool:
     return isinstance(step.operation, BranchPoint) and step.operation.copy_of is branch.operation

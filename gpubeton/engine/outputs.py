@@ -13,13 +13,12 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.placements import connect_boxes
 from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
-from gpubeton.engine.user_decoder import brings_own_code, read_region
+from gpubeton.engine.user_code import brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
 from gpubeton.fields.row_decoder import RowDecoder
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.drawn_parameters import DrawnParameters
-from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.snapshot import snapshot
@@ -270,9 +269,6 @@ def _compile_output(
     # A GPU decodes what FFCV's fields hold: images of fields that have kinds are made on the CPU, and moved.
     is_for_gpus = getattr(source.field, "kind", None) is None
     device = gpu.device if gpu is not None and is_for_gpus and gpu.takes(operations) else "cpu"
-    program = compile_image_program(name, number, operations, heights, widths, device, leader)
-    state = program.state
-    if gpu is not None and gpu.takes_everything and is_torch_dtype(state.dtype) and state.device.type == "cpu":
-        operations = [*operations, ToDevice(gpu.device)]
-        program = compile_image_program(name, number, operations, heights, widths, device, leader)
+    left_on = gpu.device if gpu is not None and gpu.takes_everything else None
+    program = compile_image_program(name, number, operations, heights, widths, device, leader, left_on)
     return ImageOutput(name, source, program)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.plan.tail import TailStep
+    from gpubeton.plan.batch_ops import BatchOp
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +30,12 @@ class ImagePlacements:
     ----------
     output : ImageOutput
         The output, or the one that it goes on from.
-    moves : tuple of TailStep
+    moves : tuple of BatchOp
         What moves its pixels behind the one pass, in order.
     """
 
     output: ImageOutput
-    moves: tuple[TailStep, ...] = ()
+    moves: tuple[BatchOp, ...] = ()
 
     def __call__(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Give a row for each sample, see `gpubeton.transforms.boxes.PLACEMENT_COLUMNS`.

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.engine.tail_lines import tail_lines
-from gpubeton.engine.user_decoder import UserDecoder, brings_own_code
+from gpubeton.engine.user_code import UserDecoder, brings_own_code
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.state import State
-from gpubeton.plan.tail import Tail, compile_tail, declare
-from gpubeton.transforms.ops import ToDevice
+from gpubeton.plan.batch_ops import BatchOps, compile_batch_ops, declare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.arrays import ArrayPool
+    from gpubeton.engine.run_batch_ops import Shared
     from gpubeton.engine.sources import Source
     from gpubeton.engine.staged import Staged
     from gpubeton.fields.row_decoder import Gather
-    from gpubeton.plan.shared import Shared
 
 
 class Decodes(Protocol):
@@ -50,7 +49,7 @@ class RowOutput:
         Its decoder.
     decoder : Decodes or UserDecoder
         What does the decoding: the operation itself, or what calls its function.
-    tail : Tail
+    tail : BatchOps
         What follows the decoder.
     """
 
@@ -58,7 +57,7 @@ class RowOutput:
     source: Source
     operation: Operation
     decoder: Decodes | UserDecoder
-    tail: Tail
+    tail: BatchOps
 
     @classmethod
     def compile(
@@ -104,9 +103,7 @@ class RowOutput:
                 state, _ = declare(operation, state)
                 decoder = cast("Decodes", operation)
             ordinal = 1 if getattr(operation, "is_random", False) else 0
-            tail = compile_tail(rest, state, field_number=number, ordinal=ordinal)
-            if left_on is not None and is_torch_dtype(tail.state.dtype) and tail.state.device.type == "cpu":
-                tail = compile_tail([*rest, ToDevice(left_on)], state, field_number=number, ordinal=ordinal)
+            tail = compile_batch_ops(rest, state, field_number=number, ordinal=ordinal, left_on=left_on)
         except PipelineError as error:
             raise PipelineError(f"field {name!r}: {error}") from error
         return cls(name, source, operation, decoder, tail)
@@ -147,7 +144,7 @@ class RowOutput:
             batch = self.decoder.decode(samples, self.source, staged, pool)
         else:
             batch = self.decoder.decode(self.source.column[samples], gather)
-        return self.tail.run(batch, seed, epoch, samples, shared)
+        return run_batch_ops(self.tail, batch, seed, epoch, samples, shared)
 
     def explain(self) -> str:
         """Describe, a line for each operation, what runs where."""

@@ -10,10 +10,10 @@ from gpubeton.pipeline.operation import operation_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.plan.tail import Tail
+    from gpubeton.plan.batch_ops import BatchOps
 
 
-def tail_lines(name: str, first: Sequence[tuple[str, str]], tail: Tail) -> str:
+def tail_lines(name: str, first: Sequence[tuple[str, str]], tail: BatchOps) -> str:
     """Describe an output: a headline, and a line for each operation with where it runs.
 
     Parameters
@@ -22,7 +22,7 @@ def tail_lines(name: str, first: Sequence[tuple[str, str]], tail: Tail) -> str:
         Name of the output.
     first : sequence of (str, str)
         What stands before the tail.
-    tail : Tail
+    tail : BatchOps
         The tail.
 
     Returns

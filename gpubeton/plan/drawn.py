@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import TOP, WIDTH
+from gpubeton.plan.philox import uniform_of_rows
 from gpubeton.plan.program import ImageProgram, image_state
-from gpubeton.plan.tail import TailStep, uniform_of_rows
 from gpubeton.transforms.transform import Transform
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from gpubeton.plan.batch_ops import BatchOp
 
 Choice = tuple[Transform, int, State]
 """An operation, the operation number of its random numbers, and the batch that it meets."""
@@ -41,12 +43,12 @@ def choices_of_pass(program: ImageProgram) -> list[Choice]:
     return [(operation, stream, image) for operation, stream in drawing]
 
 
-def choices_of_tail(steps: Iterable[TailStep]) -> list[Choice]:
+def choices_of_tail(steps: Iterable[BatchOp]) -> list[Choice]:
     """List the operations of a tail that draw.
 
     Parameters
     ----------
-    steps : iterable of TailStep
+    steps : iterable of BatchOp
         The tail, or a part of it.
 
     Returns

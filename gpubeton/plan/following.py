@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
 from gpubeton.plan.leader import Leader
-from gpubeton.plan.tail import TailStep, uniform_of_rows
+from gpubeton.plan.philox import uniform_of_rows
 from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.layout import image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpubeton.plan.batch_ops import BatchOp
     from gpubeton.plan.program import ImageProgram
 
 
 def leader_of(
     name: str,
     program: ImageProgram,
-    tail: Sequence[TailStep],
+    tail: Sequence[BatchOp],
     heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
     widths: NDArray[Any],
 ) -> Leader:
@@ -49,7 +50,7 @@ def leader_of(
     return Leader(name, decoder, stream, heights, widths, size, moved, moves)
 
 
-def moves_of(name: str, steps: Iterable[TailStep]) -> tuple[TailStep, ...]:
+def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
     """Find the operations after the fused pass of an output that boxes have to follow."""
     moves = _moving(steps)
     for step in moves:
@@ -63,7 +64,7 @@ def moves_of(name: str, steps: Iterable[TailStep]) -> tuple[TailStep, ...]:
 
 
 def placements_by(
-    step: TailStep, seed: int, epoch: int, samples: NDArray[np.uint64]
+    step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]
 ) -> NDArray[np.float64]:  # (N, PLACEMENT_COLUMNS)
     """Return the placements of one operation that `moves_of` found; the source is the image before it.
 
@@ -73,7 +74,7 @@ def placements_by(
     >>> from gpubeton.pipeline.state import State
     >>> from gpubeton.transforms import Pad
     >>> state = State(False, "cpu", (20, 30, 3), np.dtype("uint8"))
-    >>> placements_by(TailStep(Pad(4), state), 0, 0, np.arange(1, dtype="u8")).astype(int).tolist()
+    >>> placements_by(BatchOp(Pad(4), state), 0, 0, np.arange(1, dtype="u8")).astype(int).tolist()
     [[-4, -4, 28, 38, 0, 0, 0, 20, 30, 28, 38]]
     """
     operation: Any = step.operation
@@ -83,7 +84,7 @@ def placements_by(
     return placed.rows
 
 
-def _moving(steps: Iterable[TailStep]) -> list[Any]:
+def _moving(steps: Iterable[BatchOp]) -> list[Any]:
     """Select the steps that may move pixels. Operations of users must not."""
     return [
         step for step in steps if isinstance(step.operation, Transform) and step.operation.moves is not Moves.NOTHING

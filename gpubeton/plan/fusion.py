@@ -13,9 +13,10 @@ from gpubeton.fields.kind_decoders import ImageDecoder, RandomResizedCropImageDe
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
+from gpubeton.plan.philox import StreamNumbers
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
-from gpubeton.plan.tail import Streams, Tail, TailStep, compile_step
 from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Moves, Transform
@@ -40,6 +41,7 @@ def compile_image_program(
     widths: NDArray[Any],
     device: str = "cpu",
     leader: Leader | None = None,
+    left_on: str | None = None,
 ) -> ImageProgram:
     """Fuse the pipeline of an image field.
 
@@ -97,6 +99,8 @@ def compile_image_program(
             fusion.follow(leader, decoder)
         for operation in rest:
             fusion.add(operation)
+        if move := move_to(left_on, fusion.state):
+            fusion.add(move)
         return fusion.program(field)
     except PipelineError as error:
         raise PipelineError(f"field {field!r}: {error}") from error
@@ -118,7 +122,7 @@ class _Fusion:
         self.steps: list[Transform] = []
         self.normalize: NormalizeImage | None = None
         self.halves_as_int16 = False
-        self.tail: list[TailStep] = []
+        self.tail: list[BatchOp] = []
         self.streams: list[int] = []
         self.notes = [(repr(decoder), "fused")]
         self.is_open = True
@@ -130,7 +134,7 @@ class _Fusion:
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.leader: Leader | None = None
-        self.numbers = Streams(field_number)
+        self.numbers = StreamNumbers(field_number)
         self.stream = stream = self.numbers.next(decoder)
         if stream is not None:
             self.streams.append(stream)
@@ -138,7 +142,7 @@ class _Fusion:
     def add(self, operation: Operation) -> None:
         """Fuse the operation or put it into the tail."""
         self.stream = self.numbers.next(operation)
-        step, after = compile_step(operation, self.state, self.stream)
+        step, after = compile_batch_op(operation, self.state, self.stream)
         if self.is_open and isinstance(operation, Transform) and operation.fuse(self):
             self.notes.append((operation_name(operation), "fused"))
         elif self._is_there(operation):
@@ -156,13 +160,13 @@ class _Fusion:
             self.streams.append(leader.stream)
         for operation, stream in leader.steps:
             own = operation.follower(decoder.interpolation, decoder.fill)
-            compile_step(own, self.state, stream)  # refuses a fill that does not fit
+            compile_batch_op(own, self.state, stream)  # refuses a fill that does not fit
             self.steps.append(own)
             self.streams.append(stream)
             self.notes.append((operation_name(own), f"fused, {drawn}"))
         for operation, stream_behind in leader.tail:
             own = operation.follower(decoder.interpolation, decoder.fill)
-            step, self.state = compile_step(own, self.state, stream_behind)
+            step, self.state = compile_batch_op(own, self.state, stream_behind)
             self._put_into_tail(own, step)
             self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
 
@@ -186,7 +190,7 @@ class _Fusion:
             fills=np.array(fills or [(0,) * channels], self.kind.dtype),
             table=None if self.normalize is None else self.normalize.table(channels, num_levels),
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
-            tail=Tail(tuple(self.tail), self.state),
+            tail=BatchOps(tuple(self.tail), self.state),
             streams=tuple(self.streams),
             halves_as_int16=self.halves_as_int16,
             notes=tuple(self.notes),
@@ -266,7 +270,7 @@ class _Fusion:
         """Whether the operation moves the batch to where it is."""
         return self.is_there and isinstance(operation, ToDevice) and operation.moves_to(self.device)
 
-    def _put_into_tail(self, operation: Operation, step: TailStep) -> None:
+    def _put_into_tail(self, operation: Operation, step: BatchOp) -> None:
         is_on_cpu = self.state.device.type == "cpu"
         needs_declared_device, is_view = True, False
         if isinstance(operation, Transform):

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.operation import Operation
+
 _ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _WORD = 0xFFFFFFFF
 _NUMBERS_PER_BLOCK = 4
 _SCALE = 2.0**-32
+_NO_FIELD = 0xFFFF
+"""Field number of random numbers that operations of several fields share."""
 _COUNTERS_PER_CHUNK = 1 << 13
 """Counters worked on at a time, so that their words stay in the cache."""
 
@@ -156,6 +160,36 @@ def sort_keys(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint
     words[3] = _WORD  # a block that no sample's numbers reach
     _rounds(words, _round_keys(seed & _WORD, (seed >> 32) & _WORD))
     return np.ascontiguousarray(words.T).view(np.uint64).reshape(-1)[:count]
+
+
+def uniform_of_rows(
+    seed: int,
+    epoch: int,
+    samples: NDArray[np.uint64],  # (N,) sample ids
+    stream: int,
+    count: int,
+    rows: NDArray[np.intp] | None = None,  # (R,)
+) -> NDArray[np.float64]:
+    """Random numbers for some rows of a batch; with its first four arguments bound it is a `Uniform`."""
+    return uniform(seed, epoch, samples if rows is None else samples[rows], stream, count)
+
+
+class StreamNumbers:
+    """Numbers the random operations of one pipeline, so that each has a stream of random numbers."""
+
+    def __init__(self, field_number: int, ordinal: int = 0) -> None:
+        self._field_number = field_number
+        self._ordinal = ordinal  # random operations before the next one; the decoder counts
+
+    def next(self, operation: Operation) -> int | None:
+        """Give the stream number of the next operation of the pipeline; None if it draws nothing."""
+        if not getattr(operation, "is_random", False):
+            return None
+        shared: int | None = getattr(operation, "shared_numbers", None)
+        if shared is not None:  # e.g. mixup draws the same for images and labels
+            return _NO_FIELD << 16 | shared
+        self._ordinal += 1
+        return self._field_number << 16 | (self._ordinal - 1)
 
 
 def _blocks(count: int) -> int:

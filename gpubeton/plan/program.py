@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.pipeline.dtypes import torch_dtype
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draws import compose
-from gpubeton.plan.philox import uniform, uniforms
-from gpubeton.plan.tail import Tail, uniform_of_rows
+from gpubeton.plan.philox import uniform, uniform_of_rows, uniforms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
+    from gpubeton.plan.batch_ops import BatchOps
     from gpubeton.plan.leader import Leader
-    from gpubeton.plan.shared import Shared
     from gpubeton.transforms.colour import ColourTransform
     from gpubeton.transforms.fill import Fill
     from gpubeton.transforms.mixing import ImageMixing
@@ -62,7 +60,7 @@ class ImageProgram:
         are the output.
     dtype : {"uint8", "uint16", "float16", "bfloat16", "float32"}
         Element type that the one pass writes.
-    tail : Tail
+    tail : BatchOps
         What runs afterwards on the finished batch.
     streams : tuple of int
         Operation number of the random numbers of the decoder, if it is random, and of each random step.
@@ -100,7 +98,7 @@ class ImageProgram:
     fills: NDArray[np.uint8]
     table: NDArray[Any] | None
     dtype: str
-    tail: Tail
+    tail: BatchOps
     streams: tuple[int, ...] = ()
     halves_as_int16: bool = False
     notes: tuple[tuple[str, str], ...] = ()
@@ -208,36 +206,6 @@ class ImageProgram:
         mixing, stream = self.mixing
         numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
         return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu", self.kind))
-
-    def finish(
-        self, array: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared | None = None
-    ) -> Any:
-        """Run the tail on what an executor wrote.
-
-        Parameters
-        ----------
-        array : ndarray or torch.Tensor, shape (N, height, width, 3)
-            The executor's output, of `dtype` (in numpy bfloat16 as uint16). It may be changed in place.
-        seed, epoch : int
-            The loader's seed and the number of the epoch.
-        samples : ndarray of uint64, shape (N,)
-            Sample ids.
-        shared : Shared, optional
-            What the pipelines of this batch have in common; by default there is no other.
-
-        Returns
-        -------
-        ndarray or torch.Tensor
-            What the pipeline leaves behind; often a view of `array`'s memory.
-        """
-        batch: Any = array
-        if self.dtype == "bfloat16" and isinstance(array, np.ndarray):
-            import torch
-
-            batch = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        elif self.halves_as_int16:
-            batch = array.view(np.int16 if isinstance(array, np.ndarray) else torch_dtype("int16"))
-        return self.tail.run(batch, seed, epoch, samples, shared)
 
     def explain(self) -> str:
         """Describe what was fused and what runs afterwards.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from gpubeton.cpu.fallback import decode_rgb
+from gpubeton.engine.user_code import call_code
 from gpubeton.errors import OperationError
 from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.libffcv import imdecode, memcpy, resize_crop
 from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler
 from gpubeton.pipeline.refusals import note_refusal, take_refusals
-from gpubeton.plan.user_code import call_code
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.reference.weights import resize

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline import State
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.plan.draws import (
     DRAW_COLUMNS,
     FLIP,
@@ -20,7 +22,6 @@ from gpubeton.plan.draws import (
     compose,
 )
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.tail import compile_tail
 from gpubeton.transforms import Cutout, NormalizeImage, RandomErasing, RandomHorizontalFlip, RandomTranslate
 from tests.reference.image import reference_image
 
@@ -44,7 +45,7 @@ def test_folded_steps_give_what_they_give_one_after_another(steps, height, width
     sizes = np.full(5, height), np.full(5, width)
     program = compile_image_program("image", 3, [SimpleRGBImageDecoder(), *steps], *sizes)
     state = State(True, "cpu", (height, width, 3), np.dtype("uint8"))
-    eager = compile_tail(steps, state, field_number=3).run(images.copy(), seed, epoch, samples)
+    eager = run_batch_ops(compile_batch_ops(steps, state, field_number=3), images.copy(), seed, epoch, samples)
     draws = program.draw(seed, epoch, samples, *sizes)
     for image, draw, wanted in zip(images, draws, eager, strict=True):
         assert np.array_equal(reference_image(image, draw, program).output, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton.engine.run_batch_ops import finish_images
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.fusion import compile_image_program
@@ -82,4 +83,4 @@ def test_behind_what_is_not_fused_it_runs_on_the_finished_batch():
     program = program_of(RandAugment(), BOTH)
     assert notes(program)[1:] == ["after, on the finished batch"] * 2
     levels = np.full((1, 8, 9, 3), 200, np.uint8)
-    assert (program.finish(levels, 0, 0, np.array([3], np.uint64))[..., 2] == 255).all()
+    assert (finish_images(program, levels, 0, 0, np.array([3], np.uint64))[..., 2] == 255).all()

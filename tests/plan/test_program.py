@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import finish_images
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.pipeline import Operation
@@ -44,7 +45,7 @@ def executed(program):
 
 def finished(*operations):
     program = program_of(*operations)
-    result = program.finish(executed(program), 7, 3, SAMPLES)
+    result = finish_images(program, executed(program), 7, 3, SAMPLES)
     assert tuple(result.shape[1:]) == program.state.shape
     assert result.dtype == program.state.dtype
     return result
@@ -119,7 +120,7 @@ def test_bfloat16_is_a_tensor_wherever_it_is_asked_for(operations):
 def test_finishing_copies_nothing():
     program = program_of(normalize(), ToTensor(), ToTorchImage())
     array = executed(program)
-    assert program.finish(array, 0, 0, SAMPLES).data_ptr() == array.ctypes.data
+    assert finish_images(program, array, 0, 0, SAMPLES).data_ptr() == array.ctypes.data
 
 
 GEOMETRY = [RandomHorizontalFlip(), Cutout(3, (1, 2, 3)), RandomTranslate(2, (4, 5, 6))]

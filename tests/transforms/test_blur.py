@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAdjustSharpness, RandomGaussianBlur
 from gpubeton.transforms.blur import bell_weights
 from gpubeton.transforms.colour_kinds import ONE
@@ -113,11 +114,11 @@ def test_images_are_blurred_as_often_and_as_much_as_asked():
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_image_does_not_depend_on_the_batch_it_is_in(operation):
-    tail = compile_tail([operation], NHWC, field_number=2)
+    tail = compile_batch_ops([operation], NHWC, field_number=2)
     samples = np.array([9, 4, 7, 1, 0], np.uint64)
-    whole = tail.run(IMAGES.copy(), 5, 1, samples)
-    assert np.array_equal(tail.run(IMAGES[[3, 0, 2]], 5, 1, samples[[3, 0, 2]]), whole[[3, 0, 2]])
-    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+    whole = run_batch_ops(tail, IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(tail, IMAGES[[3, 0, 2]], 5, 1, samples[[3, 0, 2]]), whole[[3, 0, 2]])
+    assert not np.array_equal(run_batch_ops(tail, IMAGES.copy(), 5, 2, samples), whole)
 
 
 def test_a_kernel_that_reaches_beyond_the_image_is_refused():

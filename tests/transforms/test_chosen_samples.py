@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import Poison, ReplaceLabel, ToTensor
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
@@ -67,10 +68,10 @@ def test_nothing_chosen_changes_nothing():
 
 def test_a_tail_hands_on_the_sample_ids():
     for operations in ([ReplaceLabel([9], 0)], [ToTensor(), ReplaceLabel([9], 0)]):
-        tail = compile_tail(operations, LABEL, field_number=1)
-        assert tail.run(np.ones((5, 1), int), 0, 0, SAMPLES).ravel().tolist() == [1, 1, 0, 1, 1]
-    tail = compile_tail([Poison(MASK, ALPHA, [0])], NHWC, field_number=1)
-    changed = tail.run(IMAGES.copy(), 0, 0, SAMPLES) != IMAGES
+        tail = compile_batch_ops(operations, LABEL, field_number=1)
+        assert run_batch_ops(tail, np.ones((5, 1), int), 0, 0, SAMPLES).ravel().tolist() == [1, 1, 0, 1, 1]
+    tail = compile_batch_ops([Poison(MASK, ALPHA, [0])], NHWC, field_number=1)
+    changed = run_batch_ops(tail, IMAGES.copy(), 0, 0, SAMPLES) != IMAGES
     assert changed.any(axis=(1, 2, 3)).tolist() == [False, False, False, False, True]
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import (
     ColorJitter,
     RandomBrightness,
@@ -233,12 +234,14 @@ def test_a_jitter_with_a_probability_leaves_the_others_as_they_are():
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_images_colours_do_not_depend_on_the_batch_it_is_in(operation):
-    tail = compile_tail([operation], State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8")), field_number=2)
+    tail = compile_batch_ops(
+        [operation], State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8")), field_number=2
+    )
     samples = np.array([9, 4, 7, 1, 0, 3], np.uint64)
-    whole = tail.run(IMAGES.copy(), 5, 1, samples)
+    whole = run_batch_ops(tail, IMAGES.copy(), 5, 1, samples)
     order = [3, 0, 5, 2]
-    assert np.array_equal(tail.run(IMAGES[order], 5, 1, samples[order]), whole[order])
-    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+    assert np.array_equal(run_batch_ops(tail, IMAGES[order], 5, 1, samples[order]), whole[order])
+    assert not np.array_equal(run_batch_ops(tail, IMAGES.copy(), 5, 2, samples), whole)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

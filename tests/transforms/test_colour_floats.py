@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
 from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
@@ -71,28 +72,30 @@ def test_a_gray_image_is_its_own_gray_value_and_a_fourth_channel_stays(kind):
 @pytest.mark.parametrize("operation", [RandomBrightness(0.5), RandomContrast(0.5), RandomSaturation(0.5)])
 def test_an_image_has_the_factor_that_it_has_as_levels_whatever_batch_it_is_in(operation):
     state = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("float32"))
-    tail = compile_tail([operation], state, field_number=2)
+    tail = compile_batch_ops([operation], state, field_number=2)
     samples, order = np.array([9, 4, 7, 1, 0], np.uint64), [3, 0, 2]
     images = IMAGES.astype(np.float32)
-    whole = tail.run(images.copy(), 5, 1, samples)
-    assert np.array_equal(tail.run(images[order], 5, 1, samples[order]), whole[order])
-    assert not np.array_equal(tail.run(images.copy(), 5, 2, samples), whole)
+    whole = run_batch_ops(tail, images.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(tail, images[order], 5, 1, samples[order]), whole[order])
+    assert not np.array_equal(run_batch_ops(tail, images.copy(), 5, 2, samples), whole)
     levels = np.clip(IMAGES, 0, 255).astype(np.uint8)
-    rounded = compile_tail([operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2)
-    floats = tail.run(levels.astype(np.float32), 5, 1, samples)
+    rounded = compile_batch_ops(
+        [operation], State(True, torch.device("cpu"), (20, 30, 3), levels.dtype), field_number=2
+    )
+    floats = run_batch_ops(tail, levels.astype(np.float32), 5, 1, samples)
     # A gray value that is rounded down is up to a level less, and so is what is rounded down in the end.
-    assert np.abs(rounded.run(levels.copy(), 5, 1, samples) - floats).max() < 1.51
+    assert np.abs(run_batch_ops(rounded, levels.copy(), 5, 1, samples) - floats).max() < 1.51
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values())
 def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
     levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
-    tail = compile_tail([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
+    tail = compile_batch_ops([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
     assert tail.state.dtype == np.float32
     with pytest.raises(
         PipelineError, match=r"levels, .* or floating-point images, but here .* are int16. Put it before"
     ):
-        compile_tail([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
+        compile_batch_ops([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
 
 
 def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
@@ -100,8 +103,8 @@ def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
     for operation in OPERATIONS.values():
         with pytest.raises(PipelineError, match=r"are uint16. Put it after NormalizeImage\(0, 257, np.float32\)"):
             operation.declare_state_and_memory(sixteen)
-        tail = compile_tail([NormalizeImage(0, 257, np.float32), operation], sixteen, field_number=0)
+        tail = compile_batch_ops([NormalizeImage(0, 257, np.float32), operation], sixteen, field_number=0)
         images = np.full((1, 20, 30, 3), 65535, np.uint16)
-        assert tail.run(images, 0, 0, np.zeros(1, np.uint64)).max() <= 255
+        assert run_batch_ops(tail, images, 0, 0, np.zeros(1, np.uint64)).max() <= 255
     with pytest.raises(PipelineError, match=r"ColorJitter .* are uint16. It is for images of 8 bits: leave it out"):
         ColorJitter(0.5).declare_state_and_memory(sixteen)

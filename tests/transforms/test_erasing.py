@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.tail import compile_tail
 from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale, ToTensor, ToTorchImage
 from gpubeton.transforms.noise import normal_noise
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
@@ -104,7 +105,9 @@ def test_what_does_not_fit_is_refused():
 
 def floats_tail():
     erasing = RandomErasing(1, value="random")
-    return compile_tail([erasing], State(True, torch.device("cpu"), (60, 80, 3), np.dtype("float32")), field_number=1)
+    return compile_batch_ops(
+        [erasing], State(True, torch.device("cpu"), (60, 80, 3), np.dtype("float32")), field_number=1
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -128,9 +131,9 @@ def test_noise_is_painted_on_the_rectangle_and_nothing_else(dtype, layout):
 def test_noise_is_a_function_of_seed_epoch_and_sample():
     samples, order = np.array([9, 4, 7, 1, 0, 3], np.uint64), [3, 0, 5]
     images = np.full((6, 60, 80, 3), 9, np.float32)
-    whole = floats_tail().run(images.copy(), 5, 1, samples)
-    assert np.array_equal(floats_tail().run(images[order], 5, 1, samples[order]), whole[order])
-    others = [floats_tail().run(images.copy(), seed, epoch, samples) for seed, epoch in ((5, 2), (6, 1))]
+    whole = run_batch_ops(floats_tail(), images.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(floats_tail(), images[order], 5, 1, samples[order]), whole[order])
+    others = [run_batch_ops(floats_tail(), images.copy(), seed, epoch, samples) for seed, epoch in ((5, 2), (6, 1))]
     noises = [image[image != 9][:8].tolist() for image in np.concatenate([whole, *others])]
     assert len(np.unique(noises, axis=0)) == 3 * 6
 

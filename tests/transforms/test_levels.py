@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import (
     RandomAutocontrast,
     RandomEqualize,
@@ -85,11 +86,11 @@ def test_images_change_as_often_as_asked(operation, row):
 
 @pytest.mark.parametrize(("operation", "_row"), OPERATIONS)
 def test_an_images_levels_do_not_depend_on_the_batch_it_is_in(operation, _row):
-    tail = compile_tail([operation], NHWC, field_number=2)
+    tail = compile_batch_ops([operation], NHWC, field_number=2)
     samples = np.array([9, 4, 7, 1, 0, 3, 12], np.uint64)
-    whole = tail.run(IMAGES.copy(), 5, 1, samples)
-    assert np.array_equal(tail.run(IMAGES[[3, 0, 5]], 5, 1, samples[[3, 0, 5]]), whole[[3, 0, 5]])
-    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+    whole = run_batch_ops(tail, IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(tail, IMAGES[[3, 0, 5]], 5, 1, samples[[3, 0, 5]]), whole[[3, 0, 5]])
+    assert not np.array_equal(run_batch_ops(tail, IMAGES.copy(), 5, 2, samples), whole)
 
 
 @pytest.mark.parametrize(("operation", "_row"), OPERATIONS)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, ToTensor
 from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.transforms.mixing import symmetric_beta
@@ -41,7 +42,7 @@ def numbers(seed=1):
 
 
 def run(operation, batch, state, *, field_number=1, seed=0, epoch=0, samples=SAMPLES):
-    return compile_tail([operation], state, field_number=field_number).run(batch, seed, epoch, samples)
+    return run_batch_ops(compile_batch_ops([operation], state, field_number=field_number), batch, seed, epoch, samples)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -167,7 +168,7 @@ def test_sharing_does_not_move_the_numbers_of_other_operations():
     from gpubeton.transforms import RandomHorizontalFlip
 
     flips = [RandomHorizontalFlip(), RandomHorizontalFlip()]
-    mixed = compile_tail([flips[0], ImageMixup(1.0, False), flips[1]], NHWC, field_number=1)
+    mixed = compile_batch_ops([flips[0], ImageMixup(1.0, False), flips[1]], NHWC, field_number=1)
     assert [step.stream for step in mixed.steps] == [0x10000, 0xFFFF0000, 0x10001]
 
 
@@ -240,13 +241,13 @@ def test_a_label_beyond_the_classes_is_named():
 
 
 def test_the_states_of_ffcvs_chain_of_label_operations():
-    tail = compile_tail([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABEL, field_number=1)
-    vectors = tail.run(LABELS.copy(), 0, 0, SAMPLES)
+    tail = compile_batch_ops([LabelMixup(0.5, True), ToTensor(), MixupToOneHot(10)], LABEL, field_number=1)
+    vectors = run_batch_ops(tail, LABELS.copy(), 0, 0, SAMPLES)
     assert (tuple(tail.state.shape), tail.state.dtype) == ((10,), torch.float32)
     assert (tuple(vectors.shape), vectors.dtype) == ((COUNT, 10), torch.float32)
-    tensors = compile_tail([ToTensor(), LabelCutMix(0.5, True)], LABEL, field_number=1)
+    tensors = compile_batch_ops([ToTensor(), LabelCutMix(0.5, True)], LABEL, field_number=1)
     assert tensors.state.dtype is torch.float32
-    assert compile_tail([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
+    assert compile_batch_ops([LabelMixup(0.5, True)], LABEL, field_number=1).state.dtype == np.dtype("float32")
 
 
 def test_labels_without_an_axis_of_their_own_are_taken():

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandAugment, TrivialAugmentWide
 from gpubeton.transforms.policy import POLICY_COLUMNS, magnitudes, policy_rows
 from gpubeton.transforms.rand_augment import RAND_AUGMENT
@@ -113,11 +114,11 @@ def test_every_magnitude_of_a_trivial_augment_is_equally_likely():
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_image_does_not_depend_on_the_batch_it_is_in(operation):
-    tail = compile_tail([operation], NHWC, field_number=2)
+    tail = compile_batch_ops([operation], NHWC, field_number=2)
     samples = np.array([9, 4, 7, 1, 0, 3, 12, 5, 6, 8, 2, 10], np.uint64)
-    whole = tail.run(IMAGES.copy(), 5, 1, samples)
-    assert np.array_equal(tail.run(IMAGES[[3, 0, 5]], 5, 1, samples[[3, 0, 5]]), whole[[3, 0, 5]])
-    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+    whole = run_batch_ops(tail, IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(tail, IMAGES[[3, 0, 5]], 5, 1, samples[[3, 0, 5]]), whole[[3, 0, 5]])
+    assert not np.array_equal(run_batch_ops(tail, IMAGES.copy(), 5, 2, samples), whole)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import Compiler, Operation, State
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.tail import compile_tail
 from gpubeton.transforms import (
     NormalizeImage,
     RandomHorizontalFlip,
@@ -101,15 +102,17 @@ def test_parts_are_chosen_as_the_decoder_of_that_name_chooses_them():
 
 @pytest.mark.parametrize("before", [[], [ToTensor()], [ToTensor(), ToTorchImage()]])
 def test_arrays_and_tensors_keep_their_kind_and_their_channels_place(before):
-    tail = compile_tail([*before, CROP], LEVELS, field_number=1)
-    found = tail.run(IMAGES.copy(), 1, 2, SAMPLES)
+    tail = compile_batch_ops([*before, CROP], LEVELS, field_number=1)
+    found = run_batch_ops(tail, IMAGES.copy(), 1, 2, SAMPLES)
     assert tuple(found.shape) == (3, *tail.state.shape)
     assert isinstance(found, torch.Tensor) == bool(before)
     if len(before) == 2:
         assert tail.state.shape == (3, 20, 20)
         assert found.is_contiguous(memory_format=torch.channels_last)
         found = found.permute(0, 2, 3, 1)
-    assert np.array_equal(np.asarray(found), compile_tail([CROP], LEVELS, field_number=1).run(IMAGES, 1, 2, SAMPLES))
+    assert np.array_equal(
+        np.asarray(found), run_batch_ops(compile_batch_ops([CROP], LEVELS, field_number=1), IMAGES, 1, 2, SAMPLES)
+    )
 
 
 def test_right_behind_the_decoder_only_the_part_is_decoded(raw_photos, capsys):
@@ -231,11 +234,11 @@ def test_what_is_not_taken_stays_out_of_the_part():
 
 
 def test_each_epoch_and_sample_has_a_part_of_its_own():
-    tail = compile_tail([CROP], LEVELS, field_number=1)
+    tail = compile_batch_ops([CROP], LEVELS, field_number=1)
     same = np.stack([IMAGES[0]] * 3)
-    first, second = tail.run(same, 0, 0, SAMPLES), tail.run(same, 0, 1, SAMPLES)
+    first, second = run_batch_ops(tail, same, 0, 0, SAMPLES), run_batch_ops(tail, same, 0, 1, SAMPLES)
     assert len({row.tobytes() for row in np.concatenate([first, second])}) == 6
-    assert np.array_equal(tail.run(same, 0, 0, SAMPLES), first)
+    assert np.array_equal(run_batch_ops(tail, same, 0, 0, SAMPLES), first)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAffine, RandomRotation
 from gpubeton.transforms.warp import IDENTITY, affine_rows, warp
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
@@ -165,11 +166,11 @@ def test_an_argument_of_an_affine_warp_out_of_its_range_is_refused(arguments):
 
 
 def test_an_image_does_not_depend_on_the_batch_it_is_in():
-    tail = compile_tail([operation("bilinear")], NHWC, field_number=2)
+    tail = compile_batch_ops([operation("bilinear")], NHWC, field_number=2)
     samples = np.array([9, 4, 7, 1, 0], np.uint64)
-    whole = tail.run(IMAGES.copy(), 5, 1, samples)
-    assert np.array_equal(tail.run(IMAGES[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
-    assert not np.array_equal(tail.run(IMAGES.copy(), 5, 2, samples), whole)
+    whole = run_batch_ops(tail, IMAGES.copy(), 5, 1, samples)
+    assert np.array_equal(run_batch_ops(tail, IMAGES[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
+    assert not np.array_equal(run_batch_ops(tail, IMAGES.copy(), 5, 2, samples), whole)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
-from gpubeton.plan.tail import compile_tail
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import CornerCrop, Pad, RandomCrop, RandomTranslate
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
@@ -83,7 +84,10 @@ def test_every_place_of_a_crop_is_equally_likely():
 def test_a_crop_of_the_images_size_is_a_translate():
     crop, translate = RandomCrop((6, 9), 3, (4, 5, 6)), RandomTranslate(3, (4, 5, 6))
     samples = np.arange(4, dtype=np.uint64)
-    found = [compile_tail([one], NHWC, field_number=1).run(IMAGES.copy(), 7, 0, samples) for one in (crop, translate)]
+    found = [
+        run_batch_ops(compile_batch_ops([one], NHWC, field_number=1), IMAGES.copy(), 7, 0, samples)
+        for one in (crop, translate)
+    ]
     assert np.array_equal(*found)
 
 
@@ -100,12 +104,12 @@ def test_the_five_places_of_a_corner_crop_are_torchvisions_and_equally_likely():
 def test_the_state_tells_the_new_size(operation, layout):
     state = NHWC if layout == "numpy" else NCHW
     after, _ = operation.declare_state_and_memory(state)
-    tail = compile_tail([operation], state, field_number=2)
+    tail = compile_batch_ops([operation], state, field_number=2)
     batch = in_layout(IMAGES, layout)
     samples = np.array([9, 4, 7, 1], np.uint64)
-    whole = tail.run(batch, 5, 1, samples)
+    whole = run_batch_ops(tail, batch, 5, 1, samples)
     assert tuple(whole.shape[1:]) == after.shape == tail.state.shape
-    assert np.array_equal(tail.run(batch[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
+    assert np.array_equal(run_batch_ops(tail, batch[[3, 0]], 5, 1, samples[[3, 0]]), whole[[3, 0]])
 
 
 def test_normalised_images_are_padded_in_their_units():

