@@ -1,144 +1,174 @@
-"""The commands and their options."""
+"""The ``gpubeton`` command: its commands with their examples, exit codes, and errors as one paragraph."""
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
+from collections.abc import Callable
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import gpubeton
-from gpubeton import __version__
-from gpubeton.cli.bench import bench
-from gpubeton.cli.cat import cat, extract
-from gpubeton.cli.convert import convert
-from gpubeton.cli.doctor import doctor
-from gpubeton.cli.group import Group
-from gpubeton.cli.info import info
-from gpubeton.cli.options import Json
-from gpubeton.cli.split import merge, split, subset
-from gpubeton.cli.verify import verify
-from gpubeton.cli.view import view
-from gpubeton.cli.warm_up import warm_up
-from gpubeton.errors import OptionError
+from gpubeton.cli.convert_command import convert
+from gpubeton.cli.copy_commands import merge, split, subset
+from gpubeton.cli.info_commands import info, verify
+from gpubeton.cli.measure_commands import bench, doctor, warm_up
+from gpubeton.cli.sample_commands import cat, extract
+from gpubeton.cli.screen import printable, show_json
+from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE, Json
+from gpubeton.cli.view_command import view
+from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
 __all__ = ["app"]
 
+_USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
+
+_EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
+    convert: (
+        "gpubeton convert photos photos.beton --max-resolution 512",
+        "gpubeton convert 'train-{000..146}.tar' train.beton --on-error skip",
+        "gpubeton convert labels.csv train.beton --image path --label class",
+        "gpubeton convert torchvision:CIFAR10 cifar.beton --split train --download --write-mode raw",
+    ),
+    info: ("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"),
+    verify: ("gpubeton verify train.beton && echo sound",),
+    view: (
+        "gpubeton view train.beton sheet.png",
+        "gpubeton view train.beton crops.png --train-size 224 --count 64",
+        "gpubeton view train.beton augmented.png --pipeline my_training:pipelines",
+    ),
+    cat: ("gpubeton cat train.beton 17", "gpubeton cat train.beton 17 --only image > 17.jpg"),
+    extract: ("gpubeton extract train.beton photos", "gpubeton extract train.beton some --indices 0:100"),
+    split: (
+        "gpubeton split all.beton train.beton=0.9 val.beton=rest --stratify --seed 1",
+        "gpubeton split all.beton train.beton=50000 test.beton=10000 --in-order",
+    ),
+    subset: (
+        "gpubeton subset train.beton small.beton --per-class 100 --shuffle",
+        "gpubeton subset train.beton pets.beton --class cat --class dog",
+        "gpubeton subset train.beton first.beton --indices 0:1000",
+    ),
+    merge: ("gpubeton merge part-0.beton part-1.beton -o all.beton",),
+    bench: ("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"),
+    doctor: (
+        "gpubeton doctor train.beton --step-ms 50",
+        "gpubeton doctor --loader train:make_loader",
+        "gpubeton doctor -- python train.py --epochs 1",
+        "gpubeton doctor --stats stats.jsonl   (for loops started with GPUBETON_STATS=stats.jsonl)",
+    ),
+    warm_up: ("gpubeton warm-up", "RUN gpubeton warm-up   (in a Dockerfile)"),
+}
+
+
+class Group(TyperGroup):
+    """The commands; an error becomes one paragraph on stderr and an exit code, with ``--debug`` a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Accept ``--debug`` anywhere before ``--``."""
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.ensure_object(dict)
+        ctx.obj["debug"] = "--debug" in own
+        ctx.obj["json"] = "--json" in own
+        return super().parse_args(ctx, [word for word in own if word != "--debug"] + args[len(own) :])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command and turn its errors into exit codes."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            can_continue = ctx.invoked_subcommand == "convert"
+            _print_error("interrupted." + " Run the same command again to continue." * can_continue)
+            raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            if ctx.obj["debug"]:
+                raise
+            # Errors of the argument parser format and print themselves.
+            parser_message = getattr(error, "format_message", None)
+            if ctx.obj["json"]:
+                message = _error_text(error) if parser_message is None else parser_message()
+                show_json({"error": {"type": type(error).__name__, "message": message}})
+            if parser_message is not None:
+                raise
+            _print_error(_error_text(error))
+            raise typer.Exit(USAGE if isinstance(error, _USAGE_ERRORS) else FINDINGS) from error
+
+
 app = typer.Typer(
     cls=Group,
-    help="Training batches from .beton files, and all that such files need.",
-    epilog="Exit codes: 0 fine; 1 something is wrong with the data, or it could not be read or written; 2 arguments "
-    "that cannot be; 130 interrupted. --debug, anywhere, shows where an error comes from.",
+    help="Convert, inspect and measure .beton files, and find out why a training loop waits.",
+    epilog="Exit codes: 0 success; 1 bad data, or a file that could not be read or written; 2 wrong arguments; 130 "
+    "interrupted. With --debug, errors show their traceback.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _examples(*lines: str) -> str:
-    """Write examples so that each stands on a line of its own."""
-    return "\n\n".join(("Examples:", *lines))
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"gpubeton {__version__}")
+        typer.echo(f"gpubeton {gpubeton.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    del version, debug  # the callback of the one has done what there is to do; `Group` looks for the other
+    del version, debug  # handled by _show_version and Group.parse_args
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where photos, the .beton file and the contact sheet go.")] = Path(
+    folder: Annotated[Path, typer.Option(help="Folder for the photos, the .beton file and the picture.")] = Path(
         ".demo"
     ),
     images: Annotated[int, typer.Option(min=64, help="Number of photos.")] = 400,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each loader.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each loader.")] = 3,
     json: Json = False,
 ) -> None:
     """Turn photos into a .beton file, load it, and time that beside a PyTorch DataLoader."""
-    _demo_module().run_demo(folder, images, rounds, json=json)
-
-
-def _demo_module() -> Any:
-    """Import the demo from the checkout that contains this package; wheels do not contain it."""
+    # Wheels do not contain the demo: it is imported from the checkout around this package.
     checkout = Path(gpubeton.__file__).resolve().parent.parent
     if not (checkout / "benchmarks" / "harness" / "demo.py").is_file():
         raise OptionError(
-            "the demo is not part of the installed package. Get the source code of gpubeton and run `make demo` in it; "
-            "`gpubeton convert` and `gpubeton bench` work without it"
+            "the demo is not part of the installed package. Get the source code of gpubeton and run `make demo` there; "
+            "`gpubeton convert` and `gpubeton bench` work here"
         )
     sys.path.insert(0, str(checkout))
-    return import_module("benchmarks.harness.demo")
+    import_module("benchmarks.harness.demo").run_demo(folder, images, rounds, json=json)
 
 
-app.command(
-    epilog=_examples(
-        "gpubeton convert photos photos.beton --max-resolution 512",
-        "gpubeton convert 'train-{000..146}.tar' train.beton --on-error skip",
-        "gpubeton convert labels.csv train.beton --image path --label class",
-        "gpubeton convert torchvision:CIFAR10 cifar.beton --split train --download --write-mode raw",
-    )
-)(convert)
-app.command(epilog=_examples("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"))(info)
-app.command(epilog=_examples("gpubeton verify train.beton && echo sound"))(verify)
-app.command(
-    epilog=_examples(
-        "gpubeton view train.beton sheet.png",
-        "gpubeton view train.beton crops.png --train-size 224 --count 64",
-        "gpubeton view train.beton augmented.png --pipeline my_training:pipelines",
-    )
-)(view)
-app.command(
-    epilog=_examples(
-        "gpubeton cat train.beton 17",
-        "gpubeton cat train.beton 17 --only image > 17.jpg",
-    )
-)(cat)
-app.command(
-    epilog=_examples(
-        "gpubeton extract train.beton photos",
-        "gpubeton extract train.beton some --indices 0:100",
-    )
-)(extract)
-app.command(
-    epilog=_examples(
-        "gpubeton split all.beton train.beton=0.9 val.beton=rest --stratify --seed 1",
-        "gpubeton split all.beton train.beton=50000 test.beton=10000 --in-order",
-    )
-)(split)
-app.command(
-    epilog=_examples(
-        "gpubeton subset train.beton small.beton --per-class 100 --shuffle",
-        "gpubeton subset train.beton pets.beton --class cat --class dog",
-        "gpubeton subset train.beton first.beton --indices 0:1000",
-    )
-)(subset)
-app.command(epilog=_examples("gpubeton merge part-0.beton part-1.beton -o all.beton"))(merge)
-app.command(epilog=_examples("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"))(bench)
-app.command(
-    epilog=_examples(
-        "gpubeton doctor train.beton --step-ms 50",
-        "gpubeton doctor --loader train:make_loader",
-        "gpubeton doctor -- python train.py --epochs 1",
-        "gpubeton doctor --stats stats.jsonl   (of loops started with GPUBETON_STATS=stats.jsonl)",
-    )
-)(doctor)
-app.command("warm-up", epilog=_examples("gpubeton warm-up", "RUN gpubeton warm-up   (in a Dockerfile)"))(warm_up)
+for _command, _lines in _EXAMPLES.items():
+    # In the docstring and the examples, only an empty line starts a new line of the help.
+    _paragraphs = (getdoc(_command) or "").split("\n\n")
+    app.command(
+        "warm-up" if _command is warm_up else None,
+        help="\n\n".join(paragraph.replace("\n", " ") for paragraph in _paragraphs),
+        epilog="\n\n".join(("Examples:", *_lines)),
+    )(_command)
 
-for _command in app.registered_commands:
-    # The lines of a docstring would end where they end in the source, whatever the width of the terminal.
-    _paragraphs = (getdoc(_command.callback) or "").split("\n\n")
-    _command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in _paragraphs)
+
+def _error_text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        # str(error) would begin with the error number.
+        text = error.strerror if isinstance(error, GpubetonError) else error.strerror.lower()
+        return text if error.filename is None else f"{os.fspath(error.filename)}: {text}"
+    if isinstance(error, GpubetonError | OSError):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}. --debug shows the traceback."
+
+
+def _print_error(message: str) -> None:
+    lines = textwrap.wrap(f"gpubeton: {message}", 100, break_long_words=False, break_on_hyphens=False)
+    print("\n".join(map(printable, lines)), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the commands show: results on stdout, everything else on stderr."""
+"""Output of the commands: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -15,22 +15,12 @@ from rich.text import Text
 __all__ = ["Screen", "counted", "histogram", "printable", "progress", "result_console", "show_json", "size_text"]
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-#: Control characters, controls of the writing direction, line separators, and surrogates, which no encoding holds.
+#: Control characters, bidirectional controls, line separators, and surrogates, which cannot be encoded.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""Make text safe for a terminal: it takes one line, and changes nothing but what it shows.
-
-    Parameters
-    ----------
-    text : str
-        May come from a file: names of classes and fields, paths, messages that quote them.
-
-    Returns
-    -------
-    str
-        The same text, with each control character as Python writes it, such as ``\x1b``.
+    r"""Make text from files safe for a terminal: escape each control character, so that it stays on one line.
 
     Examples
     --------
@@ -41,26 +31,21 @@ def printable(text: str) -> str:
 
 
 class Screen(Console):
-    """A console for text from files: nothing in it is markup or an emoji code, and all of it is `printable`.
+    """A console for text from files: strings are `printable`, and never markup or emoji codes.
 
-    Only strings are made safe. A `rich.text.Text` is printed as it is: its parts have to be `printable`.
-
-    Parameters
-    ----------
-    **options : object
-        As for `rich.console.Console`.
+    A `rich.text.Text` is printed as it is: its parts have to be `printable`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Give a string as text; rich calls this for every string that it prints."""
+        """Convert a string to text; rich calls this for every string that it prints."""
         return super().render_str(printable(text), **options)
 
 
 class _Rate(ProgressColumn):
-    """Things a second."""
+    """Items per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -68,25 +53,12 @@ class _Rate(ProgressColumn):
 
 
 def result_console() -> Screen:
-    """Give what results are drawn on.
-
-    Returns
-    -------
-    Screen
-        Of stdout.
-    """
+    """Return the console for results, on stdout."""
     return Screen(soft_wrap=True)
 
 
 def show_json(value: Any) -> None:
-    """Write a result for programs: one JSON document in ASCII, the only thing on stdout.
-
-    Parameters
-    ----------
-    value : object
-        What JSON can hold; numpy's numbers and paths, too. What is no finite number, which JSON does not know, becomes
-        null.
-    """
+    """Print a result as one ASCII JSON document; numbers that are not finite become null."""
     plain = json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
     print(json.dumps(plain, indent=2, allow_nan=False))
 
@@ -96,19 +68,8 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with rate and time left on stderr, where that is a terminal.
-
-    Parameters
-    ----------
-    what : str
-        What is going on.
-
-    Yields
-    ------
-    callable
-        To be called with what is done, and with all.
-    """
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr if that is a terminal; yields a function of the numbers done and total."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -118,13 +79,13 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(printable(what), total=None)
+        task = bar.add_task(printable(title), total=None)
         begun = False
 
         def advance(done: int, total: int) -> None:
             nonlocal begun
             if not begun:
-                # What was there already says nothing about the speed.
+                # Items done by an earlier run must not count in the rate.
                 bar.reset(task, total=total, completed=done)
                 begun = True
             bar.update(task, completed=done, total=total)
@@ -133,19 +94,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things.
-
-    Parameters
-    ----------
-    count : int
-        How many.
-    noun : str
-        What one of them is called; several have an "s" behind.
-
-    Returns
-    -------
-    str
-        Both, the number with commas.
+    """Format a count with its noun.
 
     Examples
     --------
@@ -156,17 +105,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def size_text(count: float) -> str:
-    """Write a number of bytes for people.
-
-    Parameters
-    ----------
-    count : float
-        Bytes.
-
-    Returns
-    -------
-    str
-        With a unit of 1024s.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -181,21 +120,7 @@ def size_text(count: float) -> str:
 
 
 def histogram(labels: Sequence[str], counts: Sequence[int], width: int = 40) -> list[str]:
-    """Draw a histogram of text.
-
-    Parameters
-    ----------
-    labels : sequence of str
-        One for each bar.
-    counts : sequence of int
-        How long the bars are.
-    width : int
-        Characters of the longest bar.
-
-    Returns
-    -------
-    list of str
-        Lines.
+    """Draw a histogram as lines of text; the longest bar has `width` characters.
 
     Examples
     --------

@@ -1,16 +1,13 @@
-"""What keeps a training loop waiting, and what would help: what ``gpubeton doctor`` and ``gpubeton bench`` do.
+"""Find out why a training loop waits for data, and what would help: `gpubeton doctor` and `gpubeton bench`.
 
-`file_place` and `gpu_state` read what there is; `laps` and `disk` measure; `advice` decides, from numbers alone.
+`environment` reads and `runs` measures; `advice` decides, from numbers alone.
 """
 
 from __future__ import annotations
 
-from gpubeton.diagnosis.advice import advise
-from gpubeton.diagnosis.file_place import FilePlace, read_file_place
-from gpubeton.diagnosis.finding import Finding
-from gpubeton.diagnosis.gpu_state import GpuState, read_gpu
-from gpubeton.diagnosis.reading import Reading
-from gpubeton.diagnosis.stats_lines import read_stats
+from gpubeton.diagnosis.advice import Finding, advise
+from gpubeton.diagnosis.environment import FilePlace, GpuState, read_file_place, read_gpu
+from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.machine import Machine, read_machine
 
 __all__ = [
@@ -18,7 +15,7 @@ __all__ = [
     "Finding",
     "GpuState",
     "Machine",
-    "Reading",
+    "Measurements",
     "advise",
     "read_file_place",
     "read_gpu",

@@ -1,254 +1,320 @@
-"""Advice: what keeps a loop waiting, and what would help. Pure: decides from readings alone."""
+"""Advice: what keeps a loop waiting, and what would help. Decides from measurements alone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from gpubeton.diagnosis.finding import Finding
-from gpubeton.diagnosis.limits import Limits, limits_of
-from gpubeton.diagnosis.surroundings import surroundings, workers_text
+from gpubeton.diagnosis.measurements import Measurements, StageLimits, stage_limits
 
 if TYPE_CHECKING:
-    from gpubeton.diagnosis.reading import Reading
+    from collections.abc import Iterator
+
     from gpubeton.loader.facts import ImageFacts
 
-__all__ = ["advise"]
+__all__ = ["Finding", "advise"]
 
-# A loop that waits for less than this share of the time does not wait for data.
+# A loop that waits for less than this share of the time is not limited by data.
 _LITTLE = 0.05
-# Workers that are busy for more than this share are the limit.
+# Workers that are busy for more than this share of the time are the limit.
 _BUSY = 0.8
-# Images whose shorter side is more than this many times the crop's are larger than training needs; FFCV's recipes store
-# images of twice the side.
+# Stored images whose shorter side exceeds the crop's side by this factor are larger than training needs. FFCV's recipes
+# store images of twice the side.
 _TOO_LARGE = 2.5
 _ENOUGH = 2.0
-# How many times as fast raw pixels are than JPEG, as a rule: 5 in this project's measurements, less for larger images.
+# Raw pixels load faster than JPEG by about this factor: 5 in this project's measurements, less for larger images.
 _RAW_FACTOR = 3.0
 _RAW_SHARE_OF_MEMORY = 0.7
-# A loop that would be so many times as fast if it never waited has no step worth the name.
+# A loop that would be this many times faster without waiting has no real training step.
 _NO_STEP = 20.0
 
+_GIB = 1 << 30
+_TO_LOCAL_DISK = "Copy it to a local SSD, or to /dev/shm, before the training."
 
-def advise(reading: Reading) -> tuple[Finding, ...]:
-    """Say what limits a loop, what to change, and what that would gain.
 
-    Parameters
-    ----------
-    reading : Reading
-        Everything that was measured and read.
+@dataclass(frozen=True)
+class Finding:
+    """Something that limits a loop, would make it faster, or is worth knowing."""
 
-    Returns
-    -------
-    tuple of Finding
-        The bottleneck first, then changes by their gain, then what is worth knowing.
+    name: str  # one word, for programs
+    weight: Literal["bottleneck", "advice", "notice"]
+    says: str  # the finding, with its numbers
+    change: str = ""  # what to do about it, if anything
+    gain: float | None = None  # the rate of images would grow by this factor at most; None: unknown
+
+
+def advise(measured: Measurements) -> tuple[Finding, ...]:
+    """Return the bottleneck first, then changes by their gain, then notices.
 
     Examples
     --------
-    >>> from gpubeton.diagnosis.reading import Reading
-    >>> from gpubeton.diagnosis import Machine
+    >>> from gpubeton.diagnosis import Machine, Measurements
     >>> from gpubeton.loader import LoaderStats
     >>> from gpubeton.loader.facts import LoaderFacts
     >>> stats = LoaderStats(batches=10, images=1000, seconds=10.0, waiting_seconds=0.1)
-    >>> advise(Reading(stats, LoaderFacts(), Machine(cores=8)))[0].name
+    >>> advise(Measurements(stats, LoaderFacts(), Machine(cores=8)))[0].name
     'step'
     """
-    if not reading.stats.batches:
-        return (Finding("nothing", "bottleneck", "No batch was received, so there is nothing to tell."),)
-    first, changes = _bottleneck(reading)
-    advice = sorted(changes, key=lambda finding: -(finding.gain or 1.0))
+    if not measured.stats.batches:
+        return (Finding("nothing", "bottleneck", "No batch was received, so there is nothing to report."),)
+    bottleneck, changes = _bottleneck(measured)
+    changes = sorted(changes, key=lambda finding: -(finding.gain or 1.0))
     known = {finding.name for finding in changes}
-    return (first, *advice, *(finding for finding in surroundings(reading) if finding.name not in known))
+    notices = (*_machine_notices(measured), *_file_notices(measured), *_gpu_notices(measured))
+    return (bottleneck, *changes, *(notice for notice in notices if notice.name not in known))
 
 
-def _bottleneck(reading: Reading) -> tuple[Finding, list[Finding]]:
-    """Find what limits the loop, and what would help against that."""
-    stats = reading.stats
+def _bottleneck(measured: Measurements) -> tuple[Finding, list[Finding]]:
+    """Find what limits the loop, and the changes that would help."""
+    stats = measured.stats
     if stats.waiting_share < _LITTLE:
         says = (
-            f"The loop's own step takes {stats.step_seconds / stats.seconds:.0%} of the time and waits for data for "
-            f"{stats.waiting_share:.1%}: the data are not what limits it."
+            f"The training step takes {stats.step_seconds / stats.seconds:.0%} of the time, waiting for data "
+            f"{stats.waiting_share:.1%}: the data do not limit the loop."
         )
         return Finding("step", "bottleneck", says, gain=1.0), []
     waited = f"The loop waits for data for {stats.waiting_share:.0%} of the time"
     if stats.first_wait_seconds > 0.6 * stats.waiting_seconds and stats.waiting_seconds < stats.seconds:
-        says = f"{waited}, most of it for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in all)."
+        says = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
         gain = _gain(stats.seconds, stats.first_wait_seconds)
-        return Finding("first_batch", "bottleneck", says, gain=gain), [_start()]
-    parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _own_seconds(reading)}
+        return Finding("first_batch", "bottleneck", says, gain=gain), [_longer_epochs()]
+    gain_shown = _max_gain(measured) if _max_gain(measured) < _NO_STEP else None
+
+    def found(name: str, reason: str) -> Finding:
+        return Finding(name, "bottleneck", f"{waited}{reason}", gain=gain_shown)
+
+    parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(measured)}
     largest = max(parts, key=lambda name: parts[name])
     if largest == "reading":
-        says = f"{waited}, because bytes of the file come too slowly: {stats.read_seconds:.1f} s were spent on that."
-        return Finding("reading", "bottleneck", says, gain=_most_shown(reading)), _against_reading(reading)
+        reason = f", because reading the file is too slow: it took {stats.read_seconds:.1f} s."
+        return found("reading", reason), _faster_reading(measured)
     if largest == "thread":
-        says = (
-            f"{waited}, because the loader's thread has too much to do itself: {stats.tail_seconds:.1f} s for what is "
-            f"not fused, {stats.plan_seconds:.1f} s to plan, {stats.submit_seconds:.1f} s to hand over."
+        reason = (
+            f", because the loader's thread has too much work: {stats.tail_seconds:.1f} s for operations that are not "
+            f"fused, {stats.plan_seconds:.1f} s for planning, {stats.submit_seconds:.1f} s for submitting batches."
         )
-        return Finding("thread", "bottleneck", says, gain=_most_shown(reading)), _against_thread(reading)
-    if reading.facts.device != "cpu" and not stats.num_workers:
-        says = f"{waited}, because {reading.facts.device} decodes and augments too slowly."
-        return Finding("gpu", "bottleneck", says, gain=_most_shown(reading)), [*_smaller(reading, "thread")]
+        return found("thread", reason), _less_in_thread(measured)
+    if measured.facts.device != "cpu" and not stats.num_workers:
+        reason = f", because {measured.facts.device} decodes and augments too slowly."
+        return found("gpu", reason), _smaller_images(measured, "thread")
     if stats.stalled_seconds > 0.3 * stats.worker_seconds:
-        return _stalled(reading, waited)
-    busy = f"{workers_text(stats.num_workers)} busy for {stats.worker_share:.0%} of the time"
+        name, reason, changes = _stalled(measured)
+        return found(name, reason), changes
+    busy = f"{_workers(stats.num_workers)} busy for {stats.worker_share:.0%} of the time"
     if stats.worker_share < _BUSY:
-        says = f"{waited}, though {busy}: they wait for batches to be handed to them."
-        return Finding("starved", "bottleneck", says, gain=_most_shown(reading)), _against_starving(reading)
-    says = f"{waited}, because decoding and augmenting is too slow: {busy}."
-    return Finding("workers", "bottleneck", says, gain=_most_shown(reading)), _against_decoding(reading)
+        return found("starved", f", with {busy}: the workers wait for new batches."), _more_ahead(measured)
+    return found("workers", f", because decoding and augmenting is too slow: {busy}."), _faster_decoding(measured)
 
 
-def _own_seconds(reading: Reading) -> float:
-    stats = reading.stats
-    return stats.plan_seconds + stats.submit_seconds + stats.tail_seconds
+def _stalled(measured: Measurements) -> tuple[str, str, list[Finding]]:
+    """Explain workers that are busy without using a core: the file is not in memory, or there are too few cores."""
+    stats, resident = measured.stats, measured.resident_share
+    reason = f": {stats.stalled_seconds / stats.worker_seconds:.0%} of the workers' time they are blocked"
+    if measured.facts.os_cache and resident is not None and measured.disk_share > _LITTLE:
+        reason += f" until pages of the file come from the disk ({resident:.0%} of it is in memory)."
+        return "pages", reason, _faster_reading(measured)
+    reason += f" without a core: {_workers(stats.num_workers)}, {measured.machine.usable_cores} usable cores"
+    reason += "." if stats.num_workers > measured.machine.usable_cores else ", which other programs use too."
+    return "cores", reason, _faster_decoding(measured)
 
 
-def _stalled(reading: Reading, waited: str) -> tuple[Finding, list[Finding]]:
-    """Workers that are busy without using a core: the file is not in memory, or there are too few cores."""
-    stats, resident = reading.stats, reading.resident_share
-    share = stats.stalled_seconds / stats.worker_seconds
-    says = f"{waited}: the workers are busy, but {share:.0%} of that is standing still"
-    if reading.facts.os_cache and resident is not None and reading.disk_share > _LITTLE:
-        says += f", until pages of the file have come from the disk ({resident:.0%} of it is in memory)."
-        return Finding("pages", "bottleneck", says, gain=_most_shown(reading)), _against_reading(reading)
-    says += f" without a core: {workers_text(stats.num_workers)}, {reading.machine.usable_cores} cores to use"
-    says += "." if stats.num_workers > reading.machine.usable_cores else ", which others use too."
-    return Finding("cores", "bottleneck", says, gain=_most_shown(reading)), _against_decoding(reading)
-
-
-def _start() -> Finding:
+def _longer_epochs() -> Finding:
+    says = "Each epoch starts its workers and prepares its pipelines; the first loader on a machine also compiles them."
     return Finding(
-        "start",
-        "advice",
-        "Workers start, and the pipelines are prepared, anew for each epoch; the first loader of a machine compiles.",
-        "Measure over longer epochs; repeat samples with `indices` if a dataset is that small.",
+        "start", "advice", says, "Measure over longer epochs; repeat samples with `indices` if a dataset is this small."
     )
 
 
-def _against_reading(reading: Reading) -> list[Finding]:
+def _faster_reading(measured: Measurements) -> list[Finding]:
     found = []
-    memory, size = reading.machine.usable_memory_bytes, reading.file_bytes
-    resident = reading.resident_share
-    if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + size * (resident or 0.0)):
+    memory, size = measured.machine.usable_memory_bytes, measured.file_bytes
+    cached = size * (measured.resident_share or 0.0)
+    most = _max_gain(measured)
+    if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
         says = (
-            f"The file ({_size(size)}) fits into memory ({_size(memory)} free); from the second epoch on it is there."
+            f"The file ({_size(size)}) fits into memory ({_size(memory)} free), and stays there after the first epoch."
         )
-        change = f"os_cache=True{'' if reading.facts.os_cache else ' (it is False)'}, and keep other data out of memory"
-        found.append(Finding("memory", "advice", says, f"{change}.", _most(reading)))
-    elif reading.facts.os_cache:
-        says = "Pages are read one by one as the workers come to them."
-        change = "os_cache=False reads the bytes of each batch ahead of time, many at once; order='quasi_random' too."
-        found.append(Finding("read_ahead", "advice", says, change, _most(reading)))
-    if reading.slow_places:
-        kind = "over a network" if any(place.is_network for place in reading.slow_places) else "from a disk that turns"
-        change = "Copy it to a local SSD, or to /dev/shm, before the training."
-        found.append(Finding("local", "advice", f"The file is read {kind}.", change, _most(reading)))
-    return [*found, *_smaller(reading, "reading")]
+        now = "" if measured.facts.os_cache else " (now False)"
+        change = f"os_cache=True{now}; leave enough memory free."
+        found.append(Finding("memory", "advice", says, change, most))
+    elif measured.facts.os_cache:
+        says = "Each worker reads a page of the file only when it needs it."
+        change = "os_cache=False reads the bytes of each batch ahead, many at once; order='quasi_random' helps too."
+        found.append(Finding("read_ahead", "advice", says, change, most))
+    if measured.slow_places:
+        disk = "over a network" if any(place.is_network for place in measured.slow_places) else "from a rotational disk"
+        found.append(Finding("local", "advice", f"The file is read {disk}.", _TO_LOCAL_DISK, most))
+    return [*found, *_smaller_images(measured, "reading")]
 
 
-def _against_thread(reading: Reading) -> list[Finding]:
-    unfused = reading.facts.unfused
+def _less_in_thread(measured: Measurements) -> list[Finding]:
+    unfused = measured.facts.unfused
     if not unfused:
         return []
-    share = reading.stats.tail_seconds / max(_own_seconds(reading), 1e-9)
+    share = measured.stats.tail_seconds / max(_thread_seconds(measured), 1e-9)
     return [
         Finding(
             "fuse",
             "advice",
-            f"{len(unfused)} operations run on finished batches, one after another: {'; '.join(unfused[:4])}.",
-            "Use operations that are fused (`loader.explain()` marks them), put these behind ToDevice so that the GPU "
-            "does them, or do them in the training step.",
-            _gain_of(reading, limits_of(reading.stats).scaled(thread=1 / max(1 - share, 0.05))),
+            f"{len(unfused)} operations are not fused and run on whole batches, one by one: {'; '.join(unfused[:4])}.",
+            "Use operations that can be fused (see `loader.explain()`), put these after ToDevice to run them on the "
+            "GPU, or do them in the training step.",
+            _gain_with(measured, stage_limits(measured.stats).scaled(thread=1 / max(1 - share, 0.05))),
         )
     ]
 
 
-def _against_starving(reading: Reading) -> list[Finding]:
-    found = []
-    if reading.facts.batches_ahead < 6:
-        says = f"{reading.facts.batches_ahead} batches are made ahead, too few for steps and batches of uneven length."
-        change = f"batches_ahead={2 * reading.facts.batches_ahead}"
-        found.append(Finding("ahead", "advice", says, f"{change}.", _most(reading)))
-    return [*found, *_against_thread(reading)]
+def _more_ahead(measured: Measurements) -> list[Finding]:
+    ahead = measured.facts.batches_ahead
+    if ahead >= 6:
+        return _less_in_thread(measured)
+    says = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
+    more = Finding("ahead", "advice", says, f"batches_ahead={2 * ahead}.", _max_gain(measured))
+    return [more, *_less_in_thread(measured)]
 
 
-def _against_decoding(reading: Reading) -> list[Finding]:
-    stats, cores = reading.stats, reading.machine.usable_cores
-    limits, found = limits_of(stats), []
-    workers = reading.facts.num_workers
+def _faster_decoding(measured: Measurements) -> list[Finding]:
+    found, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
     if workers < cores:
-        gain = _gain_of(reading, limits.scaled(workers=cores / workers))
-        says = f"{workers_text(workers)}, but {cores} cores to use."
+        gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=cores / workers))
+        says = f"{_workers(workers)} for {cores} usable cores."
         found.append(Finding("more_workers", "advice", says, f"num_workers={cores}.", gain))
     elif workers > cores:
-        says = f"{workers_text(workers)}, but only {cores} cores to use: they take turns."
-        found.append(Finding("fewer_workers", "advice", says, f"num_workers={cores}.", None))
-    if reading.facts.device == "cpu" and reading.gpu.name:
-        says = f"{reading.gpu.name} can decode and augment, and is not asked to."
+        found.append(_fewer_workers(measured, "advice"))
+    if measured.facts.device == "cpu" and measured.gpu.name:
+        says = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        found.append(Finding("gpu_lane", "advice", says, change, _most(reading)))
-    return [*found, *_smaller(reading, "workers"), *_raw(reading)]
+        found.append(Finding("gpu_lane", "advice", says, change, _max_gain(measured)))
+    return [*found, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
-def _smaller(reading: Reading, party: str) -> list[Finding]:
-    """Images that are larger than the crops made of them need."""
+def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> Finding:
+    cores = measured.machine.usable_cores
+    says = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
+    return Finding("fewer_workers", weight, says, f"num_workers={cores}.")
+
+
+def _smaller_images(measured: Measurements, stage: str) -> list[Finding]:
+    """Advise smaller stored images where they are larger than their crops need."""
     found = []
-    for image in reading.facts.images:
+    for image in measured.facts.images:
         times = min(image.stored_height, image.stored_width) / max(image.height, image.width)
         if times > _TOO_LARGE:
-            # Bytes, and the time to decode them, go with the number of pixels.
+            # Bytes and decoding time are proportional to the number of pixels.
             factor = (times / _ENOUGH) ** 2
             longest = round(_ENOUGH * max(image.height, image.width))
             says = (
                 f"{image.name}: stored images have {image.stored_height:.0f} x {image.stored_width:.0f} pixels on "
-                f"average, {times:.1f} times the side of the crops that are made of them."
+                f"average, {times:.1f} times the side of the crops."
             )
             change = f"Write the file with max_resolution={longest}: about {1 / factor:.0%} of the bytes."
-            gain = _gain_of(reading, limits_of(reading.stats).scaled(**{party: factor}))
+            gain = _gain_with(measured, stage_limits(measured.stats).scaled(**{stage: factor}))
             found.append(Finding("smaller_images", "advice", says, change, gain))
     return found
 
 
-def _raw(reading: Reading) -> list[Finding]:
-    memory = reading.machine.usable_memory_bytes
+def _raw_pixels(measured: Measurements) -> list[Finding]:
+    memory = measured.machine.usable_memory_bytes
     found = []
-    for image in reading.facts.images:
+    for image in measured.facts.images:
         if image.jpeg_share < 0.5 or memory is None:
             continue
-        nbytes = _raw_bytes(image) * reading.facts.samples
+        nbytes = _raw_bytes(image) * measured.facts.samples
         if nbytes < _RAW_SHARE_OF_MEMORY * memory:
-            says = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they are {_size(nbytes)}."
-            change = "Write the file with write_mode='raw': it fits into memory, and nothing is left to decode."
-            gain = _gain_of(reading, limits_of(reading.stats).scaled(workers=_RAW_FACTOR))
+            says = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(nbytes)}."
+            change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
+            gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=_RAW_FACTOR))
             found.append(Finding("raw", "advice", says, change, gain))
     return found
 
 
 def _raw_bytes(image: ImageFacts) -> float:
-    """Bytes of a stored image as raw pixels, no larger than training needs."""
+    """Return the bytes of a stored image as raw pixels, no larger than training needs."""
     side = _ENOUGH * max(image.height, image.width)
     shrunk = min(1.0, side / max(image.stored_height, image.stored_width))
     return 3 * image.stored_height * image.stored_width * shrunk**2
 
 
-def _gain_of(reading: Reading, after: Limits) -> float:
-    return max(1.0, min(after.images_per_second / reading.stats.images_per_second, _most(reading)))
+def _machine_notices(measured: Measurements) -> Iterator[Finding]:
+    machine, facts, share = measured.machine, measured.facts, measured.augment_share
+    if share is not None:
+        says = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
+        yield Finding("augmenting", "notice", says)
+    too_many = facts.num_workers > machine.usable_cores
+    if machine.core_limit is not None and machine.core_limit < machine.cores:
+        says = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
+        says += f"; {_workers(facts.num_workers)} share them." if too_many else "."
+        yield Finding("core_limit", "notice", says, f"num_workers={machine.usable_cores}." if too_many else "")
+    elif too_many:
+        yield _fewer_workers(measured, "notice")
+    locked = machine.locked_limit_bytes
+    if facts.device != "cpu" and locked is not None and locked < _GIB:
+        says = f"This process may lock only {locked >> 10} KiB of memory; some drivers count page-locked memory."
+        yield Finding("locked", "notice", says, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
 
 
-def _most(reading: Reading) -> float:
-    """How many times as fast the loop would be if it never waited."""
-    return _gain(reading.stats.seconds, reading.stats.waiting_seconds)
+def _file_notices(measured: Measurements) -> Iterator[Finding]:
+    memory = measured.machine.usable_memory_bytes
+    cached = measured.file_bytes * (measured.resident_share or 0.0)
+    if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
+        says = (
+            f"The files have {measured.file_bytes / _GIB:.1f} GiB and do not fit into memory "
+            f"({(memory + cached) / _GIB:.1f} GiB): every epoch reads the disk."
+        )
+        yield Finding("larger_than_memory", "notice", says, "os_cache=False and order='quasi_random'.")
+    for place in measured.places:
+        share = place.resident_share
+        if share is not None and share < 0.9:
+            says = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk when first used."
+            yield Finding("cold", "notice", says)
+    for place in measured.slow_places:
+        rotational = "a rotational disk (virtual disks often misreport this)"
+        disk = f"a network ({place.file_system})" if place.is_network else rotational
+        yield Finding("slow_disk", "notice", f"{place.path} is on {disk}.", _TO_LOCAL_DISK)
+    stats, speed = measured.stats, measured.disk_bytes_per_second
+    if speed and stats.images and stats.stored_bytes:
+        rate = speed * stats.images / stats.stored_bytes
+        says = f"The disk reads {speed / 1e6:,.0f} MB/s: {rate:,.0f} images/s if the file is not in memory."
+        yield Finding("disk", "notice", says)
 
 
-def _most_shown(reading: Reading) -> float | None:
-    """The same; None for a loop that does next to nothing but wait, of which it says nothing."""
-    most = _most(reading)
-    return most if most < _NO_STEP else None
+def _gpu_notices(measured: Measurements) -> Iterator[Finding]:
+    gpu = measured.gpu
+    if gpu.is_present and not gpu.name:
+        change = "pip install 'gpubeton[cuda13]', or [cuda12] for a driver older than 580."
+        yield Finding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
+    for lane in ("hardware", "sm", "hybrid"):
+        if gpu.missing(lane):
+            says = f"{gpu.name}: no {lane} lane: {gpu.lanes[lane].removeprefix('missing: ')}."
+            granted = gpu.capabilities
+            if lane == "hardware" and granted is not None and not {"all", "video"} & set(granted.split(",")):
+                change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
+                yield Finding("no_video", "notice", says, change)
+            else:
+                yield Finding("lane", "notice", says)
+
+
+def _thread_seconds(measured: Measurements) -> float:
+    stats = measured.stats
+    return stats.plan_seconds + stats.submit_seconds + stats.tail_seconds
+
+
+def _gain_with(measured: Measurements, limits: StageLimits) -> float:
+    return max(1.0, min(limits.images_per_second / measured.stats.images_per_second, _max_gain(measured)))
+
+
+def _max_gain(measured: Measurements) -> float:
+    """Return how many times faster the loop would be if it never waited."""
+    return _gain(measured.stats.seconds, measured.stats.waiting_seconds)
 
 
 def _gain(seconds: float, saved: float) -> float:
     return seconds / max(seconds - saved, 0.01 * seconds)
 
 
+def _workers(count: int) -> str:
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
 def _size(nbytes: float) -> str:
-    return f"{nbytes / (1 << 30):.1f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.1f} MiB"
+    return f"{nbytes / _GIB:.1f} GiB" if nbytes >= _GIB else f"{nbytes / (1 << 20):.1f} MiB"

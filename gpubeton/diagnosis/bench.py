@@ -1,4 +1,4 @@
-"""What this machine can do with a file: disk, decoding, augmenting, handing over, end to end, on the CPU and a GPU."""
+"""Measure how fast this machine loads a file: disk, decoding, augmenting, and all together, on the CPU and a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.diagnosis.disk import measure_disk
-from gpubeton.diagnosis.laps import Lap, long_indices, run_lap
-from gpubeton.diagnosis.pipelines import image_field, pipelines_for
+from gpubeton.diagnosis.environment import measure_disk
+from gpubeton.diagnosis.runs import LoaderRun, image_field, long_indices, pipelines_for, run_loader
 from gpubeton.errors import DeviceError
 from gpubeton.loader import GpuOptions, Loader, OrderOption
 from gpubeton.reader import Reader
@@ -18,120 +17,64 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-__all__ = ["BenchOptions", "Rate", "bench"]
+__all__ = ["BenchOptions", "Rate", "measure_rates"]
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast one part is.
-
-    Parameters
-    ----------
-    name : str
-        The part.
-    images_per_second : float or None
-        Samples per second of wall time; None if it could not be measured.
-    images_per_cpu_second : float or None
-        Samples that one core does in a second; None where that means nothing.
-    bytes_per_second : float or None
-        Bytes of the file, where those are what counts.
-    note : str
-        How it was measured, or why not.
-    """
+    """How fast one part is."""
 
     name: str
-    images_per_second: float | None = None
-    images_per_cpu_second: float | None = None
-    bytes_per_second: float | None = None
-    note: str = ""
+    images_per_second: float | None = None  # None: could not be measured
+    images_per_cpu_second: float | None = None  # of one core
+    bytes_per_second: float | None = None  # of the file
+    note: str = ""  # how it was measured, or why not
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it for JSON.
-
-        Returns
-        -------
-        dict
-            The parameters by name.
-        """
+        """Return the attributes for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How a file is measured.
-
-    Parameters
-    ----------
-    size : int
-        Side of the crops in pixels.
-    batch_size : int
-        Samples in a batch.
-    num_workers : int
-        Threads that decode; -1 for one per core.
-    seconds : float
-        How long each part is measured.
-    field : str, optional
-        The field with images.
-    use_gpu : bool
-        Whether a GPU is measured, if there is one.
-    """
+    """How to measure a file."""
 
     size: int = 224
     batch_size: int = 64
     num_workers: int = -1
-    seconds: float = 3.0
+    seconds: float = 3.0  # for each part
     field: str | None = None
     use_gpu: bool = True
 
 
-def bench(path: str | os.PathLike[str], options: BenchOptions) -> Iterator[Rate]:
-    """Measure part after part.
-
-    Parameters
-    ----------
-    path : str or path
-        The file.
-    options : BenchOptions
-        How.
-
-    Yields
-    ------
-    Rate
-        Each part, as soon as it was measured.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged.
-    OSError
-        If it cannot be read.
-    """
+def measure_rates(path: str | os.PathLike[str], options: BenchOptions) -> Iterator[Rate]:
+    """Measure one part after the other, and yield the rate of each."""
     reader = Reader(path)
     field = image_field(reader, options.field)
     yield from _disk(path, reader, options)
-    plain = _lap(path, reader, field, options, is_augmented=False)
-    full = _lap(path, reader, field, options, is_augmented=True)
+    plain = _run(path, reader, field, options, is_augmented=False)
+    full = _run(path, reader, field, options, is_augmented=True)
     if field is not None:
         yield _rate("decode and resize", plain, f"random crops to {options.size} pixels")
         yield _augmenting(plain, full)
     yield _handing_over(full)
-    yield _rate("end to end, CPU", full, "all fields, as a loop without a step gets them")
+    yield _rate("end to end, CPU", full, "all fields, in a loop without a training step")
     if options.use_gpu and field is not None:
         yield from _gpu(path, reader, field, options)
 
 
 def _disk(path: str | os.PathLike[str], reader: Reader, options: BenchOptions) -> Iterator[Rate]:
     speed = measure_disk(path, seconds=options.seconds / 2)
-    # Not the size of the file, of which a page that is not full is a part.
+    # The size of the file would also count the unused ends of pages.
     used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
     nbytes = max(1.0, used / reader.num_samples)
     cold = speed.cold_bytes_per_second
     if cold is None:
-        yield Rate("read, disk", note="the file system does not allow to read past its memory")
+        yield Rate("read, disk", note="the file system cannot bypass the page cache")
     else:
-        yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, four at once, O_DIRECT")
+        yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
     warm = speed.warm_bytes_per_second
-    yield Rate("read, memory", warm / nbytes, None, warm, "blocks that the operating system holds")
+    yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
 
 
 def _loader(
@@ -152,22 +95,24 @@ def _loader(
     )
 
 
-def _lap(path: str | os.PathLike[str], reader: Reader, field: str | None, options: BenchOptions, **changes: Any) -> Lap:
+def _run(
+    path: str | os.PathLike[str], reader: Reader, field: str | None, options: BenchOptions, **changes: Any
+) -> LoaderRun:
     loader = _loader(path, reader, field, options, **changes)
     try:
-        run_lap(loader, seconds=min(0.5, options.seconds))  # compiles, and brings the file into memory
-        return run_lap(loader, seconds=options.seconds)
+        run_loader(loader, seconds=min(0.5, options.seconds))  # compile, and bring the file into the page cache
+        return run_loader(loader, seconds=options.seconds)
     finally:
         loader.close()
 
 
-def _rate(name: str, lap: Lap, note: str) -> Rate:
-    return Rate(name, lap.images_per_second, lap.images_per_cpu_second, None, note)
+def _rate(name: str, run: LoaderRun, note: str) -> Rate:
+    return Rate(name, run.images_per_second, run.images_per_cpu_second, None, note)
 
 
-def _augmenting(plain: Lap, full: Lap) -> Rate:
-    """What augmenting adds to decoding, as the one pass does both."""
-    note = "what a flip and normalising to float16 add to decoding, in the same pass"
+def _augmenting(plain: LoaderRun, full: LoaderRun) -> Rate:
+    """Return the rate of augmenting: one pass decodes and augments, so it is the difference of two runs."""
+    note = "time that flip and normalisation to float16 add to decoding"
     if not (plain.images_per_cpu_second and full.images_per_cpu_second):
         return Rate("augment", note=note)
     added = 1 / full.images_per_cpu_second - 1 / plain.images_per_cpu_second
@@ -177,11 +122,11 @@ def _augmenting(plain: Lap, full: Lap) -> Rate:
     return Rate("augment", None, rate, None, note)
 
 
-def _handing_over(lap: Lap) -> Rate:
-    """The loader's thread: all that is done batch by batch, by one thread."""
-    stats = lap.stats
+def _handing_over(run: LoaderRun) -> Rate:
+    """Return the rate of the loader's own thread, which works batch by batch."""
+    stats = run.stats
     seconds = stats.plan_seconds + stats.submit_seconds + stats.tail_seconds + stats.handover_seconds
-    note = "planning, labels, giving batches over: one thread"
+    note = "planning, labels, passing batches on: one thread"
     return Rate("hand over", stats.images / seconds if seconds else None, None, None, note)
 
 
@@ -200,9 +145,9 @@ def _gpu(path: str | os.PathLike[str], reader: Reader, field: str, options: Benc
             continue
         notes = {} if loader.gpu is None else {own.name.lower(): note for own, note in loader.gpu.notes.items()}
         loader.close()
-        yield _rate(f"end to end, GPU, {lane}", _lap(path, reader, field, options, **changes), notes.get(lane, ""))
+        yield _rate(f"end to end, GPU, {lane}", _run(path, reader, field, options, **changes), notes.get(lane, ""))
     changes = {"is_augmented": True, "device": "cuda:0"}
     try:
-        yield _rate("end to end, GPU", _lap(path, reader, field, options, **changes), "all lanes")
+        yield _rate("end to end, GPU", _run(path, reader, field, options, **changes), "all lanes")
     except DeviceError as error:
         yield Rate("end to end, GPU", note=str(error))

@@ -55,7 +55,7 @@ def test_cat_refuses_what_is_not_there(file):
 
 
 def test_cat_spares_a_terminal_what_is_no_text(file, monkeypatch):
-    from gpubeton.cli.cat import _write
+    from gpubeton.cli.sample_commands import _write
     from gpubeton.errors import OptionError
 
     class Terminal(io.StringIO):
@@ -102,7 +102,7 @@ def test_cat_escapes_text_for_a_terminal_and_for_nothing_else(tmp_path, monkeypa
     text = b"one\ttwo\r\n\x1b[31m\xc2\x9b"
     path = write(tmp_path / "a.beton", {"note": BytesField()}, [(np.frombuffer(text, np.uint8),)])
     assert run("cat", path, 0, "--only", "note").stdout_bytes == text
-    from gpubeton.cli.cat import _write
+    from gpubeton.cli.sample_commands import _write
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     _write(text, None)

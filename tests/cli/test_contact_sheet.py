@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from gpubeton.cli.contact_sheet import write_contact_sheet
+from gpubeton.cli.view_command import write_contact_sheet
 
 
-def test_images_stand_side_by_side_in_rows(tmp_path):
+def test_images_are_drawn_side_by_side_in_rows(tmp_path):
     colours = np.array([[250, 0, 0], [0, 250, 0], [0, 0, 250]], np.float32)
     images = np.broadcast_to(colours[:, None, None], (3, 20, 40, 3))
     write_contact_sheet(tmp_path / "sheet.png", images, ["red", "green", "blue"], columns=2, side=40)

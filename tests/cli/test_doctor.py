@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from gpubeton import diagnosis
 from gpubeton.cli.app import app
 from gpubeton.diagnosis import doctor
-from tests.diagnosis.test_advice import READING, changed
+from tests.diagnosis.test_advice import MEASURED, changed
 from tests.small_files import write_photos
 
 HOSTILE = "[/x]:smile:\x1b[31m"
@@ -43,7 +43,7 @@ def test_doctor_gives_everything_as_json(photos):
     assert found["files"][0]["path"] == photos
 
 
-@pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (READING, 0)])
+@pytest.mark.parametrize(("reading", "code"), [(changed({"waiting_seconds": 0.0}), 0), (MEASURED, 0)])
 def test_doctor_ends_with_0_if_there_is_nothing_to_change(photos, monkeypatch, reading, code):
     monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
     done = run("doctor", photos)
@@ -64,7 +64,7 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
 
     def examine(command):
         seen.append(command)
-        return 3, [replace(READING)]
+        return 3, [replace(MEASURED)]
 
     monkeypatch.setattr(doctor, "examine_command", examine)
     done = run("doctor", "--json", "--", sys.executable, "train.py", "--epochs", "3")
@@ -75,7 +75,7 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
 def test_doctor_reads_what_running_loops_write(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "examine_log", lambda path: [] if path == tmp_path else None)
     done = run("doctor", "--stats", str(tmp_path))
-    assert (done.exit_code, "No loader has written anything" in done.stdout) == (0, True)
+    assert (done.exit_code, "No statistics" in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("arguments", [[], ["a.beton", "--loader", "a:b"], ["a.beton", "--", "python", "x.py"]])
@@ -99,7 +99,7 @@ def test_doctor_of_a_program_says_how_to_watch_it():
 
 
 def test_the_room_exports_what_the_command_uses():
-    assert set(diagnosis.__all__) >= {"advise", "Finding", "Reading"}
+    assert set(diagnosis.__all__) >= {"advise", "Finding", "Measurements"}
 
 
 def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):

@@ -42,4 +42,4 @@ def test_a_file_that_cannot_be_opened_is_not_said_to_have_no_bad_samples(tmp_pat
     path.write_bytes(b"hello")
     done = verify(path)
     assert done.exit_code == 1
-    assert done.stdout.endswith(f"{path}: damaged; nothing of it could be checked.\n")
+    assert done.stdout.splitlines()[-1].startswith(f"{path}: damaged;")

@@ -1,4 +1,4 @@
-"""Advice from made-up readings."""
+"""Advice from made-up measurements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.diagnosis import FilePlace, GpuState, Machine, Reading, advise
-from gpubeton.diagnosis.limits import limits_of
+from gpubeton.diagnosis import FilePlace, GpuState, Machine, Measurements, advise
+from gpubeton.diagnosis.measurements import stage_limits
 from gpubeton.loader import LoaderStats
 from gpubeton.loader.facts import ImageFacts, LoaderFacts
 
@@ -33,22 +33,22 @@ STATS = LoaderStats(
     worker_cpu_seconds=37.0,
     stored_bytes=50_000_000,
 )
-READING = Reading(STATS, FACTS, Machine(cores=4, memory_bytes=8 * GIB), (FilePlace("a.beton", 5 * GIB, "ext4"),))
+MEASURED = Measurements(STATS, FACTS, Machine(cores=4, memory_bytes=8 * GIB), (FilePlace("a.beton", 5 * GIB, "ext4"),))
 
 
 def changed(stats=None, facts=None, machine=None, place=None, **others):
     return replace(
-        READING,
+        MEASURED,
         stats=replace(STATS, **stats or {}),
         facts=replace(FACTS, **facts or {}),
-        machine=replace(READING.machine, **machine or {}),
-        places=(replace(READING.places[0], **place or {}),),
+        machine=replace(MEASURED.machine, **machine or {}),
+        places=(replace(MEASURED.places[0], **place or {}),),
         **others,
     )
 
 
-def named(reading):
-    return {finding.name: finding for finding in advise(reading)}
+def named(measured):
+    return {finding.name: finding for finding in advise(measured)}
 
 
 def test_a_loop_that_does_not_wait_is_told_so():
@@ -74,15 +74,15 @@ def test_no_more_workers_are_advised_than_the_container_may_use():
     found = named(changed(machine={"cores": 64, "core_limit": 4.0}))
     assert "more_workers" not in found
     assert found["core_limit"].change == ""
-    assert "take turns" not in found["core_limit"].says
+    assert "workers" not in found["core_limit"].says
     found = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
     assert found["core_limit"].change == "num_workers=2."
-    assert "64 workers take turns" in found["core_limit"].says
+    assert "64 workers" in found["core_limit"].says
 
 
 def test_a_gpu_that_is_not_used_is_named():
     assert named(changed(gpu=GpuState("H100", is_present=True)))["gpu_lane"].gain == 2.5
-    assert "gpu_lane" not in named(READING)
+    assert "gpu_lane" not in named(MEASURED)
 
 
 def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough():
@@ -90,11 +90,11 @@ def test_images_much_larger_than_the_crops_are_named_with_what_would_be_enough()
     found = named(changed(facts={"images": (large,)}))
     assert "max_resolution=448" in found["smaller_images"].change
     assert found["smaller_images"].gain == 2.5  # nine times as fast to decode, but then the step is the limit
-    assert "smaller_images" not in named(READING)
+    assert "smaller_images" not in named(MEASURED)
 
 
 def test_raw_pixels_are_advised_where_they_fit_into_memory():
-    assert "raw" not in named(READING)  # 100,000 images: 50 GiB
+    assert "raw" not in named(MEASURED)  # 100,000 images: 50 GiB
     found = named(changed(facts={"samples": 5_000}))
     assert found["raw"].gain == 2.5
     assert "raw" not in named(changed(facts={"samples": 5_000, "images": (replace(IMAGE, jpeg_share=0.0),)}))
@@ -178,8 +178,8 @@ def test_whatever_was_read_there_is_one_bottleneck_and_no_gain_beyond_never_wait
         "worker_seconds": worker,
         "worker_cpu_seconds": worker / 2,
     }
-    reading = changed(stats, {"os_cache": os_cache}, {"cores": cores}, {"resident_share": 0.5})
-    found = advise(reading)
+    measured = changed(stats, {"os_cache": os_cache}, {"cores": cores}, {"resident_share": 0.5})
+    found = advise(measured)
     assert [finding.weight for finding in found].count("bottleneck") == 1
     assert found[0].weight == "bottleneck"
     most = 10 / max(10 - waiting, 0.1)
@@ -187,7 +187,7 @@ def test_whatever_was_read_there_is_one_bottleneck_and_no_gain_beyond_never_wait
 
 
 def test_limits_are_what_each_could_do_alone():
-    limits = limits_of(STATS)
+    limits = stage_limits(STATS)
     assert limits.step == pytest.approx(250)
     assert limits.workers == pytest.approx(1000 / 9.5)
     assert limits.thread == pytest.approx(1000 / 0.7)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from gpubeton.diagnosis import file_place
-from gpubeton.diagnosis.file_place import read_file_place, resident_share
+from gpubeton.diagnosis import environment
+from gpubeton.diagnosis.environment import read_file_place, resident_share
 from tests.test_machine import tree
 
 
@@ -69,8 +69,8 @@ def test_a_file_just_written_is_in_memory_and_looking_does_not_bring_it_there(fi
 
 
 def test_of_a_large_file_parts_are_looked_at_from_its_beginning_to_its_end(tmp_path):
-    starts = file_place._spans(100 << 30)
+    starts = environment._spans(100 << 30)
     assert len(starts) == 64
     assert starts[0] == 0
     assert (100 << 30) - (4 << 20) - 4096 <= starts[-1] <= (100 << 30) - (4 << 20)
-    assert file_place._spans(9 << 20) == [0, 4 << 20, 8 << 20]
+    assert environment._spans(9 << 20) == [0, 4 << 20, 8 << 20]

@@ -1,15 +1,15 @@
-"""``gpubeton view``: samples as one picture."""
+"""``gpubeton view``: draw samples as one picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubeton.cli.options import FieldClasses, File, Json, field_classes, imported, sample_ids
 from gpubeton.cli.screen import counted, result_console, show_json
+from gpubeton.cli.shared_options import FieldClasses, File, Json, Label, field_classes, import_object, sample_ids
 from gpubeton.errors import BadImageError, OptionError
 
 if TYPE_CHECKING:
@@ -18,48 +18,50 @@ if TYPE_CHECKING:
 
     from gpubeton.inspection import Contents
 
-__all__ = ["view"]
+__all__ = ["view", "write_contact_sheet"]
 
-_CAPTION = 24
+_CAPTION_LETTERS = 24
+_CAPTION_HEIGHT = 16
+_MARGIN = 6
 _BACKGROUND = 235
+# Gray images whose maximum is below this share of the possible maximum are shown brighter.
 _DARK = 1 / 8
-"""Gray images whose largest number is less than this share of what they could hold, are shown brighter."""
 
 
 def view(
     file: File,
     out: Annotated[Path, typer.Argument(help="The PNG file to write.", show_default=False)],
-    indices: Annotated[str | None, typer.Option(help="Samples: '0:32,100', or @FILE with one a line.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many, chosen by chance, where --indices does not say.")] = 32,
-    seed: Annotated[int, typer.Option(help="What chance decides by, also in augmentations.")] = 0,
+    indices: Annotated[str | None, typer.Option(help="Samples, such as 0:32,100, or @FILE with one per line.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of random samples, without --indices.")] = 32,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     train_size: Annotated[
-        int | None, typer.Option(min=1, help="Show them as in training: random crops of this size, flipped at random.")
+        int | None, typer.Option(min=1, help="Show random crops of this size, flipped at random.")
     ] = None,
     pipeline: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="Show them as this leaves them: a list of operations, a mapping of fields to lists, or a function "
-            "that gives one of them.",
+            help="Show the result of this pipeline: a list of operations, a mapping of fields to lists, or a function "
+            "that returns one of these.",
         ),
     ] = None,
-    image: Annotated[str | None, typer.Option(help="The field of images; by default the first.")] = None,
-    label: Annotated[str, typer.Option(help="The field of labels.")] = "label",
-    columns: Annotated[int, typer.Option(min=1, help="Images in a row.")] = 8,
-    side: Annotated[int, typer.Option(min=16, help="Width of each on the picture, in pixels.")] = 160,
+    image: Annotated[str | None, typer.Option(help="The field with the images. Default: the first.")] = None,
+    label: Label = "label",
+    columns: Annotated[int, typer.Option(min=1, help="Images per row.")] = 8,
+    side: Annotated[int, typer.Option(min=16, help="Width of each image, in pixels.")] = 160,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Draw samples on one picture, with their numbers and classes: as they are stored, or as training sees them.
+    """Draw samples as one picture, as stored or as training sees them.
 
-    Gray images of small numbers, such as masks and depth maps, are shown brighter: the largest number of each is white.
+    Each has its number and class as a caption. Gray images with small values, such as masks and depth maps, are shown
+    brighter: the maximum of each is white.
     """
-    from gpubeton.cli.contact_sheet import write_contact_sheet
     from gpubeton.copying import choose
     from gpubeton.inspection import Contents
 
     if train_size is not None and pipeline is not None:
-        raise OptionError("--train-size and --pipeline both say how images are augmented; choose one")
+        raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
     _check_suffix(out)
     classes = field_classes(field)
     contents = Contents(file, classes)
@@ -74,12 +76,14 @@ def view(
         pictures = _stored(contents, name, chosen.tolist(), side)
     else:
         operations = (
-            _train_pipeline(train_size, contents.is_rgb(name)) if pipeline is None else _users_pipeline(pipeline, name)
+            _train_pipeline(train_size, contents.is_rgb(name))
+            if pipeline is None
+            else _imported_pipeline(pipeline, name)
         )
         pictures = _augmented(file, name, operations, chosen, seed, classes)
     labels = contents.labels(label)
     captions = [
-        f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION]
+        f"{sample}" if labels is None else f"{sample} {contents.class_name(int(labels[sample]))}"[:_CAPTION_LETTERS]
         for sample in chosen.tolist()
     ]
     write_contact_sheet(out, pictures, captions, columns, side)
@@ -93,19 +97,19 @@ def _check_suffix(out: Path) -> None:
     from PIL import Image
 
     if Image.registered_extensions().get(out.suffix.lower()) not in Image.SAVE:
-        raise OptionError(f"{out}: no picture can be written as {out.suffix or 'this'}; expected a name such as x.png")
+        raise OptionError(f"{out}: pictures cannot be written as {out.suffix or 'this'}; expected a name such as x.png")
 
 
 def _image_field(contents: Contents, wanted: str | None) -> str:
     names = contents.image_fields
     if not names or (wanted is not None and wanted not in names):
         known = f"it has {', '.join(map(repr, names))}" if names else "it has none"
-        raise OptionError(f"{contents.index.path}: no field of images {wanted or ''}; {known}")
+        raise OptionError(f"{contents.index.path}: no field {wanted or ''} with images; {known}")
     return wanted or names[0]
 
 
 def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDArray[np.float32]:
-    """Draw images of any size as squares."""
+    """Fit stored images of any size into squares, float32 (N, side, side, 3)."""
     import numpy as np
     from PIL import Image
 
@@ -115,8 +119,8 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
             pixels = _as_rgb(contents.value(sample, name).pixels())
         except BadImageError as error:
             raise BadImageError(
-                f"{contents.index.path}: sample {sample}, field {name!r}: {error}. `gpubeton verify` names all bad "
-                "samples; --indices chooses others",
+                f"{contents.index.path}: sample {sample}, field {name!r}: {error}. `gpubeton verify` lists all bad "
+                "samples; choose others with --indices",
                 [sample],
                 [str(error)],
             ) from error
@@ -132,7 +136,7 @@ def _stored(contents: Contents, name: str, samples: list[int], side: int) -> NDA
 
 
 def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Show pixels of any kind: 16 bits as 8, gray three times, without transparency."""
+    """Convert pixels of any kind to 8-bit RGB, without transparency."""
     import numpy as np
 
     if pixels.shape[-1] == 1:
@@ -142,9 +146,9 @@ def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:
-    """Give levels from 0 to 255 of a gray image, or of each of a batch; its largest number is white if it is small.
+    """Scale gray images, (..., H, W, 1), to 0 to 255; the maximum of a dark image becomes white.
 
-    The labels of a mask, and the millimetres of a depth map, would be as good as black.
+    Otherwise the labels of a mask and the millimetres of a depth map would look black.
     """
     import numpy as np
 
@@ -164,23 +168,23 @@ def _train_pipeline(size: int | None, is_rgb: bool) -> list[Any]:
     return [decoder((side, side)), RandomHorizontalFlip(), ToTensor()]
 
 
-def _users_pipeline(where: str, name: str) -> list[Any]:
-    found = imported(where, "--pipeline")
+def _imported_pipeline(path: str, name: str) -> list[Any]:
+    found = import_object(path, "--pipeline")
     if callable(found) and not isinstance(found, list | tuple | Mapping):
         found = found()
     if isinstance(found, Mapping):
         if name not in found:
-            raise OptionError(f"--pipeline {where}: a mapping without the field {name!r}, it has {', '.join(found)}")
+            raise OptionError(f"--pipeline {path}: the mapping has no field {name!r}, only {', '.join(found)}")
         found = found[name]
     if not isinstance(found, list | tuple):
-        raise OptionError(f"--pipeline {where} is {type(found).__name__}, expected a list of operations, or a mapping")
+        raise OptionError(f"--pipeline {path} is {type(found).__name__}, expected a list of operations, or a mapping")
     return list(found)
 
 
 def _augmented(
     file: Path, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int, classes: dict[str, Any]
 ) -> NDArray[np.float32]:
-    """Load the samples as one batch, and give their levels from 0 to 255."""
+    """Load the samples as one batch, float32 (N, H, W, 3) from 0 to 255."""
     import numpy as np
 
     from gpubeton.inspection import Contents
@@ -202,17 +206,17 @@ def _augmented(
     if hasattr(batch, "detach"):
         batch = batch.detach().cpu().numpy()
     array = np.asarray(batch)
-    if array.dtype == np.int16:  # FFCV's way to hand out float16
+    if array.dtype == np.int16:  # FFCV returns float16 as int16
         array = array.view(np.float16)
     if array.ndim != 4 or not {1, 3, 4} & {array.shape[1], array.shape[3]}:
-        raise OptionError(f"--pipeline leaves {array.dtype} of shape {array.shape}, expected images: (N, C, H, W)")
+        raise OptionError(f"--pipeline returns {array.dtype} of shape {array.shape}, expected images: (N, C, H, W)")
     if array.shape[3] not in (1, 3, 4):
         array = array.transpose(0, 2, 3, 1)
     return _levels(array, operations)
 
 
 def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
-    """Undo the normalisation."""
+    """Undo the normalisation: pixels from 0 to 255."""
     import numpy as np
 
     if array.shape[-1] == 1 and array.dtype in (np.uint8, np.uint16):
@@ -226,3 +230,23 @@ def _levels(array: NDArray[Any], operations: list[Any]) -> NDArray[np.float32]:
     if array.dtype == np.uint16:
         levels = levels / np.float32(257)
     return np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels[..., :3]
+
+
+def write_contact_sheet(
+    path: Path, images: NDArray[np.float32], captions: Sequence[str], columns: int = 8, side: int = 160
+) -> None:
+    """Draw images, (N, H, W, 3) from 0 to 255, side by side in rows, each `side` pixels wide above its caption."""
+    import numpy as np
+    from PIL import Image, ImageDraw
+
+    pixels = np.clip(np.rint(images), 0, 255).astype(np.uint8)
+    height = round(side * images.shape[1] / images.shape[2])
+    cell_width, cell_height = side + _MARGIN, height + _CAPTION_HEIGHT + _MARGIN
+    rows = -(-len(pixels) // columns)
+    sheet = Image.new("RGB", (columns * cell_width + _MARGIN, rows * cell_height + _MARGIN), "white")
+    draw = ImageDraw.Draw(sheet)
+    for number, (image, caption) in enumerate(zip(pixels, captions, strict=True)):
+        x, y = _MARGIN + number % columns * cell_width, _MARGIN + number // columns * cell_height
+        sheet.paste(Image.fromarray(image).resize((side, height), Image.Resampling.LANCZOS), (x, y))
+        draw.text((x, y + height + 2), caption, fill="black")
+    sheet.save(path)

@@ -1,4 +1,4 @@
-"""``gpubeton info``: what a file holds."""
+"""``gpubeton info`` and ``gpubeton verify``: show the contents of a file, and check it for damage."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpubeton.cli.options import FieldClasses, File, Json, field_classes
-from gpubeton.cli.screen import histogram, printable, result_console, show_json, size_text
+from gpubeton.cli.screen import counted, histogram, printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Workers, field_classes
 
 if TYPE_CHECKING:
-    from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary
+    from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary, Verification
 
-__all__ = ["info"]
+__all__ = ["info", "verify"]
 
-_MOST_CLASSES = 20
+_MAX_CLASSES = 20
+_MAX_FINDINGS = 100
 
 
 def info(
     file: File,
-    every: Annotated[bool, typer.Option("--all", help="Read the markers of all JPEG files, not of 20,000.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Look at all JPEG files, not at 20,000.")] = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Show what a file holds: fields, sizes, resolutions, classes, and what decodes its JPEG files.
+    """Show the contents of a file: fields, sizes, classes, kinds of JPEG.
 
-    Reads the index, and the markers of the JPEG files; decodes nothing.
+    Reads only the index and the headers of the JPEG files; decodes nothing.
     """
     from gpubeton.inspection import summarize
 
@@ -43,6 +44,48 @@ def info(
         _draw_field(console, each, summary.class_names)
 
 
+def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
+    """Read and check a whole file: index, regions, checksums, images, JSON.
+
+    Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
+    convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
+    """
+    from gpubeton import inspection
+
+    with progress("Verifying") as advance:
+        found = inspection.verify(file, field_classes(field), num_workers=workers, on_progress=advance)
+    if json:
+        show_json(found.to_dict())
+    else:
+        _draw_verification(result_console(), file, found)
+    if not found.is_sound or not (json or found.samples):
+        raise typer.Exit(FINDINGS)
+
+
+def _draw_verification(console: Console, file: File, found: Verification) -> None:
+    for finding in found.findings[:_MAX_FINDINGS]:
+        where = "the file" if finding.sample is None else f"sample {finding.sample}"
+        where += "" if finding.field is None else f", field {finding.field!r}"
+        console.print(f"{where}: {finding.what}")
+    if len(found.findings) > _MAX_FINDINGS:
+        console.print(f"... and {len(found.findings) - _MAX_FINDINGS:,} more; --json lists all")
+    if found.is_sound:
+        verdict = "sound"
+    elif found.bad_samples:
+        verdict = counted(len(found.bad_samples), "bad sample")
+    else:
+        verdict = "damaged"
+    if not found.samples:
+        console.print(f"{file}: {verdict}; no sample could be checked.")
+        return
+    sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
+    png = f" and {found.decoded_png:,} PNG files" if found.decoded_png else ""
+    console.print(
+        f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
+        f"files{png} decoded, {sums}.",
+    )
+
+
 def _draw_file(console: Console, summary: Summary) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
@@ -53,9 +96,9 @@ def _draw_file(console: Console, summary: Summary) -> None:
         "samples": f"{summary.samples:,}",
         "pages": use if summary.pages else "none",
         "metadata": size_text(summary.metadata_bytes),
-        "checksums": "of each region" if summary.has_checksums else "none recorded",
-        "classes": "not named" if summary.class_names is None else f"{len(summary.class_names):,}",
-        "made by": str(summary.notes.get("made_by", "not known")),
+        "checksums": "for each region" if summary.has_checksums else "none recorded",
+        "classes": "without names" if summary.class_names is None else f"{len(summary.class_names):,}",
+        "made by": str(summary.notes.get("made_by", "unknown")),
     }
     if "damaged" in summary.notes:
         rows["notes"] = str(summary.notes["damaged"])
@@ -72,11 +115,11 @@ def _draw_field(console: Console, field: FieldSummary, class_names: list[str] | 
         _draw_images(console, field.image)
     if field.bytes is not None:
         _draw_spread(console, "bytes", field.bytes, size_text)
-    if field.counts and len(field.counts) <= _MOST_CLASSES:
+    if field.counts and len(field.counts) <= _MAX_CLASSES:
         names = [_class_name(number, class_names) for number in field.counts]
         _print_lines(console, histogram(names, list(field.counts.values())))
     elif field.values is not None:
-        distinct = f", {len(field.counts):,} different ones" if field.counts else ""
+        distinct = f", {len(field.counts):,} different values" if field.counts else ""
         console.print(f"  {field.values.minimum:g} to {field.values.maximum:g}{distinct}")
         _print_lines(console, _bars(field.values, "{:g}".format))
 
@@ -85,17 +128,17 @@ def _draw_images(console: Console, image: ImageSummary) -> None:
     png = f"{image.png:,} PNG files, " if image.png else ""
     console.print(f"  {image.jpg:,} JPEG files, {png}{image.raw:,} stored as raw pixels")
     if image.looked_at:
-        seen = "" if image.looked_at == image.jpg else f" (of {image.looked_at:,} looked at; --all looks at all)"
+        seen = "" if image.looked_at == image.jpg else f" (in {image.looked_at:,} files; --all looks at all)"
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in image.kinds.items() if count)
         samplings = ", ".join(f"{count:,} {ratio}" for ratio, count in image.samplings.items())
         console.print(f"  JPEG kinds: {kinds}; chroma: {samplings}{seen}")
         lanes = image.lanes
         console.print(
-            f"  on a GPU: {lanes['hardware']:,} by the JPEG engines, {lanes['hybrid']:,} one by one by nvJPEG, "
+            f"  on a GPU: {lanes['hardware']:,} by the JPEG engines, {lanes['hybrid']:,} by nvJPEG one by one, "
             f"{lanes['cpu']:,} by the CPU"
         )
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
-    console.print(f"  commonest sizes, height × width: {common}")
+    console.print(f"  most common sizes, height × width: {common}")
     _draw_spread(console, "height", image.height, "{:.0f}".format)
     _draw_spread(console, "width", image.width, "{:.0f}".format)
 
@@ -111,7 +154,7 @@ def _draw_spread(console: Console, name: str, spread: Spread, text: Callable[[fl
 
 def _bars(spread: Spread, text: Callable[[float], str]) -> list[str]:
     counts: dict[str, int] = {}
-    for edge, count in zip(spread.edges, spread.counts, strict=False):  # edges that read the same are one bar
+    for edge, count in zip(spread.edges, spread.counts, strict=False):  # edges that print the same share a bar
         counts[text(edge)] = counts.get(text(edge), 0) + count
     return histogram([f"from {label}" for label in counts], list(counts.values()))
 

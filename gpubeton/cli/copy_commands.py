@@ -1,4 +1,4 @@
-"""``gpubeton split``, ``subset`` and ``merge``: files from parts of others, without encoding anything."""
+"""``gpubeton split``, ``subset`` and ``merge``: copy samples into new files without encoding them again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubeton.cli.options import FieldClasses, File, Json, field_classes, sample_ids, text_of
 from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FieldClasses, File, Json, Label, field_classes, read_text, sample_ids
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["merge", "split", "subset"]
 
-Label = Annotated[str, typer.Option(help="The field of labels.")]
-Seed = Annotated[int, typer.Option(help="What chance decides by.")]
-PageSize = Annotated[int | None, typer.Option(help="Bytes of a page; by default as before.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
+PageSize = Annotated[int | None, typer.Option(help="Bytes of a page. Default: as in the source.")]
 
 
 def split(
@@ -30,25 +29,25 @@ def split(
         list[str],
         typer.Argument(
             metavar="OUT=SHARE...",
-            help="Each file to write, and what it gets: a share (0.9 or 90%), a number of samples (5000), or rest.",
+            help="Files to write with their share: 0.9 or 90%, a number of samples (5000), or rest.",
             show_default=False,
         ),
     ],
     stratify: Annotated[
-        bool, typer.Option("--stratify", help="Divide each class in these proportions, by --label.")
+        bool, typer.Option("--stratify", help="Split each class of --label in these proportions.")
     ] = False,
     label: Label = "label",
     in_order: Annotated[
-        bool, typer.Option("--in-order", help="The first samples go to the first file; by default chance decides.")
+        bool, typer.Option("--in-order", help="Put the first samples into the first file. Default: a random choice.")
     ] = False,
     seed: Seed = 0,
     page_size: PageSize = None,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Divide a file's samples among several new files.
+    """Split the samples of a file into several new files.
 
-    Their bytes are copied, nothing is encoded again. Within each file, samples stay in order.
+    Bytes are copied; nothing is encoded again. In each new file, samples keep their order.
     """
     from gpubeton import copying
 
@@ -56,7 +55,7 @@ def split(
     reader = _open(file, classes)
     named = [_share(part) for part in parts]
     if len({path.absolute() for path, _ in named} | {file.absolute()}) <= len(named):
-        raise OptionError(f"{', '.join(parts)}: expected as many different files, and none of them {file}")
+        raise OptionError(f"{', '.join(parts)}: expected different files, and none of them {file}")
     labels = _labels(reader, label) if stratify else None
     shares = [share for _, share in named]
     chosen = copying.split(reader.num_samples, shares, labels=labels, shuffle=not in_order, seed=seed)
@@ -66,7 +65,7 @@ def split(
     _show(written, json)
     left = reader.num_samples - sum(len(samples) for samples in chosen)
     if left:
-        rest = f"left out: {counted(left, 'sample')} of {file}; OUT=rest would take what is left"
+        rest = f"left out: {counted(left, 'sample')} of {file}; OUT=rest takes the remaining samples"
         typer.echo(printable(rest), err=True)
 
 
@@ -75,16 +74,16 @@ def subset(
     out: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
     indices: Annotated[
         str | None,
-        typer.Option(help="Samples, in this order: '0:1000,4000,7' (as Python's slices), or @FILE with one a line."),
+        typer.Option(help="Samples in this order, such as 0:1000,4000,7 (Python slices), or @FILE with one per line."),
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option("--class", help="Samples of this class only, by name or number. May be given several times."),
+        typer.Option("--class", help="Only samples of this class, a name or a number. Can be repeated."),
     ] = None,
     label: Label = "label",
-    per_class: Annotated[int | None, typer.Option(min=1, help="At most so many of each class.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Chance chooses and orders them, by --seed.")] = False,
+    per_class: Annotated[int | None, typer.Option(min=1, help="At most this many samples of each class.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="At most this many samples.")] = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Choose and order samples at random.")] = False,
     seed: Seed = 0,
     page_size: PageSize = None,
     field: FieldClasses = None,
@@ -92,14 +91,14 @@ def subset(
 ) -> None:
     """Write a new file with some samples of a file.
 
-    Their bytes are copied, nothing is encoded again.
+    Bytes are copied; nothing is encoded again.
     """
     from gpubeton import copying
 
     own = field_classes(field)
     reader = _open(file, own)
     if out.resolve() == file.resolve():
-        raise OptionError(f"{out}: is the file that samples are taken from, expected another")
+        raise OptionError(f"{out}: is the source file; expected another file")
     labels = _labels(reader, label) if classes or per_class else None
     chosen = copying.choose(
         reader.num_samples,
@@ -115,23 +114,22 @@ def subset(
 
 
 def merge(
-    files: Annotated[
-        list[Path], typer.Argument(help="The .beton files, in the order of their samples.", show_default=False)
-    ],
+    files: Annotated[list[Path], typer.Argument(help="The .beton files, in order.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)],
     classes: Annotated[
         Path | None,
-        typer.Option(help="Text file with names of classes, one a line, where the files name different ones."),
+        typer.Option(help="Text file of class names, one per line, if the files have different ones."),
     ] = None,
     page_size: PageSize = None,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Write a new file with all samples of several files, which need the same fields.
+    """Write a new file with all samples of several files.
 
-    Their bytes are copied, nothing is encoded again. A Loader reads several files as one without that, too.
+    The files need the same fields. Bytes are copied; nothing is encoded again. A Loader can also read several files as
+    one, without merging.
     """
-    names = None if classes is None else text_of(classes, "--classes").splitlines()
+    names = None if classes is None else read_text(classes, "--classes").splitlines()
     _show([_copy(files, output, None, field_classes(field), page_size, names)], json)
 
 
@@ -177,14 +175,14 @@ def _share(text: str) -> tuple[Path, float | int | None]:
             return Path(name), float(share) if "." in share else int(share)
     except ValueError:
         pass
-    raise OptionError(f"{text!r} says no share; expected OUT=SHARE, e.g. train.beton=0.9, val.beton=5000, x.beton=rest")
+    raise OptionError(f"{text!r} has no share; expected OUT=SHARE, e.g. train.beton=0.9, val.beton=5000, x.beton=rest")
 
 
 def _labels(reader: Reader, field: str) -> NDArray[np.int64]:
     column: NDArray[np.int64] = reader.index.column(field)
     if column.dtype.kind != "i":
         raise OptionError(
-            f"field {field!r} holds no labels, but {type(reader.handlers[field]).__name__}: --label FIELD"
+            f"field {field!r} is a {type(reader.handlers[field]).__name__}, expected labels; name them with --label"
         )
     return column
 
@@ -195,5 +193,5 @@ def _class_number(text: str, reader: Reader) -> int:
         return names.index(text)
     if text.removeprefix("-").isdecimal():
         return int(text)
-    known = f"it has {', '.join(map(repr, names[:20]))}" if names else "it has no names of classes, use their numbers"
+    known = f"it has {', '.join(map(repr, names[:20]))}" if names else "it has no class names, use numbers"
     raise OptionError(f"--class {text}: the file has no such class; {known}")

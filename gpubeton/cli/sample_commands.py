@@ -1,4 +1,4 @@
-"""``gpubeton cat`` and ``gpubeton extract``: samples back to what they were written from."""
+"""``gpubeton cat`` and ``gpubeton extract``: print samples, or write them as the files they were made from."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpubeton.cli.group import FINDINGS
-from gpubeton.cli.options import FieldClasses, File, Json, Workers, field_classes, sample_ids
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Label, Workers, field_classes, sample_ids
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,36 +17,38 @@ if TYPE_CHECKING:
 
 __all__ = ["cat", "extract"]
 
-_MOST_ELEMENTS = 1000
-_MOST_SHOWN = 50
+_MAX_ELEMENTS = 1000
+_MAX_FINDINGS = 50
 
 
 def cat(
     file: File,
-    sample: Annotated[int, typer.Argument(help="Its number, from 0.", show_default=False)],
+    sample: Annotated[int, typer.Argument(help="Number of the sample, from 0.", show_default=False)],
     only: Annotated[
         str | None,
         typer.Option(
             "--only",
             metavar="FIELD",
-            help="Write the value of this field alone, as a file: JPEG as it is, pixels as PNG, arrays as .npy.",
+            help="Write only this field, as a file: JPEG unchanged, pixels as PNG, arrays as .npy.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to; by default stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write with --only. Default: stdout.")
+    ] = None,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Show a sample's values, or write one of them as the file that it was."""
+    """Print the values of a sample, or write one of them as a file."""
     from gpubeton.inspection import Contents
 
     if only is not None and json:
-        raise OptionError("--only writes a file, --json a description of all values; choose one")
+        raise OptionError("--only writes a file and --json describes all values; choose one")
     contents = Contents(file, field_classes(field))
     if only is not None:
         _write(contents.to_file(sample, only)[1], output)
         return
     if output is not None:
-        raise OptionError("--output needs --only FIELD: which value is to be written?")
+        raise OptionError("--output needs --only FIELD: the field to write")
     values = {name: contents.value(sample, name) for name in contents.index.names}
     labels = contents.labels()
     if json:
@@ -65,17 +66,18 @@ def extract(
     file: File,
     folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
     indices: Annotated[
-        str | None, typer.Option(help="Samples: '0:1000,4000,7' (as Python's slices), or @FILE with one a line.")
+        str | None, typer.Option(help="Samples, such as 0:1000,4000,7 (Python slices), or @FILE with one per line.")
     ] = None,
-    label: Annotated[str, typer.Option(help="The field of labels.")] = "label",
+    label: Label = "label",
     workers: Workers = -1,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
-    """Write samples as files: FOLDER/image/CLASS/NUMBER.jpg, and FOLDER/samples.csv, which lists them in order.
+    """Write samples as files, with a table that lists them.
 
-    JPEG files come out as they are, pixels as PNG, arrays as .npy. `gpubeton convert FOLDER/samples.csv` gives the same
-    samples back; of a damaged sample, what cannot be written is named, and the exit code is 1.
+    The files are FOLDER/image/CLASS/NUMBER.jpg, the table is FOLDER/samples.csv. JPEG files are written unchanged,
+    pixels as PNG, arrays as .npy. `gpubeton convert FOLDER/samples.csv` makes the same samples again. Values of damaged
+    samples that cannot be written are listed, and the exit code is 1.
     """
     from gpubeton import inspection
     from gpubeton.format import read_header
@@ -93,7 +95,7 @@ def extract(
         )
     else:
         console = result_console()
-        for each in done.bad[:_MOST_SHOWN]:
+        for each in done.bad[:_MAX_FINDINGS]:
             console.print(f"sample {each.sample}, field {each.field!r}: {each.what}")
         console.print(f"{counted(done.samples, 'sample')} in {folder}; {done.table} lists them")
     if bad:
@@ -109,7 +111,7 @@ def _write(content: bytes, output: Path | None) -> None:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise OptionError(
-                f"{len(content)} bytes that are no text do not belong on a terminal; use --output FILE, or a pipe"
+                f"{len(content)} bytes of binary data cannot be printed on a terminal; use --output FILE, or a pipe"
             ) from error
         for line in text.splitlines():
             result_console().print(line.expandtabs())
@@ -119,7 +121,7 @@ def _write(content: bytes, output: Path | None) -> None:
 
 
 def _described(value: Any) -> Any:
-    """Give a value as JSON can hold it, not all of it if it is large."""
+    """Describe a value for JSON; the elements of large arrays are left out."""
     from gpubeton.format.file_notes import MOST_LEVELS, nesting
     from gpubeton.inspection import StoredImage
 
@@ -128,26 +130,26 @@ def _described(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"bytes": len(value), "begins": value[:32].hex()}
     if hasattr(value, "dtype"):
-        whole = value.tolist() if value.size <= _MOST_ELEMENTS and value.dtype.kind in "biuf" else None
+        whole = value.tolist() if value.size <= _MAX_ELEMENTS and value.dtype.kind in "biuf" else None
         return {"dtype": str(value.dtype), "shape": list(value.shape), "elements": whole}
     levels = nesting(value)
     return {"levels": levels} if levels > MOST_LEVELS else value
 
 
 def _text(contents: Contents, name: str, value: Any) -> str:
-    """Write a value for people."""
+    """Describe a value for people."""
     from gpubeton.inspection import StoredImage
 
     shown = _described(value)
     if isinstance(value, StoredImage):
-        what = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
-        return f"{what}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
+        kind = {"jpg": "JPEG file", "png": "PNG file"}.get(value.kind, "raw pixels")
+        return f"{kind}, {value.height} × {value.width} (height × width), {size_text(len(value.content))}"
     if isinstance(value, bytes):
         return f"{len(value)} bytes, {shown['begins']}{'...' if len(value) > 32 else ''}"
     if hasattr(value, "dtype"):
         return f"{shown['dtype']} of shape {tuple(shown['shape'])} {shown['elements'] or ''}"
     if shown is not value:
-        return f"JSON of {shown['levels']} levels; --only {name} writes it"
+        return f"JSON of {shown['levels']} levels; use --only {name} to write it"
     labels = contents.labels(name)
     if labels is not None and name == "label" and contents.class_names is not None:
         return f"{value} ({contents.class_name(int(value))})"

@@ -1,0 +1,199 @@
+"""``gpubeton convert``: a .beton file from a dataset of another kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import Json, Workers, read_text
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from gpubeton.conversion import BadSource, Conversion
+
+__all__ = ["convert"]
+
+_MAX_LINES = 50
+_MAX_SAME_REASON = 5
+# The keys of `Conversion.changed`, in words.
+_CHANGES = {
+    "alpha": "had transparency, which was dropped; --mode rgba keeps it",
+    "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
+    "colours": "had colours and became gray; --mode rgb keeps them",
+    "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
+    "files of 8 or 16 bits first",
+    "palette": "had a palette: its indices were kept, not its colours; --mode rgb keeps the colours",
+}
+
+
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of images with a sub-folder for each class; a .csv or .parquet table of paths and labels; "
+            "WebDataset tar files ('train-{000..146}.tar'); a folder written by Hugging Face's save_to_disk; or "
+            "torchvision:NAME.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="The .beton file to write.", show_default=False)],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="KIND",
+            autocompletion=lambda: ["folder", "table", "webdataset", "huggingface", "torchvision"],
+            help="Kind of source: folder, table, webdataset, huggingface or torchvision. Default: detected.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="Kind of images: rgb (for FFCV and GPUs), gray (also for masks: keeps palette indices), rgba, gray16 "
+            "(such as depth maps), rgb16 or rgba16.",
+            autocompletion=lambda: ["rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"],
+        ),
+    ] = "rgb",
+    write_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="jpg (JPEG files that fit are copied unchanged), raw (pixels), smart (JPEG above --smart-threshold), "
+            "proportion (JPEG for --compress-probability), or png (lossless, not for rgb). Default: jpg for rgb, else "
+            "png.",
+            autocompletion=lambda: ["jpg", "raw", "smart", "proportion", "png"],
+        ),
+    ] = None,
+    max_resolution: Annotated[int | None, typer.Option(help="Longest side in pixels; larger images shrink.")] = None,
+    interpolation: Annotated[
+        str,
+        typer.Option(
+            help="How larger images shrink: area (averages), or nearest (for masks; not for rgb).",
+            autocompletion=lambda: ["area", "nearest"],
+        ),
+    ] = "area",
+    quality: Annotated[int, typer.Option(help="JPEG quality, 1 to 100, for encoding.")] = 90,
+    smart_threshold: Annotated[int | None, typer.Option(help="Bytes of raw pixels, for smart.")] = None,
+    compress_probability: Annotated[float, typer.Option(help="Share of JPEG, for proportion.")] = 0.5,
+    page_size: Annotated[int, typer.Option(help="Bytes of a page: a power of two, at least 2 MiB.")] = 8 << 20,
+    workers: Workers = -1,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Store the samples in random order.")] = False,
+    seed: Annotated[int, typer.Option(help="For --shuffle and proportion.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many samples.")] = None,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            help="At a bad image: raise (stop; another run continues), or skip (leave it out and list it).",
+            autocompletion=lambda: ["raise", "skip"],
+        ),
+    ] = "raise",
+    check: Annotated[bool, typer.Option(help="Decode JPEG files that are copied, to find damage.")] = True,
+    image: Annotated[str | None, typer.Option(help="Images: column of a table, or extension in tar files.")] = None,
+    label: Annotated[str | None, typer.Option(help="The same for labels; json:KEY in tar files.")] = None,
+    classes: Annotated[Path | None, typer.Option(help="Text file of class names, one per line, by label.")] = None,
+    split: Annotated[str | None, typer.Option(help="The split, for huggingface and torchvision.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder that a table's paths start from, or of torchvision's data.")
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Let torchvision download the dataset.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start again: delete what an interrupted run did.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a .beton file from a dataset of images, with all cores.
+
+    After an interruption, the same command continues; the file becomes the same, byte for byte. It also stores class
+    names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
+    """
+    from gpubeton import conversion
+
+    names = None if classes is None else _class_names(classes)
+    opened = conversion.open_source(
+        source, kind, image=image, label=label, class_names=names, split=split, root=root, download=download
+    )
+    settings = conversion.Settings(
+        write_mode=write_mode or "",
+        max_resolution=max_resolution,
+        quality=quality,
+        smart_threshold=smart_threshold,
+        compress_probability=compress_probability,
+        page_size=page_size,
+        shuffle=shuffle,
+        seed=seed,
+        limit=limit,
+        check=check,
+        mode=mode,
+        interpolation=interpolation,
+    )
+    with progress("Converting") as advance:
+        done = conversion.convert(
+            opened, out, settings, on_error=on_error, num_workers=workers, fresh=fresh, on_progress=advance
+        )
+    if json:
+        show_json(_to_dict(done))
+    else:
+        _draw(done)
+
+
+def _class_names(path: Path) -> list[str]:
+    names = read_text(path, "--classes").splitlines()
+    if not names:
+        raise OptionError(f"--classes {path}: the file is empty, expected one class name per line")
+    return names
+
+
+def _to_dict(done: Conversion) -> dict[str, object]:
+    return {
+        "path": str(done.path),
+        "samples": done.samples,
+        "bytes": done.bytes,
+        "resumed": done.resumed,
+        "class_names": done.class_names,
+        "began_anew": done.began_anew,
+        "passed_over": done.passed_over,
+        "changed": done.changed,
+        "skipped": [{"name": bad.name, "reason": bad.reason} for bad in done.skipped],
+    }
+
+
+def _left_out(skipped: list[BadSource]) -> list[str]:
+    """List what was left out; a reason that many images have appears once."""
+    names: dict[str, list[str]] = {}
+    for bad in skipped:
+        names.setdefault(bad.reason, []).append(bad.name)
+    lines = []
+    for reason, own in names.items():
+        if len(own) > _MAX_SAME_REASON:
+            lines.append(
+                f"left out: {own[0]} and {len(own) - 1:,} more (--json and the file's notes list them): {reason}"
+            )
+        else:
+            lines += [f"left out: {name}: {reason}" for name in own]
+    return lines
+
+
+def _draw(done: Conversion) -> None:
+    console = result_console()
+    lines = _left_out(done.skipped)
+    for line in lines[:_MAX_LINES]:
+        console.print(line)
+    if len(lines) > _MAX_LINES:
+        console.print(f"... and {len(lines) - _MAX_LINES:,} more; --json and the file's notes list all")
+    if done.passed_over:
+        endings = ", ".join(
+            f"{count:,} {ending or 'without an extension'}" for ending, count in done.passed_over.items()
+        )
+        console.print(f"ignored, because they have no image extension or no class: {endings}")
+    for name, count in done.changed.items():
+        console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
+    if done.began_anew:
+        console.print("Deleted an unfinished file that had other settings or another source.")
+    resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
+    left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
+    classes = (
+        "" if done.class_names is None else f" of {len(done.class_names):,} class{'es' * (len(done.class_names) != 1)}"
+    )
+    console.print(
+        f"{done.path}: {counted(done.samples, 'sample')}{classes}{resumed}{left_out}; {size_text(done.bytes)}",
+    )

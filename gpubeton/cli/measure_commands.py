@@ -1,0 +1,212 @@
+"""``gpubeton bench``, ``doctor`` and ``warm-up``: measure a file, find out why a loop waits, and compile ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpubeton.cli.screen import printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
+from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    from gpubeton.diagnosis import Finding, Measurements
+    from gpubeton.diagnosis.bench import Rate
+
+__all__ = ["bench", "doctor", "warm_up"]
+
+Size = Annotated[int, typer.Option(min=1, help="Side of the crops in pixels.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
+ImageName = Annotated[str | None, typer.Option(help="The field with the images. Default: the first.")]
+
+
+def bench(
+    file: File,
+    size: Size = 224,
+    batch_size: BatchSize = 64,
+    workers: Workers = -1,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time for each measurement.")] = 3.0,
+    field: ImageName = None,
+    gpu: Annotated[bool, typer.Option("--gpu/--no-gpu", help="Measure the GPU too, if there is one.")] = True,
+    json: Json = False,
+) -> None:
+    """Measure how fast this machine loads a file, part by part.
+
+    Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is what it
+    could reach if the other parts took no time. The first run compiles before it measures.
+    """
+    from gpubeton.diagnosis.bench import BenchOptions, measure_rates
+
+    options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
+    rates = []
+    with Console(stderr=True).status("Measuring") as status:
+        for rate in measure_rates(file, options):
+            rates.append(rate)
+            status.update(f"Measured: {rate.name}")
+    if json:
+        show_json({"file": file, "cores": count_cores(), "parts": [rate.to_dict() for rate in rates]})
+    else:
+        result_console().print(_rate_table(file, rates))
+
+
+def doctor(
+    file: Annotated[Path | None, typer.Argument(help="A .beton file to loop over.", show_default=False)] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: a command that trains, e.g. -- python train.py", show_default=False),
+    ] = None,
+    loader: Annotated[
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Your function that makes the loader to loop over.")
+    ] = None,
+    stats: Annotated[
+        Path | None, typer.Option(help="A file that loops write when started with GPUBETON_STATS=FILE.")
+    ] = None,
+    step_ms: Annotated[float, typer.Option(min=0, help="Duration of a training step in milliseconds.")] = 0.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long to watch the loop.")] = 5.0,
+    size: Size = 224,
+    batch_size: BatchSize = 64,
+    workers: Workers = -1,
+    batches_ahead: Annotated[int, typer.Option(min=1, help="Batches prepared ahead of the loop.")] = 3,
+    os_cache: Annotated[
+        bool | None, typer.Option("--os-cache/--no-os-cache", help="As for Loader.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where images are decoded: cpu, or a GPU such as cuda:0.")] = "cpu",
+    field: ImageName = None,
+    json: Json = False,
+) -> None:
+    """Find out why a training loop waits for data, and what would help.
+
+    Shows where the time goes, what limits the loop, what to change, and the possible gain. It watches one loop: over
+    FILE with steps of --step-ms, over the loader of --loader, in a command, or one that is running already (--stats).
+    Ctrl-C ends a command and shows the results so far. The exit code is 1 if the loop waits for data and a change would
+    help.
+    """
+    from gpubeton.diagnosis import advise
+    from gpubeton.diagnosis.doctor import (
+        LoopOptions,
+        examine_command,
+        examine_file,
+        examine_loader,
+        examine_log,
+        make_loader,
+    )
+
+    file, words = _file_or_command(file, command)
+    if sum(given is not None for given in (file, loader, stats)) + bool(words) != 1:
+        raise typer.BadParameter("give one of FILE, --loader, --stats, or -- and a command")
+    options = LoopOptions(step_ms / 1000, seconds, size, batch_size, workers, batches_ahead, os_cache, device, field)
+    code, loops = 0, []
+    with Console(stderr=True).status("Watching the loop"):
+        if stats is not None:
+            loops = examine_log(stats)
+        elif loader is not None:
+            loops = [examine_loader(make_loader(loader), make_loader(loader), options)]
+        elif file is not None:
+            loops = [examine_file(file, options)]
+    if words:
+        code, loops = examine_command(words)
+    results = [(measured, advise(measured)) for measured in loops]
+    if json:
+        show_json({"command_exit_code": code, "loaders": [_to_dict(*each) for each in results]})
+    else:
+        _draw_advice(result_console(), results)
+    if code or any(finding.weight == "advice" for _, findings in results for finding in findings):
+        raise typer.Exit(FINDINGS)
+
+
+def warm_up(json: Json = False) -> None:
+    """Compile the machine code for this CPU now, so that no loader waits for it.
+
+    It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
+    machine code.
+    """
+    from gpubeton.cpu.warm_up import warm_up as compile_all
+
+    with progress("Compiling") as advance:
+        folder = compile_all(advance)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    if json:
+        show_json({"folder": folder, "bytes": size})
+    else:
+        result_console().print(f"{folder}: {size_text(size)} of machine code")
+
+
+def _rate_table(file: Path, rates: list[Rate]) -> Table:
+    table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in ("images/s", "of one core", "MB/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", style="dim")
+    for rate in rates:
+        numbers = (rate.images_per_second, rate.images_per_cpu_second)
+        texts = ["" if number is None else f"{number:,.0f}" for number in numbers]
+        speed = "" if rate.bytes_per_second is None else f"{rate.bytes_per_second / 1e6:,.0f}"
+        table.add_row(rate.name, *texts, speed, rate.note)
+    return table
+
+
+def _file_or_command(file: Path | None, command: list[str] | None) -> tuple[Path | None, list[str]]:
+    """Separate a file from a command: several words, or one that does not name a .beton file, are a command."""
+    words = ([] if file is None else [str(file)]) + (command or [])
+    if len(words) > 1 and words[0].endswith(".beton"):
+        raise typer.BadParameter("give FILE or a command, not both")
+    if len(words) == 1 and words[0].endswith(".py"):
+        raise typer.BadParameter(
+            f"{words[0]} is a program, not a .beton file; to watch its loaders: gpubeton doctor -- python {words[0]}"
+        )
+    if len(words) == 1 and (Path(words[0]).is_file() or words[0].endswith(".beton")):
+        return Path(words[0]), []
+    return None, words
+
+
+def _to_dict(measured: Measurements, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "stats": measured.stats.to_dict(),
+        "loader": measured.facts.to_dict(),
+        "machine": asdict(measured.machine),
+        "files": [asdict(place) for place in measured.places],
+        "gpu": asdict(measured.gpu),
+        "disk_bytes_per_second": measured.disk_bytes_per_second,
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[Finding, ...]]]) -> None:
+    if not results:
+        console.print("No statistics of a loader were written. Does the program use a gpubeton Loader?")
+    for measured, findings in results:
+        facts = measured.facts
+        loop = (
+            f": batches of {facts.batch_size}, {facts.num_workers} workers, {facts.batches_ahead} batches ahead, "
+            f"os_cache={facts.os_cache}, images decoded on {facts.device}"
+        )
+        console.print(Text.assemble((printable(", ".join(facts.files)), "bold"), printable(loop)))
+        for line in str(measured.stats).splitlines():
+            console.print(line)
+        console.print()
+        table = Table(show_header=False, box=None, padding=(0, 1, 1, 0))
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for finding in findings:
+            table.add_row(_weight_text(finding), _finding_text(finding))
+        console.print(table)
+
+
+def _weight_text(finding: Finding) -> Text:
+    colours = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
+    return Text(printable(finding.weight), colours.get(finding.weight, "dim"))
+
+
+def _finding_text(finding: Finding) -> Text:
+    gain = ""
+    if finding.gain is not None and finding.gain > 1.005:
+        gain = f" At most {finding.gain:.2f} x as many images/s."
+    change = f"\n-> {printable(finding.change)}" if finding.change else ""
+    return Text.assemble(printable(finding.says), change, (gain, "bold"))

@@ -1,0 +1,109 @@
+"""Arguments, options and exit codes that several commands share."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpubeton.errors import OptionError
+
+__all__ = [
+    "FINDINGS",
+    "INTERRUPTED",
+    "USAGE",
+    "FieldClasses",
+    "File",
+    "Json",
+    "Label",
+    "Workers",
+    "field_classes",
+    "import_object",
+    "read_text",
+    "sample_ids",
+]
+
+FINDINGS = 1  # exit code: bad data was found, or a file could not be read or written
+USAGE = 2  # exit code: wrong arguments
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
+
+File = Annotated[Path, typer.Argument(help="A .beton file.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+Workers = Annotated[int, typer.Option(help="Number of parallel workers; -1: one for each core.")]
+Label = Annotated[str, typer.Option(help="The field with the labels.")]
+FieldClasses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="NAME=MODULE:CLASS",
+        help="The class of a custom field. Can be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def field_classes(given: list[str] | None) -> dict[str, Any]:
+    """Import the classes of custom fields, each given as ``NAME=MODULE:CLASS``."""
+    classes = {}
+    for each in given or []:
+        name, separator, path = each.partition("=")
+        if not separator:
+            raise OptionError(f"--field is {each!r}, expected NAME=MODULE:CLASS, e.g. caption=my_fields:CaptionField")
+        classes[name] = import_object(path, "--field")
+    return classes
+
+
+def import_object(path: str, option: str) -> Any:
+    """Import ``MODULE:NAME``, also from the current folder; `option` is named in errors."""
+    module, separator, name = path.partition(":")
+    if not separator or not module or not name:
+        raise OptionError(f"{option} is {path!r}, expected MODULE:NAME, e.g. my_fields:CaptionField")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise OptionError(f"{option} {path}: {module} could not be imported: {error}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise OptionError(f"{option} {path}: {module} has no {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def sample_ids(text: str, num_samples: int) -> list[int]:
+    """Parse sample ids and slices separated by commas, or ``@FILE`` with one on each line.
+
+    Examples
+    --------
+    >>> sample_ids("0:3,-1:,7", 10)
+    [0, 1, 2, 9, 7]
+    """
+    words = read_text(Path(text[1:]), "--indices").split() if text.startswith("@") else text.split(",")
+    found: list[int] = []
+    word = ""
+    try:
+        for word in words:
+            if ":" in word:
+                bounds = [int(part) if part else None for part in word.split(":")]
+                found += range(num_samples)[slice(*bounds)]
+            else:
+                found.append(int(word))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
+    for each in found:
+        if not 0 <= each < num_samples:
+            raise OptionError(f"--indices {text!r}: no sample {each}; there are {num_samples}: 0 to {num_samples - 1}")
+    return found
+
+
+def read_text(path: Path, option: str) -> str:
+    """Read a UTF-8 text file; `option` is named in errors."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{option} {path}: not a text file: {error}; expected UTF-8, one entry per line") from error

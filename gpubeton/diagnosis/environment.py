@@ -1,0 +1,256 @@
+"""The environment of a loader: the disks of its files, their speed, and the GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpubeton.errors import DeviceError
+from gpubeton.format.byte_source import open_bytes
+
+__all__ = [
+    "DiskSpeed",
+    "FilePlace",
+    "GpuState",
+    "block_starts",
+    "measure_disk",
+    "read_file_place",
+    "read_gpu",
+    "resident_share",
+]
+
+_ROOT = Path("/")
+_NETWORKS = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs"),
+        *("pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"),
+        *("fuse.blobfuse", "fuse.blobfuse2", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys"),
+        *("fuse.juicefs", "fuse.mount-s3", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+# Of a large file, this many spans of this many bytes are looked at.
+_NUM_SPANS = 64
+_SPAN = 4 << 20
+# How the speed of a disk is measured.
+_BLOCK = 1 << 20
+_THREADS = 4
+_WARM_BLOCKS = 256
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where a file is stored."""
+
+    path: str
+    size: int
+    file_system: str = ""  # the kernel's name; empty: unknown
+    device: str = ""
+    is_network: bool = False
+    is_rotational: bool | None = None  # None: unknown
+    resident_share: float | None = None  # in the page cache, 0 to 1; None: unknown
+
+
+def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
+    """Find out where a file is stored, without reading it; `root` contains ``proc`` and ``sys``."""
+    real = Path(path).resolve(strict=True)
+    device, file_system = _mount_of(real, root)
+    status = real.stat()
+    return FilePlace(
+        path=os.fspath(path),
+        size=status.st_size,
+        file_system=file_system,
+        device=device,
+        is_network=file_system in _NETWORKS,
+        is_rotational=_is_rotational(os.major(status.st_dev), os.minor(status.st_dev), root),
+        resident_share=resident_share(real),
+    )
+
+
+def resident_share(path: str | os.PathLike[str]) -> float | None:
+    """Return which share of a file is in the page cache, without reading it; None if the system cannot answer."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "mincore"):
+        return None
+    with open_bytes(path) as source:
+        size = source.identity().size
+        if size == 0:
+            return 1.0
+        content = source.map()
+    resident = looked_at = 0
+    for start in _spans(size):
+        count = -(-min(_SPAN, size - start) // mmap.PAGESIZE)
+        pages = np.zeros(count, np.uint8)
+        address = ctypes.c_void_p(content.ctypes.data + start)
+        if libc.mincore(address, ctypes.c_size_t(count * mmap.PAGESIZE), ctypes.c_void_p(pages.ctypes.data)) != 0:
+            return None
+        resident += int((pages & 1).sum())
+        looked_at += count
+    return resident / looked_at
+
+
+def _spans(size: int) -> list[int]:
+    """Return the starts of the spans to look at, each at the start of a page."""
+    if size <= _NUM_SPANS * _SPAN:
+        return list(range(0, size, _SPAN))
+    step = (size - _SPAN) / (_NUM_SPANS - 1)
+    return [int(number * step) // mmap.PAGESIZE * mmap.PAGESIZE for number in range(_NUM_SPANS)]
+
+
+def _mount_of(path: Path, root: Path) -> tuple[str, str]:
+    """Return device and file system of the mount that contains a path."""
+    best, found = "", ("", "")
+    try:
+        mounts = (root / "proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return found
+    for line in mounts:
+        device, point, kind, *_ = line.split()
+        folder = re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), point)  # the kernel writes a space as \040
+        # Of several mounts on one folder, the last one is visible.
+        if len(folder) >= len(best) and (path == Path(folder) or Path(folder) in path.parents):
+            best, found = folder, (device, kind)
+    return found
+
+
+def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
+    """Ask the block device, or the disk that contains this partition."""
+    device = root / f"sys/dev/block/{major}:{minor}"
+    for folder in (device, device.resolve().parent):
+        with suppress(OSError):
+            return (folder / "queue/rotational").read_text().strip() == "1"
+    return None
+
+
+@dataclass(frozen=True)
+class DiskSpeed:
+    """How fast a file was read, in random blocks and several threads."""
+
+    cold_bytes_per_second: float | None  # without the page cache; None: the file system does not support that
+    warm_bytes_per_second: float  # from the page cache
+
+
+def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskSpeed:
+    """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
+    cold = None
+    with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
+        cold = _speed(path, os.O_RDONLY | os.O_DIRECT, seconds, block_starts(path))
+    # Read some blocks once to bring them into the cache, then measure the same blocks.
+    blocks = block_starts(path)[:_WARM_BLOCKS]
+    _speed(path, os.O_RDONLY, 60.0, blocks, only_once=True)
+    return DiskSpeed(cold, _speed(path, os.O_RDONLY, seconds, blocks))
+
+
+def block_starts(path: str | os.PathLike[str]) -> list[int]:
+    """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
+    count = max(1, Path(path).stat().st_size // _BLOCK)
+    chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
+    starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
+    with open(path, "rb") as file:
+        descriptor = file.fileno()
+        return [start for start in starts if _is_on_disk(descriptor, start)] or starts
+
+
+def _is_on_disk(descriptor: int, start: int) -> bool:
+    try:
+        if os.lseek(descriptor, start, os.SEEK_DATA) != start:
+            return False
+        return os.lseek(descriptor, start, os.SEEK_HOLE) >= start + _BLOCK
+    except AttributeError:  # the operating system cannot answer
+        return True
+    except OSError:  # only a hole follows
+        return False
+
+
+def _speed(
+    path: str | os.PathLike[str], flags: int, seconds: float, blocks: list[int], *, only_once: bool = False
+) -> float:
+    """Return bytes per second of several threads that read the blocks repeatedly."""
+    descriptor = os.open(path, flags)
+    begun = time.perf_counter()
+
+    def read(own: list[int]) -> int:
+        total = 0
+        # Anonymous memory starts at a page, as O_DIRECT requires.
+        with mmap.mmap(-1, _BLOCK) as block:
+            while True:
+                for start in own:
+                    total += os.preadv(descriptor, [block], start)
+                    if time.perf_counter() - begun > seconds:
+                        return total
+                if only_once or not own:
+                    return total
+
+    try:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
+        return total / (time.perf_counter() - begun)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """Whether the GPU of this process can decode, and if not, why."""
+
+    name: str = ""  # empty: no GPU that can decode
+    reason: str = ""  # why it cannot decode
+    is_present: bool = False  # whether the driver or torch sees a GPU
+    driver: str = ""  # version; empty: unknown
+    nvjpeg: str = ""  # version; empty: cannot be loaded
+    lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
+    capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
+
+    def missing(self, lane: str) -> bool:
+        """Whether a way to decode ("hardware", "sm" or "hybrid") could not be opened."""
+        return self.lanes.get(lane, "").startswith("missing: ")
+
+
+def read_gpu() -> GpuState:
+    """Try the GPU, its driver, nvJPEG and its ways to decode."""
+    import torch
+
+    driver, capabilities = _driver(), os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    if not torch.cuda.is_available():
+        built = "" if torch.version.cuda else "; this torch was built without CUDA"
+        return GpuState(
+            reason=f"torch sees no GPU{built}", is_present=bool(driver), driver=driver, capabilities=capabilities
+        )
+    from gpubeton.gpu.cuda import open_device
+    from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.gpu.nvjpeg import load
+    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
+
+    nvjpeg = ""
+    try:
+        device = open_device("cuda:0")
+        library = load()
+        nvjpeg = ".".join(map(str, library.version))
+        with device.active():
+            found = open_nvjpeg_lanes(device, library, GpuOptions(), (1024, 1024))
+            lanes = {
+                lane.name.lower(): note if lane in found.lanes else f"missing: {note}"
+                for lane, note in found.notes.items()
+            }
+            for lane in found.lanes.values():
+                lane.close()
+    except DeviceError as error:
+        return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
+    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities)
+
+
+def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """Return the version of NVIDIA's kernel module: the first word of its line that looks like a version."""
+    try:
+        words = path.read_text().split()
+    except OSError:
+        return ""
+    return next((word for word in words if word[0].isdigit() and "." in word), "")

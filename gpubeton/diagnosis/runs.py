@@ -1,0 +1,97 @@
+"""Timed runs of a loader, and the pipelines for them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.errors import OptionError
+from gpubeton.fields import RGBImageField
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
+
+if TYPE_CHECKING:
+    from gpubeton.loader import Loader, LoaderStats
+    from gpubeton.reader import Reader
+
+__all__ = ["LoaderRun", "image_field", "long_indices", "pipelines_for", "run_loader"]
+
+_MEAN = (123.675, 116.28, 103.53)
+_DEVIATION = (58.395, 57.12, 57.375)
+_BATCHES = 512
+
+
+@dataclass(frozen=True)
+class LoaderRun:
+    """A timed loop over a loader; the first batch counts only in `stats`."""
+
+    images: int
+    seconds: float
+    cpu_seconds: float  # of the whole process
+    stats: LoaderStats
+
+    @property
+    def images_per_second(self) -> float:
+        """Images per second of wall time."""
+        return self.images / self.seconds if self.seconds else 0.0
+
+    @property
+    def images_per_cpu_second(self) -> float:
+        """Images per second of one core."""
+        return self.images / self.cpu_seconds if self.cpu_seconds else 0.0
+
+
+def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> LoaderRun:
+    """Loop over a loader for some seconds after the first batch, over several epochs if needed; at least two batches.
+
+    The loop sleeps after each batch, because a training step on a GPU leaves the CPU idle.
+    """
+    images, begun, cpu_begun = 0, 0.0, 0.0
+    while True:
+        batches = iter(loader)
+        for _ in batches:
+            now = time.perf_counter()
+            if begun:
+                images += len(batches.samples)
+            else:
+                begun, cpu_begun = now, time.process_time()
+            if images and now - begun >= seconds:
+                batches.close()
+                cpu = time.process_time() - cpu_begun
+                return LoaderRun(images, now - begun, cpu, loader.stats(total=True))
+            if step_seconds:
+                time.sleep(step_seconds)
+        if not loader.stats().batches:
+            return LoaderRun(0, 0.0, 0.0, loader.stats(total=True))
+
+
+def long_indices(num_samples: int, batch_size: int, *, batches: int = _BATCHES) -> np.ndarray:
+    """Repeat the samples of a small file, so that an epoch has at least `batches` batches: int64 (N,)."""
+    times = max(1, -(-batches * batch_size // num_samples))
+    return np.tile(np.arange(num_samples), times)
+
+
+def image_field(reader: Reader, wanted: str | None = None) -> str | None:
+    """Return the wanted field with images, else the first; None if the file has none."""
+    names = [name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)]
+    if wanted is not None and wanted not in names:
+        raise OptionError(f"{wanted!r} is no field with images; expected one of {names}")
+    return wanted or next(iter(names), None)
+
+
+def pipelines_for(reader: Reader, field: str | None, size: int, *, is_augmented: bool) -> dict[str, Any]:
+    """Make pipelines that crop and resize the images of a field, and flip and normalise them if `is_augmented`.
+
+    Other fields with images are left out; fields without images are decoded.
+    """
+    pipelines: dict[str, Any] = dict.fromkeys(
+        name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
+    )
+    if field is not None:
+        augmentations = [RandomHorizontalFlip(), NormalizeImage(_MEAN, _DEVIATION, np.float16)] if is_augmented else []
+        crop = RandomResizedCropRGBImageDecoder((size, size))
+        pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
+    return pipelines
