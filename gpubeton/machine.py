@@ -14,27 +14,13 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True)
 class Machine:
-    """What this process may use.
+    """What this process may use."""
 
-    Parameters
-    ----------
-    cores : int
-        Cores that it may run on.
-    core_limit : float or None
-        Processor time that its container gives it, in cores; None without a limit.
-    memory_bytes : int or None
-        Memory that is free, or can be made free, now.
-    memory_limit_bytes : int or None
-        Memory that its container gives it; None without a limit.
-    locked_limit_bytes : int or None
-        Memory that it may lock, which page-locked memory may count as; None without a limit.
-    """
-
-    cores: int
-    core_limit: float | None = None
-    memory_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    locked_limit_bytes: int | None = None
+    cores: int  # cores that it may run on
+    core_limit: float | None = None  # processor time that its container gives it, in cores; None without a limit
+    memory_bytes: int | None = None  # memory that is free, or can be made free, now
+    memory_limit_bytes: int | None = None  # memory that its container gives it; None without a limit
+    locked_limit_bytes: int | None = None  # memory that it may lock, page-locked memory included; None: no limit
 
     @property
     def usable_cores(self) -> int:
@@ -49,18 +35,7 @@ class Machine:
 
 
 def read_machine(root: Path = _ROOT) -> Machine:
-    """Look at the machine.
-
-    Parameters
-    ----------
-    root : Path
-        Where ``proc`` and ``sys`` are.
-
-    Returns
-    -------
-    Machine
-        What this process may use.
-    """
+    """Look at the machine."""
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return Machine(
         cores=_cores(),
@@ -72,16 +47,8 @@ def read_machine(root: Path = _ROOT) -> Machine:
 
 
 def count_cores() -> int:
-    """Count the cores that this process may use: how many threads get one each.
-
-    Those that it may run on, or as many as the quota of its container is worth, if that is fewer: in a container that
-    was given the time of 2 of 64 cores, 64 threads would be stopped together most of the time.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
+    """Count the cores that this process may use: how many threads get one each."""
+    # The quota of the container counts too: with the time of 2 of 64 cores, 64 threads would mostly be stopped.
     return Machine(_cores(), _core_limit(_ROOT)).usable_cores
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from gpubeton.conversion.traits import Traits
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.image_codec import file_content, open_image
+from gpubeton.fields.image_codec import file_content, open_image, pixels_of_kind
 from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
-from gpubeton.fields.kind_pixels import pixels_of_kind
 from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
 from gpubeton.format.field_arguments import RGB
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
-from gpubeton.pipeline.refusals import note_refusal
+from gpubeton.pipeline.error_notes import note_nopython_error
 from gpubeton.transforms.area_resize import resize_crops
 
 if TYPE_CHECKING:
@@ -150,11 +150,13 @@ def _pixels(address: int, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def _note_copy(size: int, room: int) -> None:
-    note_refusal(f"memcpy: {size} bytes do not fit into an array of {room}; ask for a larger one in AllocationQuery")
+    note_nopython_error(
+        f"memcpy: {size} bytes do not fit into an array of {room}; ask for a larger one in AllocationQuery"
+    )
 
 
 def _note_ways(_: int) -> None:
-    note_refusal(
+    note_nopython_error(
         "imdecode: enable_crop, do_flip and scale factors are not supported; decode the image whole, then crop, flip "
         "and resize what was written"
     )
@@ -165,7 +167,7 @@ def _decode_at(address: int, size: int, target: int, room: int, height: int, wid
         data = bytes_at(address, size)
         found = jpeg_size(data)
         if found != (height, width) or height * width * 3 > room:
-            note_refusal(
+            note_nopython_error(
                 f"imdecode: an image of {found[0]} x {found[1]} pixels (height x width), expected {height} x {width}; "
                 f"they need {height * width * 3} bytes, and there are {room}"
             )
@@ -173,10 +175,10 @@ def _decode_at(address: int, size: int, target: int, room: int, height: int, wid
         pixels = decode_rgb(data)
         ctypes.memmove(target, pixels.ctypes.data, pixels.nbytes)
     except UndecodableError as error:
-        note_refusal(f"imdecode: {error}")
+        note_nopython_error(f"imdecode: {error}")
         return 1
     except Exception as error:  # noqa: BLE001  (there is nobody above to catch it)
-        note_refusal(f"imdecode: {type(error).__name__}: {error}")
+        note_nopython_error(f"imdecode: {type(error).__name__}: {error}")
         return 1
     return 0
 
@@ -195,7 +197,7 @@ def _resize_at(
 ) -> int:
     try:
         if not (0 <= top < bottom <= rows and 0 <= left < right <= columns):
-            note_refusal(
+            note_nopython_error(
                 f"resize_crop: rows {top} to {bottom} and columns {left} to {right} of an image of {rows} x {columns} "
                 f"(height x width); expected a part of it"
             )
@@ -203,7 +205,7 @@ def _resize_at(
         box = np.array([[top, left, bottom - top, right - left]], np.int32)
         resize_crops(_pixels(source, rows, columns)[None], box, _pixels(target, height, width)[None])
     except Exception as error:  # noqa: BLE001  (there is nobody above to catch it)
-        note_refusal(f"resize_crop: {type(error).__name__}: {error}")
+        note_nopython_error(f"resize_crop: {type(error).__name__}: {error}")
         return 1
     return 0
 

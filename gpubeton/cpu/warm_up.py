@@ -16,8 +16,8 @@ from gpubeton.cpu.plain.ring import work_plain
 from gpubeton.cpu.ring import allocate_ring, complete, has_tickets, publish, shut, work
 from gpubeton.cpu.worker import Worker, draw_columns, outputs_of
 from gpubeton.errors import StorageError
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.fields.kind_decoders import CenterCropImageDecoder
 from gpubeton.plan.fusion import compile_image_program
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.plan.drawn import Choice, choices_of_pass, choices_of_tail, draw_choices, draw_crop
 from gpubeton.transforms.ops import ToDevice
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.sources import Source
-    from gpubeton.pipeline.drawn_parameters import DrawnParameters
+    from gpubeton.pipeline.pipeline_spec import DrawnParameters
     from gpubeton.plan.program import ImageProgram
 
 

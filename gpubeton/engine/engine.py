@@ -19,7 +19,7 @@ from gpubeton.engine.notes import listed
 from gpubeton.engine.run_batch_ops import Shared, finish_images
 from gpubeton.engine.staged import Staged
 from gpubeton.engine.stages import Stages
-from gpubeton.pipeline.noting import noting
+from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -190,7 +190,7 @@ class Engine:
         outputs: dict[str, Any] = {}
         shared = Shared(self._pool.take)
         for output in self._parents_first:
-            with noting(f"in the pipeline of {output.name!r}"):
+            with add_error_note(f"in the pipeline of {output.name!r}"):
                 if isinstance(output, ImageOutput):
                     number = self._images.index(output)
                     mixes = output.program.draw_mixes(seed, epoch, batch.samples)
@@ -252,5 +252,5 @@ class Engine:
 
     @contextmanager
     def _noting(self, plan: BatchPlan) -> Iterator[None]:
-        with noting(f"{self._where(plan)}, samples {listed(plan.samples)}"):
+        with add_error_note(f"{self._where(plan)}, samples {listed(plan.samples)}"):
             yield

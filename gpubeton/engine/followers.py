@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.engine.history import history_of
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.errors import PipelineError
-from gpubeton.fields.follow_image import FollowImage
+from gpubeton.fields.image_decoders import FollowImage
 from gpubeton.plan.following import leader_of
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from gpubeton.engine.row_output import RowOutput
 from gpubeton.engine.sources import Source
 from gpubeton.engine.user_code import brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
+from gpubeton.fields.base import RowDecoder
 from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-from gpubeton.fields.row_decoder import RowDecoder
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.drawn_parameters import DrawnParameters
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gpubeton.engine.run_batch_ops import Shared
     from gpubeton.engine.sources import Source
     from gpubeton.engine.staged import Staged
-    from gpubeton.fields.row_decoder import Gather
+    from gpubeton.fields.base import Gather
 
 
 class Decodes(Protocol):
-    """A decoder that works with numpy, as `gpubeton.fields.row_decoder.RowDecoder` does."""
+    """A decoder that works with numpy, as `gpubeton.fields.base.RowDecoder` does."""
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
         """Decode the samples of a batch from their metadata and their regions."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from gpubeton.engine.user_code import allocate, call_code
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import torch_dtype
-from gpubeton.pipeline.noting import noting
+from gpubeton.pipeline.error_notes import add_error_note
+from gpubeton.pipeline.pixel_type import torch_dtype
 from gpubeton.plan.batch_ops import plain_code
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.philox import uniform_of_rows
@@ -65,7 +65,7 @@ def run_batch_ops(
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
     shared = Shared() if shared is None else shared
     for op in ops.steps:
-        with noting(f"in {op.place}"):
+        with add_error_note(f"in {op.place}"):
             batch = _run(op, batch, seed, epoch, samples, shared)
     return batch
 

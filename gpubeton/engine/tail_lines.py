@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.pipeline.dtypes import dtype_name
 from gpubeton.pipeline.operation import operation_name
+from gpubeton.pipeline.pixel_type import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

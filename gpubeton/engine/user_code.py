@@ -10,8 +10,8 @@ import numpy as np
 from gpubeton.errors import OperationError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
-from gpubeton.pipeline.refusals import take_refusals
+from gpubeton.pipeline.error_notes import take_nopython_errors
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.plan.batch_ops import declare, plain_code
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ def call_code(code: Callable[..., Any], *arguments: Any) -> Any:
                 result = code(*arguments)
     except Exception as error:
         # An error from compiled code has a fixed text only.
-        refusals = take_refusals()
+        refusals = take_nopython_errors()
         if refusals:
             raise OperationError("; ".join(refusals)) from error
         raise
     # Parallel code cannot raise.
-    refusals = take_refusals()
+    refusals = take_nopython_errors()
     if refusals:
         raise OperationError("; ".join(refusals))
     return result

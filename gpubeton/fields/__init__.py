@@ -7,8 +7,7 @@ from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.json import JSONField
-from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
-from gpubeton.fields.ragged import RaggedField
+from gpubeton.fields.ndarray import NDArrayField, RaggedField, TorchTensorField
 from gpubeton.fields.rgb_image import RGBImageField
 
 __all__ = [

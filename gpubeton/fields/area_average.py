@@ -14,26 +14,7 @@ __all__ = ["area_average", "fitted_size", "resizer"]
 
 
 def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[int, int]:
-    """Give the size of an image whose longer side is to have at most `max_resolution` pixels.
-
-    Parameters
-    ----------
-    height, width : int
-        Size in pixels.
-    max_resolution : int or None
-        The limit; None for no limit.
-
-    Returns
-    -------
-    tuple of int
-        Height and width, both truncated as FFCV does and at least 1. Never
-        larger than before.
-
-    Examples
-    --------
-    >>> fitted_size(375, 500, 256), fitted_size(500, 333, 256), fitted_size(10, 20, 256)
-    ((192, 256), (256, 170), (10, 20))
-    """
+    """Give the size of an image whose longer side is to have at most `max_resolution` pixels."""
     if max_resolution is None or max_resolution >= max(height, width):
         return height, width
     ratio = max_resolution / max(height, width)
@@ -41,29 +22,9 @@ def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[in
 
 
 def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-    """Make an image smaller.
-
-    Each new pixel is the mean over the part of the old image that it covers,
-    where pixels that it covers in part count in part.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8, uint16 or float32, shape (H, W, C)
-        The image.
-    height, width : int
-        The new size, not larger than the old.
-
-    Returns
-    -------
-    ndarray of the same type, shape (height, width, C)
-        The smaller image; whole numbers are rounded.
-
-    Examples
-    --------
-    >>> pixels = np.array([0, 60, 90], "u1").reshape(1, 3, 1).repeat(3, axis=2)
-    >>> area_average(pixels, 1, 2)[0, :, 0]
-    array([20, 80], dtype=uint8)
-    """
+    """Make an image smaller."""
+    # `pixels`: uint8, uint16 or float32 (H, W, C); returns the same type (height, width, C): The smaller image; whole
+    # numbers are rounded
     if pixels.shape[:2] == (height, width):
         return pixels
     is_whole = pixels.dtype.kind != "f"
@@ -122,11 +83,9 @@ def _average_blocks(pixels: NDArray[Any], height: int, width: int) -> NDArray[An
 
 @lru_cache(maxsize=256)
 def _taps(old: int, new: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Say which old pixels count for how much: position and weight, both (taps, new).
-
-    Shares of less than a thousandth of a pixel are left out, and arithmetic is
-    in single precision, in the order of the old pixels, both as in OpenCV.
-    """
+    """Find the filter taps of each new pixel: positions of old pixels and their weights, both (taps, new)."""
+    # As in OpenCV, shares of less than a thousandth of a pixel are left out, and arithmetic is in single precision, in
+    # the order of the old pixels.
     scale = old / new
     start = np.arange(new) * scale
     stop = start + scale

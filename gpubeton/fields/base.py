@@ -1,22 +1,25 @@
-"""Field: how the values of one column are stored, and the base of every field that a user writes."""
+"""Field and RowDecoder: bases of every way to store the values of a column, and to read them back."""
 
 from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gpubeton.errors import PipelineError
 from gpubeton.format.layout import ARGUMENTS_SIZE, IMAGE_DTYPE
+from gpubeton.pipeline.operation import Operation
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from gpubeton.format.field_arguments import ImageKind
-    from gpubeton.pipeline.operation import Operation
+    from gpubeton.pipeline.ragged import Ragged
 
 __all__ = ["ARG_TYPE", "Field"]
 
@@ -25,35 +28,16 @@ ARG_TYPE = np.dtype([("", "u1", ARGUMENTS_SIZE)])
 
 
 class Malloc(Protocol):
-    """Gives room for the bytes of a value, while a sample is written.
-
-    Attributes
-    ----------
-    sample : int
-        Row of the file that is being written, for choices that are to depend on
-        the sample alone.
-    """
+    """Gives room for the bytes of a value, while a sample is written."""
 
     @property
     def sample(self) -> int:
-        """Row of the file that is being written."""
+        """Row of the file that is being written, for choices that depend on the sample alone."""
         ...
 
     def __call__(self, size: int) -> tuple[int, NDArray[np.uint8]]:
-        """Make room.
-
-        Parameters
-        ----------
-        size : int
-            Bytes wanted.
-
-        Returns
-        -------
-        tuple of int and ndarray of uint8, shape (size,)
-            A pointer to store in the metadata as an unsigned 64-bit number, and
-            zeroed memory to fill. Where the bytes go in the file is decided
-            later; the writer then puts the offset in place of the pointer.
-        """
+        """Make room for `size` bytes: give a pointer to store in the metadata, and zeroed memory to fill."""
+        # The writer decides later where the bytes go in the file, and then replaces the pointer by the offset.
         ...
 
 
@@ -254,3 +238,35 @@ class PlainField(Field):
         """Give zeros."""
         empty: np.void = np.zeros(1, ARG_TYPE)[0]
         return empty
+
+
+Gather = Callable[[int], NDArray[np.uint8]]
+"""Called with a width, it gives the regions of the samples of a batch: (N, width), zeros behind their ends."""
+
+
+class RowDecoder(Operation):
+    """A decoder that turns the metadata and the regions of a batch into one array, or a `Ragged`."""
+
+    def accept_extent(self, max_size: int) -> None:
+        """Learn the size of the longest region of the field in the whole file."""
+        self._max_size: int | None = max_size
+
+    @property
+    def max_size(self) -> int:
+        """Bytes of the longest region of the field, as `accept_extent` was told."""
+        found: int | None = getattr(self, "_max_size", None)
+        if found is None:
+            raise PipelineError(f"{type(self).__name__} has not been told the longest value: use it in a Loader")
+        return found
+
+    @abstractmethod
+    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any] | Ragged:
+        """Decode the samples of a batch."""
+        # `rows`: ndarray (N,); returns ndarray (N, ...), or Ragged: A new array, which the caller may keep
+
+    def generate_code(self) -> Callable[..., Any]:
+        """Refuse: loaders call `decode`, which needs no compiler, unless a class derived from this one has its own."""
+        raise PipelineError(
+            f"{type(self).__name__} is not a function of a batch: the loader calls decode(). "
+            "Put it first in the pipeline of its field."
+        )

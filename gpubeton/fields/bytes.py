@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.fields.base import Malloc, PlainField
-from gpubeton.fields.row_decoder import Gather, RowDecoder
+from gpubeton.fields.base import Gather, Malloc, PlainField, RowDecoder
 from gpubeton.format.layout import BYTES_DTYPE
 from gpubeton.pipeline.allocation_query import AllocationQuery
 

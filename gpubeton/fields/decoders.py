@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from gpubeton.fields.basics import FloatDecoder, IntDecoder
 from gpubeton.fields.bytes import BytesDecoder
-from gpubeton.fields.follow_image import FollowImage
 from gpubeton.fields.image_decoders import (
+    CenterCropImageDecoder,
     CenterCropRGBImageDecoder,
+    FollowImage,
+    ImageDecoder,
+    RandomResizedCropImageDecoder,
     RandomResizedCropRGBImageDecoder,
+    ResizedCropImageDecoder,
     ResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.json import JSONDecoder
-from gpubeton.fields.kind_decoders import (
-    CenterCropImageDecoder,
-    ImageDecoder,
-    RandomResizedCropImageDecoder,
-    ResizedCropImageDecoder,
-)
-from gpubeton.fields.ndarray import NDArrayDecoder
-from gpubeton.fields.ragged import RaggedDecoder
+from gpubeton.fields.ndarray import NDArrayDecoder, RaggedDecoder
 
 __all__ = [
     "BytesDecoder",

@@ -1,7 +1,8 @@
-"""The decoders of RGB images: which part of each image is wanted, and how large."""
+"""The decoders of images: which part of each image is wanted, and how large."""
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,19 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.fields.crop_generator import generated_boxes
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
+from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
+from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
+from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
+
 
 INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
 """How a crop is resized.
@@ -175,11 +178,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
             cls.is_random = True
 
     def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
-        if interpolation not in INTERPOLATIONS:
-            expected = ", ".join(INTERPOLATIONS)
-            raise OptionError(f"{type(self).__name__}: interpolation is {interpolation!r}; expected one of {expected}")
         self.output_size = output_size
-        self.interpolation = interpolation
+        self.interpolation = check_choice(f"{type(self).__name__}: interpolation", interpolation, INTERPOLATIONS)
 
     @property
     def output_size(self) -> tuple[int, int]:
@@ -188,12 +188,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
 
     @output_size.setter
     def output_size(self, size: tuple[int, int]) -> None:
-        sides = np.asarray(size)
-        if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
-            raise OptionError(
-                f"{type(self).__name__}: output_size is {size!r}; expected height and width in pixels: (224, 224)"
-            )
-        self._output_size = (int(sides[0]), int(sides[1]))
+        self._output_size = check_size(f"{type(self).__name__}: output_size", size, takes_one=False)
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         return self.output_size
@@ -236,9 +231,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
 
     def __init__(self, output_size: tuple[int, int], ratio: float, interpolation: str = "area") -> None:
         super().__init__(output_size, interpolation)
-        if not 0 < ratio <= 1:
-            raise OptionError(f"{type(self).__name__}: ratio is {ratio}; expected more than 0 and at most 1")
-        self.ratio = float(ratio)
+        self.ratio = check_number(f"{type(self).__name__}: ratio", ratio, 0, 1, positive=True)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
         size = np.stack([heights, widths], axis=1).astype(np.int64)
@@ -287,10 +280,227 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         interpolation: str = "area",
     ) -> None:
         super().__init__(output_size, interpolation)
-        self.scale = checked_range(type(self).__name__, "scale", scale)
-        self.ratio = checked_range(type(self).__name__, "ratio", ratio)
+        self.scale = check_range(f"{type(self).__name__}: scale", scale, positive=True)
+        self.ratio = check_range(f"{type(self).__name__}: ratio", ratio, positive=True)
 
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
         if uniform is None:
             raise TypeError(f"{type(self).__name__}.boxes needs random numbers: pass `uniform`")
         return random_boxes(heights, widths, self.scale, self.ratio, uniform)
+
+
+class ImageDecoder(SimpleRGBImageDecoder):
+    """Decode images of any kind whole; all must have the same size.
+
+    Gives uint8 or uint16, (N, H, W, C), C being 1 for gray images. Of `ToTensor`, the latter become ``torch.uint16``,
+    which torch (from 2.3 on) moves, views and converts, and little else: normalise them, or put
+    ``Convert(torch.int32)`` or ``Convert(torch.float32)`` behind it.
+
+    Examples
+    --------
+    >>> from gpubeton.transforms import Convert, NormalizeImage, ToTensor, ToTorchImage
+    >>> depth = [ImageDecoder(), NormalizeImage(0, 1000, "float32"), ToTensor(), ToTorchImage()]  # in metres
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+    family: ClassVar[type[SimpleRGBImageDecoder]] = SimpleRGBImageDecoder
+    """Any of these may stand first in the pipeline of a field whose decoder this is."""
+
+
+class CenterCropImageDecoder(CenterCropRGBImageDecoder):
+    """Decode the central square of each image of any kind, resized; see `ImageDecoder` for what it gives.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    ratio : float
+        Side of the square as a share of the image's shorter side, more than 0 and at most 1.
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
+        How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> CenterCropImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
+    [[25, 75, 50, 50]]
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+
+
+class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
+    """Decode a random part of each image of any kind, resized; see `ImageDecoder` for what it gives.
+
+    With the same seed, the parts are those that `RandomResizedCropRGBImageDecoder` takes in the same place.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    scale : tuple of float
+        Least and greatest area of the part, as a share of the image's.
+    ratio : tuple of float
+        Least and greatest aspect ratio of the part, width over height.
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
+        How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> RandomResizedCropImageDecoder((224, 224), scale=(0.25, 1.0)).output_size
+    (224, 224)
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+
+
+class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
+    """Decode a part of each image of any kind, resized; derive from it for a crop of your own.
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be set anew between epochs.
+    interpolation : {"area", "bilinear", "antialias", "nearest"}
+        How the crop is resized.
+
+    Raises
+    ------
+    OptionError
+        If a size is not positive or the interpolation is unknown.
+
+    Examples
+    --------
+    The upper half of each image:
+
+    >>> class UpperHalf(ResizedCropImageDecoder):
+    ...     def boxes(self, heights, widths, uniform):
+    ...         corner = np.zeros_like(heights)
+    ...         return np.stack([corner, corner, heights // 2, widths], axis=1).astype(np.int32)
+    >>> UpperHalf((112, 224)).boxes(np.array([300]), np.array([400]), None).tolist()
+    [[0, 0, 150, 400]]
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+
+
+class FollowImage(SimpleRGBImageDecoder):
+    """Decode images with the geometry of another output: its crop, size, flips and translates, sample by sample.
+
+    For what belongs to an image pixel by pixel: a segmentation mask, a depth, a second camera. What was drawn for the
+    image is drawn again, as a function of the seed, the epoch and the sample, so that the two agree in every batch.
+    Colours, cutouts, erasings and mixing are not followed. Operations behind this decoder are the follower's own.
+
+    Parameters
+    ----------
+    image : str
+        Name of the output that is followed; it may stand before or behind this one, may be another output of the same
+        field, go on from a third, or follow one itself.
+    interpolation : {"nearest", "area", "bilinear", "antialias"}
+        How crops are resized, see `gpubeton.fields.image_decoders.INTERPOLATIONS`. By "nearest" no level appears that
+        is not in the stored image.
+    fill : float or sequence of numbers
+        What a translate, rotation or padding brings in from outside the image: for a mask, the label to be ignored.
+
+    Raises
+    ------
+    OptionError
+        If the interpolation is unknown or the fill is not one number, or one for each channel.
+    PipelineError
+        When it is planned: if there is no such output, or it does something that cannot be followed.
+
+    Notes
+    -----
+    An image that is stored at another size than the one that it follows is cut at the same share of its sides, rounded
+    to its own whole pixels. Rotations, affine maps, windows (``RandomCrop``, ``CornerCrop``, ``Pad``,
+    ``RandomResizedCrop``) and the geometric part of ``RandAugment`` and ``TrivialAugmentWide``, which run after the one
+    pass over an image, run right behind this decoder with the same draws: "nearest" reads single pixels there, and
+    every other interpolation means "bilinear". The user's own operations and torch modules are taken to leave pixels
+    where they are. Images that are mixed are followed by putting the same operation, such as ``ImageCutMix``, into this
+    pipeline: it draws the same for both.
+
+    Examples
+    --------
+    A loader for segmentation: pairs of images and masks.
+
+    >>> from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
+    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
+    >>> pipelines = {
+    ...     "image": [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()],
+    ...     "mask": [FollowImage("image", fill=255), ToTensor(), ToTorchImage()],
+    ... }
+    >>> pipelines["mask"][0]
+    FollowImage(image='image', interpolation='nearest', fill=(255, 255, 255))
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+
+    def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
+        values = np.asarray(fill)
+        if (
+            values.shape not in {(), (1,), (3,), (4,)}
+            or values.dtype.kind not in "iuf"
+            or not np.isfinite(values).all()
+        ):
+            raise OptionError(f"FollowImage: fill is {fill!r}; expected a number, 255, or one a channel")
+        self.image = image
+        self.interpolation = check_choice("FollowImage: interpolation", interpolation, INTERPOLATIONS)
+        self.fill = tuple((np.broadcast_to(values, 3) if values.shape == () else values).tolist())
+
+    def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
+        raise PipelineError(
+            f"FollowImage has the size of {self.image!r}, the output that it follows: use it in a Loader"
+        )
+
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        raise PipelineError(
+            f"FollowImage cuts as {self.image!r} is cut, the output that it follows: use it in a Loader"
+        )
+
+
+def generated_boxes(
+    decoder: Any, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
+) -> NDArray[np.int32]:
+    """Choose the part of each image by the function that a decoder's ``get_crop_generator`` gives."""
+    # `heights`, `widths`: integers (N,); returns int32 (N, 4): top, left, height, width, in source pixels. The
+    # generators of compiled code, np.random's and random's, are seeded before each call. They are not while
+    # compilation is off: then they are those of the whole program.
+    if uniform is None:
+        raise TypeError(f"{type(decoder).__name__}.boxes needs random numbers: pass `uniform`")
+    seeds = (uniform(1)[:, 0] * 2**32).astype(np.uint32)
+    ranges = (getattr(decoder, "scale", None), getattr(decoder, "ratio", None))
+    scale, ratio = (np.array(value, np.float64) if isinstance(value, tuple) else value for value in ranges)
+    size = np.stack([heights, widths], axis=1).astype(np.uint32)
+    boxes = np.empty((len(size), 4), np.int64)
+    crop = Compiler.compile(decoder.get_crop_generator, generation=decoder.generation)
+    Compiler.compile(_crop_all)(crop, size, scale, ratio, seeds if Compiler.is_enabled else seeds[:0], boxes)
+    corner, extent = boxes[:, :2], boxes[:, 2:]
+    inside = (corner >= 0).all(axis=1) & (extent >= 1).all(axis=1) & (corner + extent <= size).all(axis=1)
+    if not inside.all():
+        wrong = int(np.flatnonzero(~inside)[0])
+        raise PipelineError(
+            f"{type(decoder).__name__}: get_crop_generator chose top, left, height, width {boxes[wrong].tolist()} in "
+            f"an image of {heights[wrong]} x {widths[wrong]} (height x width); expected a part of it"
+        )
+    return boxes.astype(np.int32)
+
+
+def _crop_all(crop: Any, size: Any, scale: Any, ratio: Any, seeds: Any, boxes: Any) -> None:
+    for row in range(len(size)):
+        if len(seeds) > 0:
+            np.random.seed(seeds[row])  # noqa: NPY002  (what compiled code has)
+            random.seed(seeds[row])
+        top, left, height, width = crop(size[row, 0], size[row, 1], scale, ratio)
+        boxes[row, 0] = top
+        boxes[row, 1] = left
+        boxes[row, 2] = height
+        boxes[row, 3] = width

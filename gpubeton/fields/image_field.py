@@ -1,34 +1,119 @@
-"""ImageField: images of any kind, gray, RGB or RGBA, of 8 or 16 bits. The decoders are in `kind_decoders`."""
+"""The fields of images: RGB images as in FFCV, and images of any kind. The decoders are in `image_decoders`."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.base import ARG_TYPE, Field, ImageColumn, Malloc
-from gpubeton.fields.image_codec import encode_jpeg, file_content
+from gpubeton.fields.area_average import area_average, fitted_size
+from gpubeton.fields.base import ARG_TYPE, Field, ImageColumn, Malloc, PlainField
+from gpubeton.fields.image_codec import encode_jpeg, file_content, pixels_of, pixels_of_kind, reduced
+from gpubeton.fields.image_decoders import ImageDecoder, SimpleRGBImageDecoder
 from gpubeton.fields.jpeg_markers import read_frame
-from gpubeton.fields.kind_decoders import ImageDecoder
-from gpubeton.fields.kind_pixels import pixels_of_kind, reduced
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.format.field_arguments import IMAGE_KINDS, RGB, ImageKind
 from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
+from gpubeton.pipeline.validation import check_choice, check_probability, check_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Operation
 
-__all__ = ["ImageField"]
+__all__ = ["IMAGE_MODES", "ImageField", "RGBImageField"]
 
-_WRITE_MODES = ("raw", "png", "jpg", "smart", "proportion")
+IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}
+"""How an image is stored: the values of `mode` in its metadata."""
+
+#: Width and height are stored in 16 bits. FFCV stores the low bits of a larger number.
 _MAX_SIDE = 65535
 
 
-class ImageField(Field):
+class _StoredImages(Field):
+    """Images as raw pixels or as files: the common part of the fields of images."""
+
+    metadata_type = IMAGE_DTYPE
+
+    def __init__(
+        self,
+        kind: ImageKind,
+        write_mode: str,
+        max_resolution: int | None,
+        smart_threshold: int | None,
+        jpeg_quality: int,
+        compress_probability: float,
+        seed: int,
+    ) -> None:
+        self._stored_kind = kind
+        self.write_mode = write_mode
+        self.max_resolution = None if max_resolution is None else check_whole("max_resolution", max_resolution, 1)
+        self.smart_threshold = smart_threshold
+        self.jpeg_quality = check_whole("jpeg_quality", int(jpeg_quality), 1, 100)
+        self.proportion = check_probability("compress_probability", compress_probability)
+        self.seed = check_whole("seed", seed)
+
+    def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
+        """Store one image."""
+        # `destination`: IMAGE_DTYPE (1,); `value`: PIL.Image.Image, ndarray, bytes, str or path
+        content = file_content(value)
+        found = None if content is None else self._size_and_mode(content)
+        if content is not None and found is not None and max(found[:2]) <= _MAX_SIDE:
+            height, width, own = found
+            fits = fitted_size(height, width, self.max_resolution) == (height, width)
+            if fits and self._choose_mode(height, width, malloc) is own:
+                _store(destination, own, (height, width), np.frombuffer(content, np.uint8), malloc)
+                return
+        pixels = self._pixels(value if content is None else content)
+        height, width = fitted_size(pixels.shape[0], pixels.shape[1], self.max_resolution)
+        if max(height, width) > _MAX_SIDE:
+            raise ValueError(
+                f"an image of {height} x {width} pixels (height x width), but the format holds sides up to "
+                f"{_MAX_SIDE}; use max_resolution"
+            )
+        pixels = self._reduced(pixels, height, width)
+        mode = self._choose_mode(height, width, malloc)
+        _store(destination, mode, (height, width), self._encoded(pixels, mode), malloc)
+
+    @abstractmethod
+    def _size_and_mode(self, content: bytes) -> tuple[int, int, ImageMode] | None:
+        """Height, width and mode of a file that may be stored as it is."""
+
+    @abstractmethod
+    def _pixels(self, value: Any) -> NDArray[Any]:
+        """Pixels (H, W, C) of an image in any form."""
+
+    @abstractmethod
+    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+        """Pixels of the image in a smaller size."""
+
+    def _encoded(self, pixels: NDArray[Any], mode: ImageMode) -> NDArray[np.uint8]:
+        kind = self._stored_kind
+        if mode is ImageMode.RAW:
+            return pixels.astype(kind.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
+        if mode is ImageMode.PNG:
+            return np.frombuffer(encode_png(pixels), np.uint8)
+        return np.frombuffer(encode_jpeg(pixels if kind is RGB else pixels[..., 0], self.jpeg_quality), np.uint8)
+
+    def _choose_mode(self, height: int, width: int, malloc: Malloc) -> ImageMode:
+        files = ImageMode.JPG if self._stored_kind.has_jpeg else ImageMode.PNG
+        match self.write_mode:
+            case "jpg" | "png":
+                return ImageMode[self.write_mode.upper()]
+            case "smart":
+                raw_size = self._stored_kind.pixel_size * height * width
+                is_file = self.smart_threshold is not None and raw_size > self.smart_threshold
+            case "proportion":
+                draw = np.random.Generator(np.random.Philox(key=self.seed, counter=malloc.sample)).random()
+                is_file = bool(draw < self.proportion)
+            case _:
+                is_file = False
+        return files if is_file else ImageMode.RAW
+
+
+class ImageField(_StoredImages):
     """Images of one kind: gray, RGB or RGBA, of 8 or 16 bits.
 
     For RGB photos take `RGBImageField`, which FFCV reads too, and which GPUs decode. This one is for all else: masks
@@ -82,8 +167,6 @@ class ImageField(Field):
     (1, 'gray')
     """
 
-    metadata_type = IMAGE_DTYPE
-
     def __init__(
         self,
         mode: str = "gray",
@@ -96,30 +179,14 @@ class ImageField(Field):
         seed: int = 0,
         interpolation: str = "area",
     ) -> None:
-        if mode not in IMAGE_KINDS:
-            raise OptionError(f"mode is {mode!r}, expected one of {', '.join(IMAGE_KINDS)}")
-        self.kind: ImageKind = IMAGE_KINDS[mode]
-        if write_mode not in _WRITE_MODES:
-            raise OptionError(f"write_mode is {write_mode!r}, expected one of {', '.join(_WRITE_MODES)}")
+        self.kind: ImageKind = IMAGE_KINDS[check_choice("mode", mode, IMAGE_KINDS)]
+        check_choice("write_mode", write_mode, ("raw", "png", "jpg", "smart", "proportion"))
         if write_mode == "jpg" and not self.kind.has_jpeg:
             raise OptionError(f"write_mode is 'jpg', which cannot hold images of kind {mode}; expected 'png' or 'raw'")
-        if max_resolution is not None and max_resolution < 1:
-            raise OptionError(f"max_resolution is {max_resolution}, expected at least 1 pixel")
-        if not 1 <= int(jpeg_quality) <= 100:
-            raise OptionError(f"jpeg_quality is {jpeg_quality}, expected 1 to 100")
-        if not 0 <= compress_probability <= 1:
-            raise OptionError(f"compress_probability is {compress_probability}, expected 0 to 1")
-        if seed < 0:
-            raise OptionError(f"seed is {seed}, expected at least 0")
-        if interpolation not in ("area", "nearest"):
-            raise OptionError(f"interpolation is {interpolation!r}, expected 'area' or 'nearest'")
-        self.write_mode = write_mode
-        self.max_resolution = max_resolution
-        self.smart_threshold = smart_threshold
-        self.jpeg_quality = int(jpeg_quality)
-        self.proportion = compress_probability
-        self.seed = seed
-        self.interpolation = interpolation
+        super().__init__(
+            self.kind, write_mode, max_resolution, smart_threshold, jpeg_quality, compress_probability, seed
+        )
+        self.interpolation = check_choice("interpolation", interpolation, ("area", "nearest"))
 
     def __repr__(self) -> str:
         return (
@@ -154,46 +221,6 @@ class ImageField(Field):
         stored: np.void = np.frombuffer(binary, ARG_TYPE)[0]
         return stored
 
-    def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
-        """Store one image.
-
-        Parameters
-        ----------
-        destination : ndarray of IMAGE_DTYPE, shape (1,)
-            Its metadata.
-        value : PIL.Image.Image, ndarray, torch.Tensor, bytes, str or path
-            The image.
-        malloc : Malloc
-            Gives room for it.
-
-        Raises
-        ------
-        TypeError
-            If it is none of these.
-        ValueError
-            If it has another shape, dtype or number of bits, or is too large for the format.
-        OSError
-            If the file cannot be read.
-        """
-        content = file_content(value)
-        found = None if content is None else self._file_as_it_is(content)
-        if content is not None and found is not None:
-            height, width, own = found
-            mode = self._choose_mode(height, width, malloc)
-            if mode is own:
-                self._store(destination, mode, (height, width), np.frombuffer(content, np.uint8), malloc)
-                return
-        pixels = pixels_of_kind(value if content is None else content, self.kind)
-        height, width = fitted_size(pixels.shape[0], pixels.shape[1], self.max_resolution)
-        if max(height, width) > _MAX_SIDE:
-            raise ValueError(
-                f"an image of {height} x {width} pixels (height x width), but the format holds sides up to "
-                f"{_MAX_SIDE}; use max_resolution"
-            )
-        pixels = reduced(pixels, height, width, self.kind, self.interpolation)
-        mode = self._choose_mode(height, width, malloc)
-        self._store(destination, mode, (height, width), self._encoded(pixels, mode), malloc)
-
     def images(self, column: NDArray[Any]) -> ImageColumn:
         """Describe how images are stored."""
         mode, height, width = (column[name].copy() for name in ("mode", "height", "width"))
@@ -203,44 +230,111 @@ class ImageField(Field):
         """Give `ImageDecoder`."""
         return ImageDecoder
 
-    def _file_as_it_is(self, content: bytes) -> tuple[int, int, ImageMode] | None:
-        """Size and mode of a file that can be stored as it is."""
+    def _size_and_mode(self, content: bytes) -> tuple[int, int, ImageMode] | None:
         frame, header = read_frame(content), read_png_header(content)
-        found = None
-        colours = (1,) if self.kind.channels == 1 else (1, 3)
-        if frame is not None and frame.is_plain and self.kind.has_jpeg and len(frame.components) in colours:
-            found = frame.height, frame.width, ImageMode.JPG
-        elif header is not None and header.holds(self.kind):
-            found = header.height, header.width, ImageMode.PNG
-        if found is None or max(found[:2]) > _MAX_SIDE:
-            return None
-        return found if fitted_size(*found[:2], self.max_resolution) == found[:2] else None
+        components = (1,) if self.kind.channels == 1 else (1, 3)
+        if frame is not None and frame.is_plain and self.kind.has_jpeg and len(frame.components) in components:
+            return frame.height, frame.width, ImageMode.JPG
+        if header is not None and header.holds(self.kind):
+            return header.height, header.width, ImageMode.PNG
+        return None
 
-    def _encoded(self, pixels: NDArray[Any], mode: ImageMode) -> NDArray[np.uint8]:
-        if mode is ImageMode.RAW:
-            return pixels.astype(self.kind.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
-        if mode is ImageMode.PNG:
-            return np.frombuffer(encode_png(pixels), np.uint8)
-        return np.frombuffer(encode_jpeg(pixels if self.kind is RGB else pixels[..., 0], self.jpeg_quality), np.uint8)
+    def _pixels(self, value: Any) -> NDArray[Any]:
+        return pixels_of_kind(value, self.kind)
 
-    def _store(
-        self, row: NDArray[Any], mode: ImageMode, size: tuple[int, int], content: NDArray[np.uint8], malloc: Malloc
+    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+        return reduced(pixels, height, width, self.kind, self.interpolation)
+
+
+class RGBImageField(_StoredImages, PlainField):
+    """Images, as raw pixels or as JPEG files.
+
+    A value is a `PIL.Image.Image`, a uint8 array (height, width, 3), or an
+    image file as bytes or path. A JPEG file that already is what the field
+    wants (baseline, 8 bits, gray or YCbCr, small enough) is stored as it is,
+    **without being encoded again**; it is not decoded either, so that damage
+    inside shows up when it is read. Every other file is decoded and encoded:
+    progressive JPEG too, because hardware decoders refuse it and all others
+    take longer for it, in every epoch.
+
+    Parameters
+    ----------
+    write_mode : {"raw", "jpg", "smart", "proportion"}
+        raw
+            8-bit pixels.
+        jpg
+            JPEG files.
+        smart
+            JPEG for images of more than `smart_threshold` bytes as raw pixels, else raw.
+        proportion
+            JPEG for a share of `compress_probability` of the images, drawn from
+            `seed` and the row of the file, else raw.
+    max_resolution : int, optional
+        Longest side in pixels; larger images are made smaller by averaging over
+        areas, with FFCV's size rule and to the bit as OpenCV's INTER_AREA.
+    smart_threshold : int, optional
+        For "smart"; without it, everything is stored raw, as in FFCV.
+    jpeg_quality : int
+        1 to 100, for images that are encoded.
+    compress_probability : float
+        For "proportion".
+    seed : int
+        For "proportion".
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> RGBImageField(write_mode="jpg", max_resolution=256, jpeg_quality=90)
+    RGBImageField(write_mode='jpg', max_resolution=256, jpeg_quality=90)
+    """
+
+    def __init__(
+        self,
+        write_mode: str = "raw",
+        max_resolution: int | None = None,
+        smart_threshold: int | None = None,
+        jpeg_quality: int = 90,
+        compress_probability: float = 0.5,
+        *,
+        seed: int = 0,
     ) -> None:
-        row["mode"], row["height"], row["width"] = mode, *size
-        row["data_ptr"], region = malloc(content.size)
-        region[:] = content
+        check_choice("write_mode", write_mode, ("raw", "jpg", "smart", "proportion"))
+        super().__init__(RGB, write_mode, max_resolution, smart_threshold, jpeg_quality, compress_probability, seed)
 
-    def _choose_mode(self, height: int, width: int, malloc: Malloc) -> ImageMode:
-        files = ImageMode.JPG if self.kind.has_jpeg else ImageMode.PNG
-        match self.write_mode:
-            case "jpg" | "png":
-                return ImageMode[self.write_mode.upper()]
-            case "smart":
-                raw_size = self.kind.pixel_size * height * width
-                packed = self.smart_threshold is not None and raw_size > self.smart_threshold
-            case "proportion":
-                draw = np.random.Generator(np.random.Philox(key=self.seed, counter=malloc.sample)).random()
-                packed = bool(draw < self.proportion)
-            case _:
-                packed = False
-        return files if packed else ImageMode.RAW
+    def __repr__(self) -> str:
+        return (
+            f"RGBImageField(write_mode={self.write_mode!r}, max_resolution={self.max_resolution}, "
+            f"jpeg_quality={self.jpeg_quality})"
+        )
+
+    def images(self, column: NDArray[Any]) -> ImageColumn:
+        """Describe how images are stored."""
+        # As in FFCV, every mode but that of JPEG means raw pixels.
+        mode = np.where(column["mode"] == ImageMode.JPG, ImageMode.JPG, ImageMode.RAW).astype(np.uint8)
+        return ImageColumn(mode, column["height"].copy(), column["width"].copy(), RGB)
+
+    def get_decoder_class(self) -> type[Operation]:
+        """Give `SimpleRGBImageDecoder`."""
+        return SimpleRGBImageDecoder
+
+    def _size_and_mode(self, content: bytes) -> tuple[int, int, ImageMode] | None:
+        frame = read_frame(content)
+        return (frame.height, frame.width, ImageMode.JPG) if frame is not None and frame.is_plain else None
+
+    def _pixels(self, value: Any) -> NDArray[Any]:
+        return pixels_of(value)
+
+    def _reduced(self, pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+        return area_average(pixels, height, width)
+
+
+def _store(
+    row: NDArray[Any], mode: ImageMode, size: tuple[int, int], content: NDArray[np.uint8], malloc: Malloc
+) -> None:
+    row["mode"], row["height"], row["width"] = mode, *size
+    row["data_ptr"], region = malloc(content.size)
+    region[:] = content

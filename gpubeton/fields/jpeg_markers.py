@@ -25,37 +25,17 @@ _BASELINE = 0xC0
 
 @dataclass(frozen=True)
 class JpegFrame:
-    """What the markers of a JPEG file say about it.
+    """What the markers of a JPEG file say about it."""
 
-    Parameters
-    ----------
-    marker : int
-        Low byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive, ...
-    precision : int
-        Bits of a sample.
-    height, width : int
-        Size in pixels.
-    components : tuple of int
-        Identifier of each component.
-    sampling : tuple of (int, int)
-        Sampling factors of each component, across and down.
-    is_jfif : bool
-        Whether there is a JFIF marker, which makes three components YCbCr.
-    adobe_transform : int or None
-        Colour transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK.
-    is_complete : bool
-        Whether an end-of-image marker follows the image data.
-    """
-
-    marker: int
-    precision: int
-    height: int
-    width: int
-    components: tuple[int, ...]
-    sampling: tuple[tuple[int, int], ...]
-    is_jfif: bool
-    adobe_transform: int | None
-    is_complete: bool
+    marker: int  # low byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive
+    precision: int  # bits of a sample
+    height: int  # size in pixels
+    width: int  # size in pixels
+    components: tuple[int, ...]  # identifier of each component
+    sampling: tuple[tuple[int, int], ...]  # sampling factors of each component, across and down
+    is_jfif: bool  # whether there is a JFIF marker, which makes three components YCbCr
+    adobe_transform: int | None  # colour transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK
+    is_complete: bool  # whether an end-of-image marker follows the image data
 
     @property
     def is_plain(self) -> bool:
@@ -81,23 +61,7 @@ class JpegFrame:
 
 
 def read_frame(content: bytes) -> JpegFrame | None:
-    """Read the markers of a JPEG file up to its image data.
-
-    Parameters
-    ----------
-    content : bytes
-        A file of any kind.
-
-    Returns
-    -------
-    JpegFrame or None
-        None if it is not a JPEG file, or its markers are damaged.
-
-    Examples
-    --------
-    >>> read_frame(b"a PNG file") is None
-    True
-    """
+    """Read the markers of a JPEG file up to its image data."""
     if content[:2] != JPEG_START:
         return None
     frame: tuple[int, bytes] | None = None

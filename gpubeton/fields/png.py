@@ -37,39 +37,16 @@ class PngError(ValueError):
 
 @dataclass(frozen=True)
 class PngHeader:
-    """What the header of a PNG file says.
+    """What the header of a PNG file says."""
 
-    Parameters
-    ----------
-    height, width : int
-        Size in pixels.
-    bits : int
-        Bits of a channel.
-    colour_type : int
-        0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha.
-    is_plain : bool
-        Whether it is neither interlaced nor has a colour that means transparent.
-    """
-
-    height: int
-    width: int
-    bits: int
-    colour_type: int
-    is_plain: bool
+    height: int  # size in pixels
+    width: int  # size in pixels
+    bits: int  # bits of a channel
+    colour_type: int  # 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha
+    is_plain: bool  # whether it is neither interlaced nor has a colour that means transparent
 
     def holds(self, kind: ImageKind) -> bool:
-        """Tell whether the file holds images of a kind, as they are.
-
-        Parameters
-        ----------
-        kind : ImageKind
-            The kind.
-
-        Returns
-        -------
-        bool
-            Whether `decode_png` gives its pixels.
-        """
+        """Tell whether the file holds images of a kind, as they are."""
         return self.is_plain and (self.colour_type, self.bits) == (_COLOUR_TYPES[kind.channels], kind.bits)
 
     @property
@@ -79,25 +56,7 @@ class PngHeader:
 
 
 def read_png_header(content: bytes) -> PngHeader | None:
-    """Read the header of a PNG file.
-
-    Parameters
-    ----------
-    content : bytes
-        A file of any kind.
-
-    Returns
-    -------
-    PngHeader or None
-        None if it is no PNG file, or a damaged one.
-
-    Examples
-    --------
-    >>> read_png_header(encode_png(np.zeros((2, 3, 1), "u2"))).kind.name
-    'gray16'
-    >>> read_png_header(b"a JPEG file") is None
-    True
-    """
+    """Read the header of a PNG file."""
     try:
         return _read(content)[0]
     except PngError:
@@ -105,21 +64,8 @@ def read_png_header(content: bytes) -> PngHeader | None:
 
 
 def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
-    """Compress an image without loss.
-
-    Parameters
-    ----------
-    pixels : ndarray of uint8 or uint16, shape (H, W, C)
-        1, 3 or 4 channels.
-    level : int
-        How hard zlib tries, 0 to 9.
-
-    Returns
-    -------
-    bytes
-        A PNG file. Each row has the filter that leaves the smallest differences, the rule that PNG's specification
-        recommends, or none at all where that packs better, as it does for masks.
-    """
+    """Compress an image without loss."""
+    # `pixels`: uint8 or uint16 (H, W, C)
     height, width, channels = pixels.shape
     bits = 8 * pixels.dtype.itemsize
     rows = np.ascontiguousarray(pixels, ">u2" if bits == 16 else "u1").view(np.uint8).reshape(height, -1)
@@ -132,29 +78,8 @@ def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
 
 
 def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unfilter) -> NDArray[Any]:
-    """Decode a PNG file; every checksum in it is looked at.
-
-    Parameters
-    ----------
-    content : bytes
-        The file.
-    kind : ImageKind
-        What it has to hold.
-    size : tuple of int
-        Height and width that it has to have; they decide how much memory is used.
-    undo : callable
-        `unfilter`, compiled.
-
-    Returns
-    -------
-    ndarray of uint8 or uint16, shape (H, W, C)
-        The pixels, C-contiguous.
-
-    Raises
-    ------
-    PngError
-        If it is damaged, of another kind or of another size.
-    """
+    """Decode a PNG file; every checksum in it is looked at."""
+    # returns uint8 or uint16 (H, W, C): The pixels, C-contiguous
     header, packed = _read(content)
     if not header.holds(kind):
         raise PngError(
@@ -180,22 +105,8 @@ def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unf
 
 
 def unfilter(lines: Any, rows: Any, step: Any) -> Any:
-    """Undo the filters of a PNG file's rows; to be compiled.
-
-    Parameters
-    ----------
-    lines : ndarray of uint8, shape (H, 1 + S)
-        The number of its filter, and a row.
-    rows : ndarray of uint8, shape (H, S)
-        Written.
-    step : int
-        Bytes of a pixel.
-
-    Returns
-    -------
-    int
-        0, or 1 if there is an unknown filter.
-    """
+    """Undo the filters of a PNG file's rows; to be compiled."""
+    # `lines`: uint8 (H, 1 + S); `rows`: uint8 (H, S)
     height, size = rows.shape
     for y in range(height):
         kind = lines[y, 0]

@@ -13,11 +13,9 @@ from gpubeton.errors import FieldArgumentsError, StorageError
 from gpubeton.fields.base import Field
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.fields.bytes import BytesField
-from gpubeton.fields.image_field import ImageField
+from gpubeton.fields.image_field import ImageField, RGBImageField
 from gpubeton.fields.json import JSONField
-from gpubeton.fields.ndarray import NDArrayField, TorchTensorField
-from gpubeton.fields.ragged import RaggedField
-from gpubeton.fields.rgb_image import RGBImageField
+from gpubeton.fields.ndarray import NDArrayField, RaggedField, TorchTensorField
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_descriptors
@@ -44,24 +42,7 @@ _CLASSES: dict[FieldType, type[Field]] = {
 
 
 def type_id_of(field: Field) -> FieldType:
-    """Give the type that a descriptor names for a field.
-
-    Parameters
-    ----------
-    field : Field
-        Any field.
-
-    Returns
-    -------
-    FieldType
-        CUSTOM for every class that is not the library's own, also for those
-        derived from one of them: the file cannot say what they changed.
-
-    Examples
-    --------
-    >>> type_id_of(IntField()).name
-    'INT'
-    """
+    """Give the type that a descriptor names for a field."""
     if type(field) is RaggedField:
         return FieldType.BYTES
     for type_id, field_class in _CLASSES.items():
@@ -71,30 +52,7 @@ def type_id_of(field: Field) -> FieldType:
 
 
 def open_index(path: Paths, custom_fields: CustomFields | None = None) -> tuple[Index, dict[str, Field]]:
-    """Read and check a file, or several that make one dataset, and make its fields.
-
-    Parameters
-    ----------
-    path : str, path, or sequence of them
-        A ``.beton`` file, or several with the same fields.
-    custom_fields : mapping of str to Field class, optional
-        The class of each custom field. A class given for another field is used
-        in place of the library's own, as in FFCV.
-
-    Returns
-    -------
-    tuple of Index and dict of str to Field
-        What the file says, and its fields in the order of the (first) file.
-
-    Raises
-    ------
-    FormatError
-        If a file is damaged, a custom field's class is missing, or the files have different fields.
-    OptionError
-        If there is no file.
-    OSError
-        If a file cannot be read.
-    """
+    """Read and check a file, or several that make one dataset, and make its fields."""
     paths = listed_paths(path)
     if len(paths) == 1:
         return _open_one(paths[0], custom_fields)

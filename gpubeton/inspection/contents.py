@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
-from gpubeton.fields.kind_pixels import pixels_of_kind
+from gpubeton.fields.image_codec import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, read_notes

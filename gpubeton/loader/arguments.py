@@ -13,8 +13,7 @@ import numpy as np
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.machine import count_cores
-from gpubeton.pipeline.drawn_parameters import DrawnParameters
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

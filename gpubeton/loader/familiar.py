@@ -6,8 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.drawn_parameters import DrawnParameters
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from gpubeton.engine.outputs import GpuTarget, Output, Pipeline
 from gpubeton.errors import OptionError
-from gpubeton.pipeline.drawn_parameters import DrawnParameters
-from gpubeton.pipeline.pipeline_spec import PipelineSpec
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:

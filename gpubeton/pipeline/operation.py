@@ -126,16 +126,5 @@ class Operation(ABC):
 
 
 def operation_name(operation: Operation) -> str:
-    """Name an operation for people.
-
-    Parameters
-    ----------
-    operation : Operation
-        The operation.
-
-    Returns
-    -------
-    str
-        Its repr, or its class where it has none of its own.
-    """
+    """Name an operation for people."""
     return type(operation).__name__ if type(operation).__repr__ is object.__repr__ else repr(operation)

@@ -85,55 +85,21 @@ class Ragged:
         return self.values.device
 
     def map(self, change: Callable[[Any], Any]) -> Ragged:
-        """Change the values, and keep the offsets.
-
-        Parameters
-        ----------
-        change : callable
-            Given all values, returns as many rows.
-
-        Returns
-        -------
-        Ragged
-            With what it returned.
-        """
+        """Change the values, and keep the offsets."""
         return Ragged(change(self.values), self.offsets)
 
     def to(self, *arguments: Any, **keywords: Any) -> Ragged:
-        """Move values and offsets to another device.
-
-        Parameters
-        ----------
-        *arguments, **keywords
-            What ``torch.Tensor.to`` takes; the offsets stay int64.
-
-        Returns
-        -------
-        Ragged
-            The same there.
-        """
+        """Move values and offsets to another device."""
         values = self.values.to(*arguments, **keywords)
         return Ragged(values, self.offsets.to(values.device, non_blocking=bool(keywords.get("non_blocking"))))
 
     def clone(self) -> Ragged:
-        """Copy values and offsets, so that either may be changed.
-
-        Returns
-        -------
-        Ragged
-            Independent of this one.
-        """
+        """Copy values and offsets, so that either may be changed."""
         parts = (self.values, self.offsets)
         return Ragged(*(part.copy() if isinstance(part, np.ndarray) else part.clone() for part in parts))
 
     def tensors(self) -> Ragged:
-        """View numpy arrays as tensors over the same memory.
-
-        Returns
-        -------
-        Ragged
-            Of tensors.
-        """
+        """View numpy arrays as tensors over the same memory."""
         import torch
 
         return Ragged(*(torch.as_tensor(part) for part in (self.values, self.offsets)))
@@ -143,46 +109,13 @@ class Ragged:
 
 
 def is_ragged(state: State) -> bool:
-    """Tell whether the batch between two operations is a `Ragged`.
-
-    Parameters
-    ----------
-    state : State
-        The batch.
-
-    Returns
-    -------
-    bool
-        Whether its first length varies.
-
-    Examples
-    --------
-    >>> from gpubeton.pipeline.state import State
-    >>> is_ragged(State(jit_mode=False, device="cpu", shape=(-1, 4), dtype=np.dtype("float32")))
-    True
-    """
+    """Tell whether the batch between two operations is a `Ragged`."""
     return tuple(state.shape[:1]) == (VARYING,)
 
 
 def tensors_in(outputs: Sequence[Any]) -> list[Any]:
-    """Find the tensors of a batch, also those inside a `Ragged` or a dict.
-
-    Parameters
-    ----------
-    outputs : sequence of ndarray, torch.Tensor, Ragged or dict
-        The batch.
-
-    Returns
-    -------
-    list of torch.Tensor
-        Its tensors.
-
-    Examples
-    --------
-    >>> import torch
-    >>> len(tensors_in([np.zeros(3), torch.zeros(3), Ragged(torch.zeros(2), torch.zeros(2))]))
-    3
-    """
+    """Find the tensors of a batch, also those inside a `Ragged` or a dict."""
+    # `outputs`: sequence of ndarray, torch.Tensor, Ragged or dict
     import torch
 
     parts: list[Any] = []

@@ -9,8 +9,8 @@ import numpy as np
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Memory, Operation, operation_name
+from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import is_ragged
 from gpubeton.pipeline.state import State
 from gpubeton.plan.philox import StreamNumbers

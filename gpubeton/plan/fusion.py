@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import PipelineError
-from gpubeton.fields.follow_image import FollowImage
-from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
-from gpubeton.fields.kind_decoders import ImageDecoder, RandomResizedCropImageDecoder
+from gpubeton.fields.image_decoders import (
+    FollowImage,
+    ImageDecoder,
+    RandomResizedCropImageDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 from gpubeton.format.field_arguments import RGB
-from gpubeton.pipeline.dtypes import is_torch_dtype
 from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton.plan.philox import StreamNumbers
 from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills

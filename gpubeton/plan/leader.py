@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-    from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.transforms.transform import Transform
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.dtypes import is_torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
 from gpubeton.transforms.transform import BatchKey, Fill, Transform
 
 if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 PLACEMENT_COLUMNS = 11
 #: Of a placement: box (top, left, height, width), flip, shift (y, x), size of the source and of the output (y, x).

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 _MOST_SHOWN = 8
 """Numbers of an array that a repr shows."""

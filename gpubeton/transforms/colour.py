@@ -28,7 +28,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms import colour_floats, colour_lines, colour_tensors, gray_steps
 from gpubeton.transforms.colour_kinds import MAX_FACTOR, ONE
 from gpubeton.transforms.element_type import checked_type
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 
 class ColourTransform(Transform):

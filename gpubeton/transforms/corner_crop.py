@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
 """Half of the image's spare rows and columns that stand before the window, twice."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms.colour import between, checked_probability
 from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
 from gpubeton.transforms.layout import as_nhwc, image_size
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 _TRIES = 10
 """Rectangles that are tried before an image stays as it is; torchvision's number."""

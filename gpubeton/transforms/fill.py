@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 from gpubeton.transforms.layout import as_nhwc, num_channels
 
 if TYPE_CHECKING:

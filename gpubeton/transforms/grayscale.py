@@ -12,8 +12,8 @@ from gpubeton.transforms.colour_kinds import SATURATION
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomGrayscale(ColourTransform):

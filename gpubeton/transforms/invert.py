@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 
 class RandomInvert(LevelTransform):

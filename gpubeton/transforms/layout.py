@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -28,8 +28,8 @@ from gpubeton.transforms.transform import Moves
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 KEEP, SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE = range(6)
 

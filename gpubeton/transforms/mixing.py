@@ -18,7 +18,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.transforms import mix_pixels
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)
 """`Transform.shared_numbers` of the two kinds."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 
 class ImageMixup(ImageMixing):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubeton.errors import PipelineError
-from gpubeton.pipeline.dtypes import is_torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, torch_dtype
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw, num_channels
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 

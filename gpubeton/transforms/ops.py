@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
-from gpubeton.pipeline.dtypes import is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.ragged import Ragged
 from gpubeton.transforms.layout import as_nchw, image_size
 from gpubeton.transforms.transform import Moves, Transform

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms.chosen_samples import ChosenSamples
 from gpubeton.transforms.element_type import checked_type
 from gpubeton.transforms.layout import as_nhwc, image_size

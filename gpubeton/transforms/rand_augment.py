@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.pipeline.sampling import Uniform
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.dtypes import dtype_name
-from gpubeton.pipeline.random_box import USUAL_NUMBERS, checked_range, random_boxes
+from gpubeton.pipeline.pixel_type import dtype_name
+from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
+from gpubeton.pipeline.validation import check_range
 from gpubeton.transforms.area_resize import pick_crops, resize_crops
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
 from gpubeton.transforms.tensor_resize import pick_tensors, resize_tensors
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 _LEVELS = ("uint8", "uint16")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -72,8 +73,8 @@ class RandomResizedCrop(Transform):
     interpolation: str = "area"
 
     def __init__(self, scale: tuple[float, float], ratio: tuple[float, float], size: int) -> None:
-        self.scale = checked_range("RandomResizedCrop", "scale", scale)
-        self.ratio = checked_range("RandomResizedCrop", "ratio", ratio)
+        self.scale = check_range("RandomResizedCrop: scale", scale, positive=True)
+        self.ratio = check_range("RandomResizedCrop: ratio", ratio, positive=True)
         side = np.asarray(size)
         if side.shape != () or side.dtype.kind not in "iu" or side < 1:
             raise OptionError(f"RandomResizedCrop: size is {size!r}; expected the side of a square in pixels: 224")

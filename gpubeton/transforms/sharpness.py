@@ -15,8 +15,8 @@ from gpubeton.transforms.image_change import ChangeTransform, ImageChange
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-    from gpubeton.pipeline.uniform import Uniform
 
 _MAX_FACTOR = 128
 """Largest factor with which all sums fit into 32 bits."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.pipeline.dtypes import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms.area_resize import Taps, crop_taps, nearest_places
 from gpubeton.transforms.layout import writable
 

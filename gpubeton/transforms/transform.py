@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.pipeline.sampling import Uniform
 
 Fill = tuple[float, ...]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.uniform import Uniform
+    from gpubeton.pipeline.sampling import Uniform
 
 TRIVIAL_AUGMENT_WIDE: Space = (
     ("Identity", 0.0, 0.0, False),

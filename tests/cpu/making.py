@@ -12,8 +12,8 @@ from gpubeton.cpu.image import JPEG, RAW
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker import outputs_of
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.fields.kind_decoders import CenterCropImageDecoder
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob

@@ -14,7 +14,7 @@ from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDeco
 from gpubeton.libffcv import imdecode, memcpy, resize_crop
 from gpubeton.loader import Loader
 from gpubeton.pipeline import AllocationQuery, Compiler
-from gpubeton.pipeline.refusals import note_refusal, take_refusals
+from gpubeton.pipeline.error_notes import note_nopython_error, take_nopython_errors
 from gpubeton.transforms import ToTensor
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.reference.weights import resize
@@ -92,7 +92,7 @@ def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_cod
     with pytest.raises(OperationError, match="imdecode: no JPEG file: ") as caught:
         batches(path, decoder(), num_workers)
     assert "batch 1 of epoch 0" in "".join(caught.value.__notes__)
-    assert take_refusals() == []
+    assert take_nopython_errors() == []
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -160,11 +160,11 @@ def test_another_error_stays_what_it_is_and_takes_old_refusals_along():
 
     with pytest.raises(KeyError):
         call_code(fails)
-    note_refusal("first")
-    note_refusal("first")
+    note_nopython_error("first")
+    note_nopython_error("first")
     with pytest.raises(OperationError, match=r"^first$") as caught:
         call_code(fails)
     assert isinstance(caught.value.__cause__, KeyError)
     with pytest.raises(OperationError, match=r"^lost in a thread$"):
-        call_code(lambda: note_refusal("lost in a thread"))
+        call_code(lambda: note_nopython_error("lost in a thread"))
     assert call_code(lambda: 3) == 3

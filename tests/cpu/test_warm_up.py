@@ -30,7 +30,7 @@ from gpubeton.cpu import finish, gather, ring, warm_up
 from gpubeton.cpu.jpeg import survey
 from gpubeton.cpu.plain import ring as plain_ring
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.fields.kind_decoders import CenterCropImageDecoder
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.inspection.summary import summarize
 from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
 

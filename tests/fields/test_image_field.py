@@ -171,9 +171,9 @@ def test_what_is_refused_is_told_with_what_was_found(mode, value, error, message
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "grey"}, "mode is 'grey', expected one of gray, rgb"),
+        ({"mode": "grey"}, "mode is 'grey'.*'gray', 'rgb'"),
         ({"mode": "gray16", "write_mode": "jpg"}, "'jpg', which cannot hold images of kind gray16"),
-        ({"write_mode": "webp"}, "write_mode is 'webp', expected one of raw, png, jpg"),
+        ({"write_mode": "webp"}, "write_mode is 'webp'.*'raw', 'png', 'jpg'"),
         ({"max_resolution": 0}, "max_resolution is 0"),
         ({"jpeg_quality": 101}, "jpeg_quality is 101"),
         ({"compress_probability": 2}, "compress_probability is 2"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.pipeline.dtypes import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, torch_dtype
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.dtype("float16"), "float16", "<f2", torch.float16, torch.half])

@@ -1,4 +1,4 @@
-"""Random parts of images, by torchvision's rule for random resized crops.
+"""Random numbers of samples, and random parts of images by torchvision's rule for random resized crops.
 
 A try draws four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is the
 largest central one whose aspect ratio is within the limits.
@@ -7,16 +7,24 @@ largest central one whose aspect ratio is within the limits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-
-from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.uniform import Uniform
+
+class Uniform(Protocol):
+    """Uniform random numbers of the samples of one batch, for one operation."""
+
+    # Asking twice gives the same numbers twice: column k of sample n depends only on the seed, the epoch, the sample
+    # and the operation.
+    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return the first `count` numbers of each sample."""
+        # `rows` of the batch: intp (R,), by default all N; returns float64 (R, count), at least 0 and less than 1
+        ...
+
 
 USUAL_NUMBERS = 24
 """Random numbers per image to make in advance: six tries, which mostly do for all images of a batch."""
@@ -30,30 +38,8 @@ Limits = tuple[float, float]
 def random_boxes(
     heights: NDArray[Any], widths: NDArray[Any], scale: Limits, ratio: Limits, uniform: Uniform
 ) -> NDArray[np.int32]:
-    """Choose a part of each image.
-
-    Parameters
-    ----------
-    heights, widths : ndarray of integers, shape (N,)
-        Sizes of the images, in pixels.
-    scale : tuple of float
-        Least and greatest area of the part, as a share of the image's.
-    ratio : tuple of float
-        Least and greatest aspect ratio of the part, width over height.
-    uniform : Uniform
-        Random numbers of the images.
-
-    Returns
-    -------
-    ndarray of int32, shape (N, 4)
-        Top, left, height and width in pixels.
-
-    Examples
-    --------
-    >>> middling = lambda count, rows=None: np.full((1, count), 0.5)
-    >>> random_boxes(np.array([400]), np.array([400]), (0.25, 1.0), (3 / 4, 4 / 3), middling).tolist()
-    [[42, 42, 316, 316]]
-    """
+    """Choose a part of each image."""
+    # `heights, widths`: integers (N,); returns int32 (N, 4): Top, left, height and width in pixels
     size = np.empty((len(heights), 2))
     size[:, 0], size[:, 1] = heights, widths
     numbers = uniform(USUAL_NUMBERS)
@@ -66,37 +52,6 @@ def random_boxes(
     box[:, :2] = corner * (size - crop + 1)  # storing as integers rounds down
     box[:, 2:] = crop
     return box
-
-
-def checked_range(operation: str, name: str, values: Limits) -> Limits:
-    """Check the least and the greatest value of something.
-
-    Parameters
-    ----------
-    operation, name : str
-        Names of the operation and of its argument, for the error.
-    values : tuple of two floats
-        The argument.
-
-    Returns
-    -------
-    tuple of two floats
-        The same.
-
-    Raises
-    ------
-    OptionError
-        If they are not positive and in order.
-
-    Examples
-    --------
-    >>> checked_range("RandomResizedCrop", "scale", (0.25, 1))
-    (0.25, 1.0)
-    """
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != (2,) or not (0 < numbers[0] <= numbers[1] < np.inf):
-        raise OptionError(f"{operation}: {name} is {values!r}; expected two positive numbers, the least first")
-    return float(numbers[0]), float(numbers[1])
 
 
 def _crop_sizes(

@@ -1,0 +1,42 @@
+"""Errors with a note of where they happened, also those of compiled code that cannot raise one."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["add_error_note"]
+
+
+@contextmanager
+def add_error_note(place: str) -> Iterator[None]:
+    """Add a note to every error in the block; its type stays, so that it can be caught as what it is."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "add_note"):  # since Python 3.11
+            error.add_note(place)
+        raise
+
+
+_MOST_KEPT = 100
+
+_noted: deque[str] = deque(maxlen=_MOST_KEPT)
+
+
+def note_nopython_error(message: str) -> None:
+    """Note what went wrong; may be called by any thread."""
+    _noted.append(message)
+
+
+def take_nopython_errors() -> list[str]:
+    """Give what was noted since the last time."""
+    found: dict[str, None] = {}
+    with suppress(IndexError):  # others take from it, too
+        while True:
+            found[_noted.popleft()] = None
+    return list(found)
