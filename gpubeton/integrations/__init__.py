@@ -1,7 +1,7 @@
-"""Loaders in the training loops of others.
+"""Loaders for the training loops of other libraries.
 
 `data_loader`: for code that expects a ``torch.utils.data.DataLoader``. `lightning`: PyTorch Lightning. `accelerate`:
-Hugging Face Accelerate. The last two import their library, so they are imported by name.
+Hugging Face Accelerate. The last two import their library, so import them by their full name.
 """
 
 from __future__ import annotations

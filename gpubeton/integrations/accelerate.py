@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from gpubeton.integrations.data_loader import THE_LOADERS, DataLoaderAdapter
+from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ __all__ = ["AccelerateLoader"]
 
 
 class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[misc]  # Accelerate has no types
-    """A loader that ``accelerator.prepare`` takes as it is: batches on the right device, shared out once.
+    """A loader that ``accelerator.prepare`` accepts unchanged: it divides the samples itself.
 
-    Make the loader after the ``Accelerator``, with ``distributed=True`` if there are several processes; it shares out
-    the samples itself. Gradient accumulation, ``gather_for_metrics`` and ``save_state``, in the middle of an epoch too,
-    know it. ``skip_first_batches`` is not needed: ``load_state`` goes on where the state was saved.
+    Batches come on the device of the process. Make the loader after the ``Accelerator``, with ``distributed=True`` if
+    there are several processes. Gradient accumulation, ``gather_for_metrics`` and ``save_state`` work, also in the
+    middle of an epoch. ``skip_first_batches`` is not needed: ``load_state`` continues from the saved position.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     names : sequence of str, optional
         As for `DataLoaderAdapter`: batches become dicts.
     non_blocking : bool
-        Whether copies to the device wait for nobody.
+        Whether copies to the device are asynchronous.
 
     Attributes
     ----------
     adapter : DataLoaderAdapter
-        What everything else is asked of.
+        The adapter; this loader has all of its attributes too.
 
     Examples
     --------
@@ -51,38 +51,38 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
     >>> model, optimizer, loader = accelerator.prepare(model, optimizer, AccelerateLoader(loader))    # doctest: +SKIP
     """
 
-    # It is a DataLoader by name only, so that `prepare` registers it; this keeps it from being taken to pieces.
+    # It is a DataLoader only so that `prepare` registers it; with this, `prepare` does not replace it.
     _is_accelerate_prepared = True
-    # Has `save_state` and `load_state` ask for the state.
+    # `save_state` and `load_state` then use state_dict() and load_state_dict().
     use_stateful_dataloader = True
-    # Accelerate's: how many samples of the last batches of all ranks are no repetitions; -1 if that is not known.
+    # Of Accelerate: the samples in the last batches of all ranks that are not repetitions; -1: unknown.
     remainder: int
 
     def __init__(self, loader: Loader, *, names: Sequence[str] | None = None, non_blocking: bool = False) -> None:
-        # DataLoader's own __init__ is left out: there is no dataset to make batches of.
+        # DataLoader.__init__ is not called: it would make batches of a dataset.
         self.adapter = DataLoaderAdapter(loader, names=names)
         self.gradient_state = GradientState()
-        self.dataset = self.adapter.dataset  # type: ignore[assignment]  # it has a length, which is what is asked for
+        self.dataset = self.adapter.dataset  # type: ignore[assignment]  # only its length is used
         self._non_blocking = non_blocking
 
     def __len__(self) -> int:
         """Batches of an epoch."""
         return len(self.adapter)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # DataLoader's is a class of its own
-        """Begin the next epoch, or go on where a loaded state says.
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # DataLoader returns a private class
+        """Iterate over the next epoch, or the rest of an epoch after `load_state_dict`.
 
         Yields
         ------
         tuple or dict
-            A batch, on the process's device.
+            A batch, on the device of the process.
         """
         device = PartialState().device
         self.begin()
         if self.remainder > 0 and not self._remainder_is_at_the_end():
             self.remainder = -1
         try:
-            # The loader knows how many batches there are: none is asked for ahead, which a state would count.
+            # No batch is requested ahead, because a state would count it: the loader knows how many remain.
             batches = iter(self.adapter)
             for batch in batches:
                 self.end_of_dataloader = len(batches) == 0
@@ -96,13 +96,13 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         return getattr(self.adapter, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "adapter" in vars(self) and name in THE_LOADERS:
+        if "adapter" in vars(self) and name in LOADER_NAMES:
             setattr(self.adapter, name, value)
         else:
             super().__setattr__(name, value)
 
     @property
-    def _drop_last(self) -> bool:  # Accelerate asks for it
+    def _drop_last(self) -> bool:  # used by Accelerate
         return self.adapter.loader.drop_last
 
     @property
@@ -116,41 +116,39 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         return len(self.adapter.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next ``for`` loop goes through.
+        """Choose the epoch of the next ``for`` loop.
 
         Parameters
         ----------
         epoch : int
-            Its number.
+            Number of the epoch.
         """
         self.adapter.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tell where the loader stands.
+        """Return the position of the loader in its epochs.
 
         Returns
         -------
         dict
-            As `DataLoaderAdapter.state_dict`.
+            As from `DataLoaderAdapter.state_dict`.
         """
         return self.adapter.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another loader stood.
+        """Continue from the position of another loader.
 
         Parameters
         ----------
         state : mapping
-            What `state_dict` returned.
+            The result of `state_dict`.
         """
         self.adapter.load_state_dict(state)
 
     def _remainder_is_at_the_end(self) -> bool:
-        """Whether samples that fill up the last ranks come last when the last batches of all are put together.
-
-        ``gather_for_metrics`` cuts them off there. They are the last row of the last ranks: behind all others if there
-        is one such rank, or if the last batches have one row each.
-        """
+        """Whether the repeated samples come last when the last batches of all ranks are joined."""
+        # `gather_for_metrics` cuts the joined batches at the end. The repeated samples are the last row of the last
+        # ranks: they come last if there is one such rank, or if the last batches have one row each.
         sampler = self.adapter.sampler
         filled_up = len(sampler) * sampler.num_replicas - self.total_dataset_length
         return filled_up <= 1 or len(sampler) % self.adapter.loader.batch_size == 1

@@ -7,57 +7,57 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
-from gpubeton.integrations.samplers import BatchSampler, FileDataset, Sampler
 from gpubeton.loader import Loader, LoaderIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["AdapterIterator", "DataLoaderAdapter"]
+__all__ = ["DataLoaderAdapter"]
 
-# What the loader takes, or refuses, if it is assigned to the adapter.
-THE_LOADERS = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
+# Names that the loader accepts or refuses when they are assigned to the adapter.
+LOADER_NAMES = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
 
 
 class DataLoaderAdapter:
-    """A loader with the attributes of a ``DataLoader``, for training loops that look at them.
+    """A loader with the attributes of a ``DataLoader``, for training loops that use them.
 
-    It is none, on purpose: loops that meet a ``DataLoader`` make another one of its parts, with a sampler of their own.
-    Sharding between ranks and shuffling are the loader's.
+    It is not a ``DataLoader``, on purpose: libraries replace a ``DataLoader`` by one with their own sampler. The loader
+    itself shuffles the samples and divides them between ranks.
 
     Parameters
     ----------
     loader : Loader
         The loader.
     names : sequence of str, optional
-        Makes each batch a dict with these names for its outputs, in their order, as models of Hugging Face want it.
-        By default a batch is the loader's tuple.
+        Makes each batch a dict with these names for its outputs, in this order, as models of Hugging Face expect.
+        By default a batch is the tuple of the loader.
 
     Attributes
     ----------
     loader : Loader
-        The loader; whatever else is asked of the adapter is the loader's: ``adapter.stats()``.
+        The loader. The adapter has all of its attributes and methods too: ``adapter.stats()``.
     dataset : FileDataset
-        Has a length.
+        The samples; only its length.
     batch_size, drop_last, num_workers : int, bool, int
-        The loader's.
+        As in the loader.
     prefetch_factor : int
-        The loader's `batches_ahead`.
+        `batches_ahead` of the loader.
     sampler : Sampler
-        The ids of the next epoch; ``set_epoch``.
+        The sample ids of the next epoch, and ``set_epoch``.
     batch_sampler : BatchSampler
-        The ids of its batches.
+        The sample ids of each batch of the next epoch.
     pin_memory, persistent_workers, in_order, timeout, pin_memory_device
-        As if these had been passed to a ``DataLoader``: False, True, True, 0.0, "". Batches for a GPU are made there.
+        False, True, True, 0.0, "": the corresponding arguments of a ``DataLoader``. The loader makes batches for a GPU
+        on that GPU.
     is_to_resume : bool
-        Whether a state was loaded since the last epoch began.
+        Whether a state was loaded after the last epoch began.
     collate_fn, worker_init_fn, generator, multiprocessing_context : None
-        There are none.
+        Not used.
 
     Raises
     ------
     OptionError
-        When a batch has another number of outputs than there are `names`.
+        If the number of `names` is not the number of outputs of a batch.
 
     Examples
     --------
@@ -91,14 +91,14 @@ class DataLoaderAdapter:
         return len(self.loader)
 
     def __iter__(self) -> AdapterIterator:
-        """Begin the next epoch, or go on where a loaded state says, when the first batch is asked for.
+        """Return the batches of the next epoch, or the rest of an epoch after `load_state_dict`.
 
-        Not before: training loops call ``iter`` only to see whether that is possible, too.
+        The epoch begins with the first ``next``, because some training loops call ``iter`` only as a test.
 
         Returns
         -------
         AdapterIterator
-            Its batches.
+            The batches.
         """
         iterator = AdapterIterator(self)
         self._latest = weakref.ref(iterator)
@@ -110,38 +110,38 @@ class DataLoaderAdapter:
         Returns
         -------
         LoaderIterator
-            Has begun to make batches.
+            The batches; the loader already makes the first ones.
         """
         self.is_to_resume = False
         return iter(self.loader)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not there yet: a copy that is being made
+        if name == "loader":  # a copy in the making has no attributes yet
             raise AttributeError(name)
         return getattr(self.loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "loader" in vars(self) and name in THE_LOADERS:  # the loader knows which of them may be set
+        if "loader" in vars(self) and name in LOADER_NAMES:  # the loader knows which of them can be set
             setattr(self.loader, name, value)
         else:
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_latest": None}  # a copy has no iterator yet
+        return {**vars(self), "_latest": None}  # a copy has no iterator
 
     def __repr__(self) -> str:
         return f"<DataLoaderAdapter of {self.loader!r}>"
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next ``for`` loop goes through.
+        """Choose the epoch of the next ``for`` loop.
 
-        Training loops say it at different moments, some when the epoch's iterator is there already, or when a state was
-        loaded in the middle of it. That epoch goes on then.
+        An epoch that has begun, or is to be resumed after `load_state_dict`, continues: training loops may call this
+        after they have made the iterator or loaded a state.
 
         Parameters
         ----------
         epoch : int
-            Its number.
+            Number of the epoch.
         """
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_under_way and latest.epoch == epoch:
@@ -151,36 +151,30 @@ class DataLoaderAdapter:
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tell where the loader stands.
+        """Return the position of the loader in its epochs.
 
         Returns
         -------
         dict
-            As `Loader.state_dict`; after the last batch it is the next epoch's beginning, also for loops that count the
-            batches and never ask for the end.
+            As from `Loader.state_dict`. After the last batch it is the beginning of the next epoch, also for loops that
+            count the batches and never reach ``StopIteration``.
         """
-        return self.loader._state(ends_with_last_batch=True).to_dict()  # noqa: SLF001  it speaks for the loader
+        return self.loader._state(ends_with_last_batch=True).to_dict()  # noqa: SLF001  the adapter represents the loader
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
+        """Continue from the position of another loader: the next ``for`` loop gives exactly the remaining batches.
 
         Parameters
         ----------
         state : mapping
-            What `state_dict` returned.
+            The result of `state_dict`.
         """
         self.loader.load_state_dict(state)
         self.is_to_resume = True
 
 
 class AdapterIterator:
-    """The batches of an epoch; made by ``iter(adapter)``.
-
-    Parameters
-    ----------
-    adapter : DataLoaderAdapter
-        The loader.
-    """
+    """The batches of an epoch, made by ``iter(adapter)``."""
 
     def __init__(self, adapter: DataLoaderAdapter) -> None:
         self._adapter = adapter
@@ -191,7 +185,7 @@ class AdapterIterator:
         return self
 
     def __len__(self) -> int:
-        """Batches that are still to come."""
+        """Remaining batches."""
         if self._batches is None:
             state = self._adapter.state_dict() if self._adapter.is_to_resume else {"batch": 0}
             return len(self._adapter) - int(state["batch"])
@@ -204,17 +198,11 @@ class AdapterIterator:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether batches were asked for, and not the end."""
+        """Whether the first batch was requested, and the end not reached."""
         return self._batches is not None and not self._is_ended
 
     def __next__(self) -> Any:
-        """Wait for the next batch.
-
-        Returns
-        -------
-        tuple or dict
-            Its outputs.
-        """
+        """Wait for the next batch, a tuple or a dict."""
         if self._batches is None:
             self._batches = self._adapter.begin()
         try:
@@ -228,3 +216,71 @@ class AdapterIterator:
         if len(names) != len(batch):
             raise OptionError(f"names are {list(names)}, but a batch has {len(batch)} outputs; expected as many")
         return dict(zip(names, batch, strict=True))
+
+
+class FileDataset:
+    """The `dataset` of an adapter: only its length, because the loader makes whole batches."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.fname = loader.fname
+        self._loader = loader
+
+    def __len__(self) -> int:
+        """Samples of the loader, of all ranks together."""
+        return len(self._loader.indices)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} samples of {self.fname}>"
+
+
+class Sampler:
+    """The `sampler` of an adapter: the sample ids of the next epoch."""
+
+    def __init__(self, loader: Loader, set_epoch: Callable[[int], None]) -> None:
+        self._loader = loader
+        self._set_epoch = set_epoch
+        rank = loader.traversal_order.rank
+        self.rank, self.num_replicas = (0, 1) if rank is None else (rank.number, rank.world)
+
+    def __len__(self) -> int:
+        """Samples of this rank in an epoch, including those of a last batch that is dropped."""
+        return len(self._loader.traversal_order.sample_order(self._loader.next_epoch))
+
+    def __iter__(self) -> Iterator[int]:
+        yield from map(int, self._loader.traversal_order.sample_order(self._loader.next_epoch))
+
+    @property
+    def epoch(self) -> int:
+        """Number of the next epoch."""
+        return self._loader.next_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next ``for`` loop, as `DataLoaderAdapter.set_epoch`."""
+        self._set_epoch(epoch)
+
+
+class BatchSampler:
+    """The `batch_sampler` of an adapter: the sample ids of each batch of the next epoch."""
+
+    def __init__(self, loader: Loader, sampler: Sampler) -> None:
+        self._loader = loader
+        self.sampler = sampler
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch."""
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a smaller last batch is left out."""
+        return self._loader.drop_last
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        ids = list(self.sampler)
+        for number in range(len(self)):
+            yield ids[number * self.batch_size : (number + 1) * self.batch_size]

@@ -19,31 +19,32 @@ except ModuleNotFoundError as error:
 __all__ = ["BetonDataModule", "Source"]
 
 Source: TypeAlias = Loader | Mapping[str, Any] | Callable[[], Loader]
-"""A loader, its arguments, or what makes it."""
+"""A loader, its arguments, or a function that makes it."""
 
 
 class BetonDataModule(LightningDataModule):
     """``.beton`` files for a ``Trainer``.
 
-    A checkpoint in the middle of an epoch holds where the training data stand: ``trainer.fit(..., ckpt_path=...)`` goes
-    on with exactly the batches that were still to come, also after the process was killed. With several devices each
-    rank gets its share from the loader; Lightning's own samplers stay out. Batches are made where the rank's model is.
+    A checkpoint in the middle of an epoch contains the position in the training data: ``trainer.fit(...,
+    ckpt_path=...)`` continues with exactly the remaining batches, also after the process was killed. With several
+    devices, the loader gives each rank its share, without Lightning's samplers. Batches are made on the device of the
+    rank.
 
     Parameters
     ----------
     train : Loader, mapping of str to object, or callable
-        The training data: arguments of a `Loader`, which is made when the rank and its device are known; or a function
-        that makes a loader then; or a loader.
+        The training data: the arguments of a `Loader`, or a function that makes one; either is used when the rank and
+        its device are known. Or a loader.
     val, test, predict : the same, or a sequence of these
         The other data.
     **common : object
-        Arguments of all loaders that are made of mappings.
+        Arguments for all loaders that are given as mappings.
 
     Notes
     -----
-    Of a loader that is made here, these are the defaults: ``distributed`` if there are several ranks; then, ``seed`` is
-    the one of ``lightning.seed_everything``, else 0; ``device`` is the GPU of the rank, if it has one; ``drop_last`` is
-    true for training and false for all else, so that no sample is left out of a metric.
+    Loaders that are given as mappings have these defaults: ``distributed`` is true if there are several ranks; then
+    ``seed`` is the seed of ``lightning.seed_everything``, else 0; ``device`` is the GPU of the rank, if it has one;
+    ``drop_last`` is true only for training, so that metrics use all samples.
 
     Examples
     --------
@@ -77,12 +78,12 @@ class BetonDataModule(LightningDataModule):
         Returns
         -------
         DataLoaderAdapter
-            At the trainer's epoch, or where the checkpoint says.
+            At the epoch of the trainer, or at the position in the checkpoint.
 
         Raises
         ------
         OptionError
-            If there are none.
+            If there are no training data.
         """
         (self._train,) = self._adapters("train")
         trainer = self.trainer
@@ -100,7 +101,7 @@ class BetonDataModule(LightningDataModule):
         Returns
         -------
         list of DataLoaderAdapter
-            One for each source; none without any.
+            One for each source.
         """
         return [] if self._sources["val"] is None else self._adapters("val")
 
@@ -125,7 +126,7 @@ class BetonDataModule(LightningDataModule):
         return self._adapters("predict")
 
     def state_dict(self) -> dict[str, Any]:
-        """Tell where the training data stand; part of each checkpoint.
+        """Return the position in the training data; it is part of each checkpoint.
 
         Returns
         -------
@@ -135,17 +136,17 @@ class BetonDataModule(LightningDataModule):
         return {} if self._train is None else {"train": self._train.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where a checkpoint was written, when training goes on.
+        """Continue from a checkpoint when training resumes.
 
         Parameters
         ----------
         state_dict : dict
-            What `state_dict` returned.
+            The result of `state_dict`.
         """
         self._state_to_load = state_dict.get("train")
 
     def stats(self) -> dict[str, list[LoaderStats]]:
-        """Tell where the loaders' time went, last epoch each.
+        """Return the statistics of the last epoch of each loader.
 
         Returns
         -------
@@ -155,12 +156,12 @@ class BetonDataModule(LightningDataModule):
         return {name: [loader.stats() for loader in loaders] for name, loaders in self._loaders.items()}
 
     def teardown(self, stage: str) -> None:
-        """Close the loaders that were made here.
+        """Close the loaders that this data module made.
 
         Parameters
         ----------
         stage : str
-            What has ended.
+            The stage that has ended.
         """
         for loader in self._made:
             loader.close()
@@ -182,11 +183,11 @@ class BetonDataModule(LightningDataModule):
 
     def _loader(self, source: Source, *, is_training: bool) -> Loader:
         if isinstance(source, Loader):
-            return self._shared_out(source)
+            return self._checked_share(source)
         if isinstance(source, Mapping):
             loader = self._make({"drop_last": is_training, **self._common, **source})
         else:
-            loader = self._shared_out(source())
+            loader = self._checked_share(source())
         self._made.append(loader)
         return loader
 
@@ -200,14 +201,17 @@ class BetonDataModule(LightningDataModule):
         try:
             return Loader(**arguments, device=device)
         except DeviceError as error:
-            warnings.warn(f"{arguments.get('fname')}: batches are made on the CPU: {error}", stacklevel=2)
+            warnings.warn(
+                f"{arguments.get('fname')}: batches are made on the CPU, because the GPU cannot be used: {error}",
+                stacklevel=2,
+            )
             return Loader(**arguments)
 
-    def _shared_out(self, loader: Loader) -> Loader:
+    def _checked_share(self, loader: Loader) -> Loader:
         if self._world_size > 1 and not loader.distributed:
             warnings.warn(
-                f"{loader.fname}: {self._world_size} ranks, but the loader was made with distributed=False: each rank "
-                "gets all of its samples. Give its arguments, or a function that makes it, instead.",
+                f"{loader.fname}: {self._world_size} ranks, but the loader was made with distributed=False, so each "
+                "rank gets all samples. Pass its arguments, or a function that makes it.",
                 stacklevel=2,
             )
         return loader

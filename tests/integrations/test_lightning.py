@@ -121,7 +121,7 @@ def test_batches_are_made_on_the_gpu_of_the_rank_if_that_can(monkeypatch):
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         assert "device" not in arguments_of(monkeypatch, {"fname": "a", "refused": 1}, device="cuda:3")
-    assert "a: batches are made on the CPU: no decoder" in str(seen[0].message)
+    assert str(seen[0].message).endswith("no decoder")
 
 
 def test_a_loader_that_is_not_shared_out_is_told_of(numbers):

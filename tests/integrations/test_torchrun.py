@@ -66,4 +66,4 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
             seen.append([sample for _, own, samples in lines if int(own) == epoch for sample in json.loads(samples)])
         assert [len(own) for own in seen] == [8, 8]  # of 11 each, a last batch of 3 is left out in training
         assert len(set(seen[0] + seen[1])) == 16
-    assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.samplers"
+    assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.data_loader"
