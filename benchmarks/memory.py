@@ -113,8 +113,8 @@ def _epoch(path: Path) -> int:
 
     from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
     from gpubeton.loader import Loader, OrderOption
-    from gpubeton.loader.explanation import max_batch_bytes, max_staging_bytes
-    from gpubeton.loader.line import num_in_flight
+    from gpubeton.loader.describe import max_batch_bytes, max_staging_bytes
+    from gpubeton.loader.resources import num_in_flight
     from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
     image = [

@@ -10,7 +10,7 @@ from gpubeton.diagnosis.measurements import Measurements, StageLimits, stage_lim
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubeton.loader.facts import ImageFacts
+    from gpubeton.loader.describe import ImageSummary
 
 __all__ = ["Finding", "advise"]
 
@@ -50,9 +50,9 @@ def advise(measured: Measurements) -> tuple[Finding, ...]:
     --------
     >>> from gpubeton.diagnosis import Machine, Measurements
     >>> from gpubeton.loader import LoaderStats
-    >>> from gpubeton.loader.facts import LoaderFacts
+    >>> from gpubeton.loader.describe import LoaderSummary
     >>> stats = LoaderStats(batches=10, images=1000, seconds=10.0, waiting_seconds=0.1)
-    >>> advise(Measurements(stats, LoaderFacts(), Machine(cores=8)))[0].name
+    >>> advise(Measurements(stats, LoaderSummary(), Machine(cores=8)))[0].name
     'step'
     """
     if not measured.stats.batches:
@@ -228,7 +228,7 @@ def _raw_pixels(measured: Measurements) -> list[Finding]:
     return found
 
 
-def _raw_bytes(image: ImageFacts) -> float:
+def _raw_bytes(image: ImageSummary) -> float:
     """Return the bytes of a stored image as raw pixels, no larger than training needs."""
     side = _ENOUGH * max(image.height, image.width)
     shrunk = min(1.0, side / max(image.stored_height, image.stored_width))

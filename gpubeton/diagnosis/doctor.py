@@ -16,13 +16,14 @@ from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.diagnosis.runs import image_field, long_indices, pipelines_for, run_loader
 from gpubeton.errors import OptionError
 from gpubeton.loader import Loader, LoaderStats, OrderOption
-from gpubeton.loader.facts import LoaderFacts, facts_of
-from gpubeton.loader.stats_log import STATS_VARIABLE
+from gpubeton.loader.stats import STATS_VARIABLE
 from gpubeton.machine import read_machine
 from gpubeton.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gpubeton.loader.describe import LoaderSummary
 
 __all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "make_loader"]
 
@@ -79,7 +80,7 @@ def examine_loader(
 
     `places` were read before the rehearsal brought the files into memory.
     """
-    facts = facts_of(loader)
+    facts = loader._summarize()  # noqa: SLF001  no method for users
     places = _places(facts) if places is None else places
     try:
         run_loader(rehearsal, seconds=0.0)
@@ -148,12 +149,12 @@ def _augment_share(plain: Loader, full: Loader, options: LoopOptions) -> float:
     return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
 
 
-def _places(facts: LoaderFacts) -> tuple[FilePlace, ...]:
+def _places(facts: LoaderSummary) -> tuple[FilePlace, ...]:
     return tuple(read_file_place(path) for path in facts.files if Path(path).exists())
 
 
 def _measurements(
-    stats: LoaderStats, facts: LoaderFacts, places: tuple[FilePlace, ...], *, is_measured: bool
+    stats: LoaderStats, facts: LoaderSummary, places: tuple[FilePlace, ...], *, is_measured: bool
 ) -> Measurements:
     speed = measure_disk(places[0].path, seconds=0.5).cold_bytes_per_second if is_measured and places else None
     return Measurements(stats, facts, read_machine(), places, read_gpu(), speed)

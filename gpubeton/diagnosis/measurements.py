@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpubeton.diagnosis.environment import GpuState
 from gpubeton.errors import FormatError
 from gpubeton.loader import LoaderStats
-from gpubeton.loader.facts import LoaderFacts
+from gpubeton.loader.describe import LoaderSummary
 
 if TYPE_CHECKING:
     from gpubeton.diagnosis.environment import FilePlace
@@ -28,7 +28,7 @@ class Measurements:
     """Everything that advice is based on."""
 
     stats: LoaderStats
-    facts: LoaderFacts
+    facts: LoaderSummary
     machine: Machine
     places: tuple[FilePlace, ...] = ()
     gpu: GpuState = field(default_factory=GpuState)
@@ -106,9 +106,9 @@ def stage_limits(stats: LoaderStats) -> StageLimits:
     )
 
 
-def read_stats(path: str | os.PathLike[str]) -> list[tuple[LoaderFacts, LoaderStats]]:
+def read_stats(path: str | os.PathLike[str]) -> list[tuple[LoaderSummary, LoaderStats]]:
     """Read the last line of each loader in a file of GPUBETON_STATS; the loader with the most time comes first."""
-    last: dict[tuple[int, int], tuple[LoaderFacts, LoaderStats]] = {}
+    last: dict[tuple[int, int], tuple[LoaderSummary, LoaderStats]] = {}
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             key, facts, stats = _parse_line(line, f"{os.fspath(path)}: line {number}")
@@ -116,10 +116,10 @@ def read_stats(path: str | os.PathLike[str]) -> list[tuple[LoaderFacts, LoaderSt
     return sorted(last.values(), key=lambda entry: -entry[1].seconds)
 
 
-def _parse_line(line: str, where: str) -> tuple[tuple[int, int], LoaderFacts, LoaderStats]:
+def _parse_line(line: str, where: str) -> tuple[tuple[int, int], LoaderSummary, LoaderStats]:
     try:
         entry = json.loads(line)
-        facts, stats = LoaderFacts.from_dict(entry["facts"]), LoaderStats.from_dict(entry["total"])
+        facts, stats = LoaderSummary.from_dict(entry["facts"]), LoaderStats.from_dict(entry["total"])
         return (entry["pid"], entry["loader"]), facts, stats
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(

@@ -159,7 +159,7 @@ class DataLoaderAdapter:
             As from `Loader.state_dict`. After the last batch it is the beginning of the next epoch, also for loops that
             count the batches and never reach ``StopIteration``.
         """
-        return self.loader._state(ends_with_last_batch=True).to_dict()  # noqa: SLF001  the adapter represents the loader
+        return self.loader._checkpoint(ends_with_last_batch=True).to_dict()  # noqa: SLF001  the adapter represents the loader
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the position of another loader: the next ``for`` loop gives exactly the remaining batches.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
-from gpubeton.loader.order_option import OrderOption
+from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 
 __all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption"]

@@ -1,10 +1,10 @@
-"""EpochIterator: an epoch of samples of one's own choice, for loaders derived from `Loader`."""
+"""EpochIterator: an epoch of chosen samples, for loaders derived from `Loader`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.loader.arguments import checked_indices
+from gpubeton.loader.config import check_indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,10 +53,10 @@ class EpochIterator:
 
     def __init__(self, loader: Loader, order: ArrayLike) -> None:
         self.loader = loader
-        self.order = checked_indices("the order", order, loader.reader.num_samples)
+        self.order = check_indices("the order", order, loader.reader.num_samples)
         self.metadata = loader.reader.metadata
         self.closed = False
-        self._batches = loader._begin(self.order)  # noqa: SLF001  it is a part of the loader
+        self._batches = loader._begin(self.order)  # noqa: SLF001  this is a part of the loader
         self._number = 0
         self._received: Any = None
 

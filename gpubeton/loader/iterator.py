@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine import Batch
-    from gpubeton.loader.epochs import Progress
-    from gpubeton.loader.statistics import EpochRecord
+    from gpubeton.loader.schedule import EpochCursor
+    from gpubeton.loader.stats import EpochStats
     from gpubeton.prefetch import Prefetcher
 
 
 class LoaderIterator:
     """Iterate over the batches of an epoch; made by ``iter(loader)``.
 
-    Each batch is a tuple of its outputs. Tensors and arrays belong to whoever receives them.
+    Each batch is a tuple of its outputs. Its tensors and arrays are never overwritten.
 
     Parameters
     ----------
     batches : Prefetcher
         Makes the batches.
-    progress : Progress
-        How far the epoch has come, kept up to date here.
+    cursor : EpochCursor
+        How far the epoch has come; moved here.
     bad_samples : list of tuple of (int, int, str)
         The loader's list of bad samples, extended here.
-    record : EpochRecord
-        Where the time goes, kept up to date here.
+    stats : EpochStats
+        Counters and timers; updated here.
     num_batches : int
         Batches of the epoch.
 
@@ -46,19 +46,19 @@ class LoaderIterator:
     def __init__(
         self,
         batches: Prefetcher[Batch],
-        progress: Progress,
+        cursor: EpochCursor,
         bad_samples: list[tuple[int, int, str]],
-        record: EpochRecord,
+        stats: EpochStats,
         num_batches: int,
     ) -> None:
         self.samples: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._batches = batches
-        self._progress = progress
+        self._cursor = cursor
         self._bad_samples = bad_samples
-        self._record = record
+        self._stats = stats
         self._num_batches = num_batches
         self._lock = threading.Lock()
-        weakref.finalize(self, record.end).atexit = False  # a loop that was left ends when its iterator is garbage
+        weakref.finalize(self, stats.end).atexit = False  # a loop that was left ends when its iterator is garbage
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
@@ -66,17 +66,17 @@ class LoaderIterator:
     def __reduce__(self) -> Any:
         raise TypeError(
             "an iterator over batches cannot be copied or pickled: its threads belong to this process. Pickle the "
-            "loader; its state_dict() says which batches are still to come"
+            "loader; its state_dict() has the position in the epoch"
         )
 
     def __len__(self) -> int:
         """Batches that are still to come, for progress bars: ``tqdm(iter(loader))``."""
-        return 0 if self._progress.is_complete else max(0, self._num_batches - self._progress.batch)
+        return 0 if self._cursor.is_complete else max(0, self._num_batches - self._cursor.batch)
 
     @property
     def epoch(self) -> int:
         """Number of the epoch."""
-        return self._progress.epoch
+        return self._cursor.epoch
 
     def __next__(self) -> tuple[Any, ...]:
         """Wait for the next batch.
@@ -89,15 +89,15 @@ class LoaderIterator:
         Raises
         ------
         BadImageError
-            If the batch holds an image that cannot be decoded, and ``on_error`` says so.
+            If the batch holds an image that cannot be decoded, and ``on_error`` is "raise".
         LoaderClosedError
             If the loader was closed.
         Exception
-            Whatever an operation of a pipeline raised.
+            An error that an operation of a pipeline raised.
         """
         while True:
             batch = self._wait()
-            with self._lock, self._record.stages.handover:
+            with self._lock, self._stats.stages.handover:
                 self._receive(batch)
                 if batch.arrival is not None:
                     batch.arrival()
@@ -105,29 +105,29 @@ class LoaderIterator:
                 return batch.outputs
 
     def stop(self) -> None:
-        """Begin to stop, and do not wait for it."""
-        self._record.end()
+        """Request the end of the threads, without waiting for it."""
+        self._stats.end()
         self._batches.stop()
 
     def close(self) -> None:
         """Stop: end the threads of this iterator. May be called twice, and from any thread."""
-        self._record.end()
+        self._stats.end()
         self._batches.close()
 
     def _wait(self) -> Batch:
-        marked = self._record.begin_wait()
+        marked = self._stats.begin_wait()
         try:
             return next(self._batches)
         except BaseException as end:
-            self._record.end()
-            self._progress.is_complete |= isinstance(end, StopIteration)
+            self._stats.end()
+            self._cursor.is_complete |= isinstance(end, StopIteration)
             raise
         finally:
-            self._record.end_wait(marked)
+            self._stats.end_wait(marked)
 
     def _receive(self, batch: Batch) -> None:
         self.samples = batch.samples
-        self._record.receive(len(batch.samples))
+        self._stats.receive(len(batch.samples))
         # Several threads may share the iterator and get here out of order.
-        self._progress.batch = max(self._progress.batch, batch.number + 1)
-        self._bad_samples.extend((self._progress.epoch, bad.sample, bad.reason) for bad in batch.bad)
+        self._cursor.batch = max(self._cursor.batch, batch.number + 1)
+        self._bad_samples.extend((self._cursor.epoch, bad.sample, bad.reason) for bad in batch.bad)

@@ -1,51 +1,77 @@
-"""Loader: FFCV's signature, checked and handed down."""
+"""Loader: FFCV's signature, on top of a config, a schedule, resources and statistics."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import warnings
 import weakref
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpubeton.cpu.crew import Crew
 from gpubeton.engine import Plan, compile_outputs
-from gpubeton.errors import LoaderClosedError
-from gpubeton.format.data_files import Paths, listed_paths
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.loader import arguments
-from gpubeton.loader.arguments import DEFAULT_OS_CACHE, DEFAULT_PROCESS_CACHE
-from gpubeton.loader.copies import Copyable
-from gpubeton.loader.epochs import Epochs
-from gpubeton.loader.familiar import Familiar
-from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
+from gpubeton.errors import LoaderClosedError, OptionError, StateError, StorageError
+from gpubeton.loader.checkpoint import Checkpoint, file_fingerprint
+from gpubeton.loader.config import (
+    ARGUMENTS,
+    DEFAULT_OS_CACHE,
+    DEFAULT_PROCESS_CACHE,
+    ConfigAttribute,
+    Effect,
+    LoaderConfig,
+    check_indices,
+    fixed_argument_error,
+    warn_of_no_batch,
+)
+from gpubeton.loader.describe import LoaderSummary, explain, summarize
+from gpubeton.loader.ffcv_compat import FfcvSurface
+from gpubeton.loader.filter import scan_changes, select_samples
 from gpubeton.loader.iterator import LoaderIterator
-from gpubeton.loader.line import Memory, make_engine
-from gpubeton.loader.order_option import ORDER_MAP, ORDER_TYPE, OrderOption, order_class
-from gpubeton.loader.reporting import Reporting
-from gpubeton.loader.selection import scanning_arguments, select_samples
-from gpubeton.loader.settings import Settings
-from gpubeton.loader.statistics import EpochRecord, Statistics
+from gpubeton.loader.resources import Resources
+from gpubeton.loader.schedule import (
+    ORDER_MAP,
+    ORDER_TYPE,
+    EpochCursor,
+    EpochSchedule,
+    OrderOption,
+    Sampling,
+    order_class,
+    with_current_indices,
+)
+from gpubeton.loader.stats import EpochStats, LoaderStats, StatsHistory
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
+from gpubeton.traversal_order import TraversalOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Self
 
     from gpubeton.engine.outputs import Pipeline
     from gpubeton.fields.registry import CustomFields
+    from gpubeton.format.data_files import Paths
     from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.plan.image_executor import StartExecutor
-    from gpubeton.traversal_order import TraversalOrder
+    from gpubeton.gpu.gpu_options import GpuOptions
+    from gpubeton.loader.resources import GpuChoice
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
 
-class Loader(Familiar, Copyable, Reporting, Settings):
+class _Position(NamedTuple):
+    """The position of a loader for a copy, besides its arguments."""
+
+    seed_is_given: bool
+    epoch: int
+    batch: int
+    file: str  # fingerprint
+
+
+class Loader(FfcvSurface):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
@@ -180,6 +206,25 @@ class Loader(Familiar, Copyable, Reporting, Settings):
     (30, 200, ('train.beton', 299))
     """
 
+    fname = ConfigAttribute[str | tuple[str, ...]]()
+    batch_size = ConfigAttribute[int]()
+    num_workers = ConfigAttribute[int]()
+    os_cache = ConfigAttribute[bool]()
+    order = ConfigAttribute[Any]()
+    distributed = ConfigAttribute[bool]()
+    seed = ConfigAttribute[int]()
+    indices = ConfigAttribute["NDArray[np.uint64]"]()
+    pipelines = ConfigAttribute[dict[str, Any]]()
+    custom_fields = ConfigAttribute[dict[str, Any]]()
+    drop_last = ConfigAttribute[bool]()
+    batches_ahead = ConfigAttribute[int]()
+    recompile = ConfigAttribute[bool]()
+    order_kwargs = ConfigAttribute[dict[str, Any]]()
+    device = ConfigAttribute[str]()
+    decoder = ConfigAttribute[str]()
+    gpu_options = ConfigAttribute["GpuOptions"]()
+    on_error = ConfigAttribute[str]()
+
     def __init__(
         self,
         fname: Paths,
@@ -202,44 +247,24 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
     ) -> None:
-        self._own: dict[str, Any] = {
-            "device": arguments.checked_device(device),
-            "decoder": checked_decoder(decoder),
-            "gpu_options": gpu_options or GpuOptions(),
-            "os_cache": arguments.default_os_cache() if os_cache is None else bool(os_cache),
-            "custom_fields": dict(custom_fields or {}),
-        }
-        vars(self).update(self._own)  # classes derived from FFCV's, which has none of these, may have properties there
-        paths = listed_paths(fname)
-        self.fname: str | tuple[str, ...] = paths if len(paths) > 1 else paths[0]
-        self.batch_size = arguments.checked_count("batch_size", batch_size)
-        self.num_workers = arguments.checked_workers(num_workers)
-        self.order = order
-        self.order_kwargs = dict(order_kwargs or {})
-        self.distributed = bool(distributed)
-        self.drop_last = bool(drop_last)
-        self.batches_ahead = arguments.checked_count("batches_ahead", batches_ahead)
-        self.recompile = bool(recompile)
-        self.on_error = arguments.checked_on_error(on_error)
-        self.pipelines = arguments.checked_pipelines(pipelines)
-        self._seed_was_given = seed is not None
-        self.seed = arguments.checked_seed(seed, distributed=self.distributed)
-        self.reader = Reader(self.fname, custom_fields)
-        self.indices = arguments.checked_indices("indices", indices, self.reader.num_samples)
+        config = LoaderConfig.resolve({name: value for name, value in locals().items() if name in ARGUMENTS})
+        self.reader = Reader(config.fname, config.custom_fields)
+        self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
-        make_order = partial(order_class(order), self, **self.order_kwargs)
-        self._epochs = Epochs(make_order, self.reader.num_samples, self.batch_size, drop_last=self.drop_last)
-        self._memory = Memory(self.reader.index.files, is_mapped=self._own["os_cache"])
-        self._make_crew: StartExecutor = Crew
+        make_order = partial(order_class(order), self, **self._config.order_kwargs)
+        self._schedule = EpochSchedule(
+            make_order, self.reader.num_samples, config.batch_size, drop_last=config.drop_last
+        )
+        self._resources = Resources(self.reader.index, self._config)
+        self._statistics = StatsHistory()
+        weakref.finalize(self, self._statistics.write)
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
         self._generation = Compiler.begin()
-        self._statistics = Statistics()
-        if self.distributed and seed is None and order_class(order) is not order_class("sequential"):
+        if config.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
-        self.gpu_choice = choose_gpu(self._own["device"], self._own["decoder"], self.pipelines)
-        self.gpu_choice = self._memory.open_gpu(self, self._compile_outputs())  # what cannot be planned is told here
+        self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
 
     def __iter__(self) -> LoaderIterator:
         """Begin the next epoch, or go on where a loaded state says.
@@ -261,20 +286,28 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")
-            self._renew_generation()
-            origin = self._origin
-            begun = self._epochs.coming(is_last=samples is not None, origin=origin)
-            record = EpochRecord(begun.epoch, self.num_workers)
-            order = self._epochs.plan(begun.epoch, samples, anew=True)
-            plan = Plan(self._compile_outputs(), order, self.seed, begun.epoch)
-            arguments.warn_of_no_batch(self.reader.index.title, len(self.indices), len(plan), self.batch_size)
-            engine = make_engine(self, plan, begun.batch, self._memory, self._make_crew, record.stages)
-            progress = self._epochs.begin(begun, origin, len(plan))
-            batches = Prefetcher(engine, self.batches_ahead)
-            iterator = LoaderIterator(batches, progress, self.bad_samples, record, len(plan))
+            if self._config.recompile:
+                self._generation = Compiler.forget()
+            elif not self._schedule.has_begun:
+                # Compiled functions keep the global values that they read when the first loop begins.
+                self._generation = Compiler.begin()
+            config, sampling = self._config, self._sampling
+            coming = self._schedule.coming(sampling, is_last=samples is not None)
+            stats = EpochStats(coming.epoch, config.num_workers)
+            order = self._schedule.plan(coming.epoch, samples, asks_again=True)
+            plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
+            warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
+            engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages)
+            cursor = self._schedule.begin(coming, sampling, len(plan))
+            batches = Prefetcher(engine, config.batches_ahead)
+            iterator = LoaderIterator(batches, cursor, self.bad_samples, stats, len(plan))
             self._iterators.add(iterator)
-            self._statistics.add(record, self)
+            self._statistics.add(stats, self._summarize)
             return iterator
+
+    def __len__(self) -> int:
+        """Number of batches of the next epoch."""
+        return len(self._schedule.plan(self.next_epoch))
 
     def close(self) -> None:
         """End all iterators of this loader, and refuse new ones. May be called twice, and from any thread.
@@ -291,11 +324,17 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         self._is_closed = True
         with self._lock:
             iterators = list(self._iterators)
-        for iterator in iterators:  # none is to go on while another one's end is waited for
+        for iterator in iterators:  # all have to stop before the end of any is waited for
             iterator.stop()
         for iterator in iterators:
             iterator.close()
-        self._memory.close()
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def plan(self, epoch: int | None = None) -> Plan:
         """Decide what an epoch consists of, without reading any sample.
@@ -322,34 +361,14 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         array([200, 201, 202], dtype=uint64)
         """
         epoch = self.next_epoch if epoch is None else epoch
-        return Plan(self._compile_outputs(), self._epochs.plan(epoch), self.seed, epoch)
+        return Plan(self._compile_outputs(), self._schedule.plan(epoch), self._config.seed, epoch)
 
-    @property
-    def gpu(self) -> Gpu | None:
-        """The GPU that decodes, if any."""
-        return self._memory.gpu
-
-    def sample_pages(self) -> NDArray[np.int64]:
-        """Give the page of each sample of the file, or of the files, whose pages are numbered through.
-
-        Orders may ask for it.
-
-        Returns
-        -------
-        ndarray of int64, shape (samples of the file,)
-            Page number, -1 for a sample without any bytes.
-
-        Raises
-        ------
-        AllocationError
-            If no field of the file has regions.
-
-        Examples
-        --------
-        >>> set(Loader("train.beton", 50).sample_pages().tolist())
-        {1}
-        """
-        return self.reader.index.sample_pages()
+    def _compile_outputs(self) -> tuple[Any, ...]:
+        # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
+        Compiler.num_threads, Compiler.generation = self._config.num_workers, self._generation
+        reader, config = self.reader, self._config
+        target = self._resources.gpu_choice.target
+        return compile_outputs(reader.index, reader.handlers, config.pipelines, config.indices, target)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.
@@ -383,11 +402,299 @@ class Loader(Familiar, Copyable, Reporting, Settings):
         >>> ones.indices[:3], len(ones)
         (array([100, 101, 102], dtype=uint64), 2)
         """
-        scan = self._with(**scanning_arguments(self, field_name))
-        return self._with(indices=select_samples(scan, condition))
+        with self._with(**scan_changes(self._config, self.reader, field_name)) as scan:
+            samples = select_samples(iter(scan), condition)
+        return self._with(indices=samples)
 
-    def _compile_outputs(self) -> tuple[Any, ...]:
-        # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
-        Compiler.num_threads, Compiler.generation = self.num_workers, self._generation
-        target = self.gpu_choice.target
-        return compile_outputs(self.reader.index, self.reader.handlers, self.pipelines, self.indices, target)
+    def sample_pages(self) -> NDArray[np.int64]:
+        """Give the page of each sample of the file, or of the files, whose pages are numbered through.
+
+        Orders may ask for it.
+
+        Returns
+        -------
+        ndarray of int64, shape (samples of the file,)
+            Page number, -1 for a sample without any bytes.
+
+        Raises
+        ------
+        AllocationError
+            If no field of the file has regions.
+
+        Examples
+        --------
+        >>> set(Loader("train.beton", 50).sample_pages().tolist())
+        {1}
+        """
+        return self.reader.index.sample_pages()
+
+    # --- what is known of it
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU that decodes, if any."""
+        return self._resources.gpu
+
+    @property
+    def gpu_choice(self) -> GpuChoice:
+        """Which GPU decodes, if any, and why."""
+        return self._resources.gpu_choice
+
+    def explain(self) -> None:
+        """Print what runs where, operation by operation, and how much memory it takes at most."""
+        lines = explain(self.reader.index.title, self._config, self.plan(), self._resources)
+        print("\n".join([repr(self), *lines]))
+
+    def stats(self, *, total: bool = False) -> LoaderStats:
+        """Tell where the time of the loop goes: into waiting, its own step, reading, decoding and the rest.
+
+        Costs nothing worth naming, and may be asked for at any time and in any thread.
+
+        Parameters
+        ----------
+        total : bool
+            Add up all epochs. Otherwise it is the epoch that was begun last, or is under way.
+
+        Returns
+        -------
+        LoaderStats
+            Numbers by name; ``print`` shows them as a table.
+        """
+        return self._statistics.stats(total=total)
+
+    def _summarize(self) -> LoaderSummary:
+        return summarize(self._config, self.plan(), self._resources)
+
+    def __repr__(self) -> str:
+        order, kind = self._config.order, type(self._schedule.order)
+        is_named = not isinstance(order, type) and order_class(order) is kind
+        return (
+            f"<Loader of {self.reader.index.title}: {len(self._config.indices)} samples in {len(self)} batches of "
+            f"{self._config.batch_size}, {order if is_named else kind.__name__}, seed {self._config.seed}, next epoch "
+            f"{self.next_epoch}>"
+        )
+
+    # --- assignments, which count from the next epoch on
+
+    def _assign(self, name: str, value: Any) -> None:
+        """Take an assignment to the attribute of an argument, or refuse it."""
+        if ARGUMENTS[name].effect is not Effect.NEXT_EPOCH:
+            if value is not getattr(self._config, name):
+                raise fixed_argument_error(self.reader.index.title, name)
+        elif name == "order":
+            self.traversal_order = value
+        elif name == "indices":
+            self._set_indices(value)
+        elif name == "batches_ahead" and self.gpu is not None:
+            raise OptionError(
+                f"{self.reader.index.title}: batches_ahead cannot be changed: the GPU has its memory for as many "
+                "batches as the loader was made with. Make a new one: Loader(..., batches_ahead=...)."
+            )
+        else:
+            config = self._config.replace(**{name: value})
+            if name in ("batch_size", "drop_last"):
+                self._schedule.set_batches(config.batch_size, config.drop_last)
+            self._config = config
+
+    def _set_indices(self, indices: ArrayLike | None) -> None:
+        before = self._config
+        self._config = before.replace(indices=check_indices("indices", indices, self.reader.num_samples))
+        try:
+            self._schedule.set_samples()  # the order reads the new indices from the loader
+        except BaseException:
+            self._config = before
+            raise
+
+    @property
+    def traversal_order(self) -> TraversalOrder:
+        """The order, an object with ``sample_order(epoch)``.
+
+        An assigned option, name, class or object counts from the next epoch on, and so do assignments to its own
+        attributes. An object of a class that you wrote keeps its `indices` when the loader gets others.
+        """
+        return self._schedule.order
+
+    @traversal_order.setter
+    def traversal_order(self, order: Any) -> None:
+        if isinstance(order, TraversalOrder):
+            then = self._config.indices
+            self._schedule.set_order(lambda: with_current_indices(order, then, self._config.indices), is_assigned=True)
+        else:
+            self._schedule.set_order(partial(order_class(order), self))
+            self._config = self._config.replace(order=order, order_kwargs={})
+
+    @property
+    def next_epoch(self) -> int:
+        """Number of the epoch that the next ``for`` loop goes through, from 0. May be set."""
+        return self._schedule.next.epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next ``for`` loop goes through, from its first batch on.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number, at least 0.
+
+        Raises
+        ------
+        OptionError
+            If it is negative.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> loader = Loader("train.beton", 100, seed=0)
+        >>> loader.set_epoch(5)
+        >>> loader.next_epoch
+        5
+        """
+        self._schedule.go_to(epoch)
+
+    # --- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tell where the loader stands.
+
+        Only batches that the loop has received count. In a loop, the state is that of the iterator made last.
+
+        Returns
+        -------
+        dict
+            Strings, numbers and truth values only: may be stored with JSON or ``torch.save``. It does not hold the
+            pipelines; make the loader that is to go on with the same ones.
+        """
+        return self._checkpoint().to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
+
+        A loader that was made without a seed takes over the state's. Ranks may all load the state of one of them.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` returned, in this process or another.
+
+        Raises
+        ------
+        StateError
+            If the state is of another file, order, batch size, number of ranks or seed.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> loader = Loader("train.beton", 100, seed=0, pipelines={"image": None})
+        >>> batches = iter(loader)
+        >>> _ = next(batches)
+        >>> resumed = Loader("train.beton", 100, seed=0, pipelines={"image": None})
+        >>> resumed.load_state_dict(loader.state_dict())
+        >>> len(list(resumed)) == len(list(batches)) == 2
+        True
+        """
+        loaded, schedule = Checkpoint.from_dict(state), self._schedule
+        # The current epoch may hold other batches than the next.
+        own = self._checkpoint_at(schedule.next, self._sampling)
+        loaded.check_against(own, seed_is_fixed=self._config.seed_is_given)
+        if loaded.seed != self._config.seed:
+            self._config = self._config.replace(seed=loaded.seed)
+            schedule.set_seed(loaded.seed)
+        num_batches = len(schedule.plan(loaded.epoch))
+        if loaded.batch > num_batches:
+            raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
+        schedule.go_to(loaded.epoch, loaded.batch, self._sampling)
+
+    def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
+        cursor = self._schedule.after_received if ends_with_last_batch else self._schedule.now
+        return self._checkpoint_at(cursor, cursor.sampling or self._sampling)
+
+    def _checkpoint_at(self, cursor: EpochCursor, sampling: Sampling) -> Checkpoint:
+        num_samples, ranks = self.reader.num_samples, self._schedule.world_size
+        file = self._file_fingerprint
+        return Checkpoint.of(self._config, cursor, sampling, file=file, num_samples=num_samples, ranks=ranks)
+
+    @cached_property
+    def _file_fingerprint(self) -> str:
+        return file_fingerprint(self.reader.index)
+
+    @property
+    def _sampling(self) -> Sampling:
+        return Sampling.of(self._config.indices, self._schedule.order, self._config.order_kwargs)
+
+    # --- copies: new loaders with the arguments as they are now, whose next loop begins where this one's would
+
+    @property
+    def _args(self) -> dict[str, Any]:  # FFCV's users know this one
+        return self._config.as_arguments()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = self._checked_args()
+        for name, value in arguments.items():
+            self._check_picklable(name, value)
+        return _make, (type(self), arguments), self._position
+
+    def _check_picklable(self, name: str, value: Any) -> None:
+        try:
+            pickle.dumps(value)
+        except Exception as error:
+            raise TypeError(
+                f"{self.reader.index.title}: the loader cannot be pickled, because its argument {name!r} cannot: "
+                f"{error}. Define its classes and functions at the top of a module; or make the loader in the process "
+                "that uses it."
+            ) from error
+
+    def __setstate__(self, state: _Position) -> None:
+        if self._file_fingerprint != state.file:
+            raise StorageError(
+                f"{self.reader.index.title}: the fields or the metadata of this file differ from those of the file of "
+                "the loader that was copied. The file was replaced, or has another name here; make a new Loader."
+            )
+        self._config = self._config.replace(seed_is_given=state.seed_is_given)
+        self._schedule.go_to(state.epoch, state.batch, self._sampling)
+
+    def __copy__(self) -> Self:
+        made = type(self)(**self._checked_args())
+        made.__setstate__(self._position)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = type(self)(**copy.deepcopy(self._checked_args(), memo))
+        made.__setstate__(self._position)
+        return made
+
+    @property
+    def _position(self) -> _Position:
+        coming = self._schedule.next
+        return _Position(self._config.seed_is_given, coming.epoch, coming.batch, self._file_fingerprint)
+
+    def _checked_args(self) -> dict[str, Any]:
+        """Collect the arguments, if these determine the loader."""
+        title, kind = self.reader.index.title, type(self)
+        if kind.__init__ is not Loader.__init__:
+            raise TypeError(
+                f"{title}: {kind.__name__} has its own __init__, so that its arguments are not known. "
+                "Give the class a __reduce__ that returns them, or make the loader in the process that uses it."
+            )
+        if self._schedule.is_order_assigned or self._sampling.is_changed:
+            raise TypeError(
+                f"{title}: the loader cannot be copied or pickled, because an object was assigned to its "
+                "traversal_order, or to the indices or the sampler of that. Make the loader with order=... and "
+                "order_kwargs=..., or make it in the process that uses it."
+            )
+        return self._args
+
+    def _with(self, **changes: Any) -> Loader:
+        """Make a loader with other arguments."""
+        loader = Loader(**{**self._args, **changes})
+        for file, found in zip(self.reader.index.files, loader.reader.index.files, strict=True):
+            file.identity.check(file.path, found.identity)  # else the indices would be those of other samples
+        loader._config = loader._config.replace(seed_is_given=self._config.seed_is_given)
+        return loader
+
+
+def _make(loader_class: type[Loader], arguments: dict[str, Any]) -> Loader:
+    return loader_class(**arguments)

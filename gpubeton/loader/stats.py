@@ -1,20 +1,39 @@
-"""LoaderStats: where the time of an epoch went."""
+"""LoaderStats: how the time of an epoch was spent; its counters, and the log of all epochs."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import threading
+import time
+import warnings
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LoaderStats"]
+from gpubeton.engine.label import Label
+from gpubeton.engine.stages import Stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.loader.describe import LoaderSummary
+
+__all__ = ["STATS_VARIABLE", "EpochStats", "LoaderStats", "StatsHistory", "StatsLog"]
+
+STATS_VARIABLE = "GPUBETON_STATS"
+"""Environment variable with the name of the log; ``gpubeton doctor`` reads it."""
+
+_log_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """Where the time of an epoch went, or of several; ``loader.stats()`` gives it, ``print`` shows it as a table.
+    """How the time of one epoch or several was spent; ``loader.stats()`` returns it, ``print`` shows it as a table.
 
     Three parties work at the same time: your loop, which waits, receives and does its step; the loader's thread, which
-    plans, reads, finishes and otherwise waits for one of the others; the workers, which decode. So their seconds do not
-    add up, but those of each party do.
+    plans, reads, finishes and otherwise waits for one of the others; the workers, which decode. Only the
+    seconds of one party add up.
 
     Parameters
     ----------
@@ -29,7 +48,7 @@ class LoaderStats:
     first_wait_seconds : float
         How much of it was for the first batch, before which nothing can be ready.
     handover_seconds : float
-        Wall time in which batches were given to the loop; on a GPU its stream is told to wait for them.
+        Wall time in which batches were given to the loop; on a GPU its stream has to wait for them.
     plan_seconds : float
         The loader's thread: decided crops and other draws, and asked for bytes.
     read_seconds : float
@@ -86,7 +105,7 @@ class LoaderStats:
 
     @property
     def step_seconds(self) -> float:
-        """Wall time of the loop's own work: what is neither waiting nor handing over."""
+        """Wall time of the loop's own work: without waiting and handing over."""
         return max(0.0, self.seconds - self.waiting_seconds - self.handover_seconds)
 
     @property
@@ -106,7 +125,7 @@ class LoaderStats:
         return max(0.0, self.seconds - busy)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all numbers, the derived ones too.
+        """Collect all numbers, the derived ones too.
 
         Returns
         -------
@@ -117,17 +136,17 @@ class LoaderStats:
 
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> LoaderStats:
-        """Read what `to_dict` gave.
+        """Read the result of `to_dict`.
 
         Parameters
         ----------
         numbers : dict
-            Numbers by name; others than this class's are left out.
+            Numbers by name; unknown names are left out.
 
         Returns
         -------
         LoaderStats
-            The same.
+            The numbers.
         """
         return cls(**{field.name: numbers[field.name] for field in fields(cls) if field.name in numbers})
 
@@ -175,3 +194,163 @@ _DERIVED = (
     "stalled_seconds",
     "ahead_seconds",
 )
+
+
+class EpochStats:
+    """Counters and timers of one pass over an epoch; any thread may use them."""
+
+    def __init__(self, epoch: int, num_workers: int) -> None:
+        self.on_batch: Callable[[], None] | None = None  # called after each batch
+        self.stages = Stages()  # kept by the engine
+        self._epoch = epoch
+        self._num_workers = num_workers
+        self._begun = time.perf_counter()
+        self._ended: float | None = None
+        self._lock = threading.Lock()
+        self._label = Label("gpubeton: wait for a batch")
+        self._batches = self._images = 0
+        self._waiting = 0  # threads
+        self._waiting_since = 0.0
+        self._waited = 0.0
+        self._first_wait: float | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the counters are final."""
+        return self._ended is not None
+
+    def begin_wait(self) -> Any:
+        """Start to count waiting time, once if several threads wait; pass the result to `end_wait` in this thread."""
+        marked = self._label.begin()
+        with self._lock:
+            if self._waiting == 0:
+                self._waiting_since = time.perf_counter()
+            self._waiting += 1
+        return marked
+
+    def end_wait(self, marked: Any) -> None:
+        """End the calling thread's wait."""
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting == 0:
+                self._waited += time.perf_counter() - self._waiting_since
+                if self._first_wait is None:
+                    self._first_wait = self._waited
+        self._label.end(marked)
+
+    def receive(self, images: int) -> None:
+        """Count a batch that the loop has received."""
+        with self._lock:
+            self._batches += 1
+            self._images += images
+        if self.on_batch is not None:
+            self.on_batch()
+
+    def end(self) -> None:
+        """Stop the clock; may be called twice, and from a finalizer."""
+        if self._ended is None:
+            self._ended = time.perf_counter()
+
+    def stats(self) -> LoaderStats:
+        """Sum up the epoch until now."""
+        stages = self.stages
+        with self._lock:
+            now = time.perf_counter() if self._ended is None else self._ended
+            open_wait = max(0.0, now - self._waiting_since) if self._waiting else 0.0
+            waited = self._waited + open_wait
+            first = waited if self._first_wait is None else self._first_wait
+            batches, images = self._batches, self._images
+        return LoaderStats(
+            epoch=self._epoch,
+            batches=batches,
+            images=images,
+            seconds=now - self._begun,
+            waiting_seconds=waited,
+            first_wait_seconds=first,
+            num_workers=self._num_workers if stages.usage.busy_seconds else 0,
+            worker_seconds=stages.usage.busy_seconds,
+            worker_cpu_seconds=stages.usage.cpu_seconds,
+            stored_bytes=stages.stored_bytes,
+            **{f"{name}_seconds": seconds for name, seconds in stages.seconds().items()},
+        )
+
+
+class StatsHistory:
+    """The statistics of all epochs of a loader."""
+
+    def __init__(self, seconds_between_lines: float = 5.0) -> None:
+        self._lock = threading.Lock()
+        self._ended = LoaderStats()
+        self._epochs: list[EpochStats] = []
+        self._log: StatsLog | None = None
+        self._seconds_between_lines = seconds_between_lines
+
+    def add(self, epoch: EpochStats, summarize: Callable[[], LoaderSummary]) -> None:
+        """Add an epoch that begins; `summarize` describes the loader if there is a log."""
+        path = os.environ.get(STATS_VARIABLE)
+        if path and self._log is None:
+            self._log = StatsLog(path, summarize(), self._seconds_between_lines)
+        elif self._log is not None:
+            self.write()
+        with self._lock:
+            # The last one stays for questions after the loop; of those before it only the sum is needed.
+            for old in [old for old in self._epochs if old.is_ended]:
+                self._ended += old.stats()
+                self._epochs.remove(old)
+            self._epochs.append(epoch)
+        if self._log is not None:
+            epoch.on_batch = self._write_if_due
+
+    def stats(self, *, total: bool) -> LoaderStats:
+        """Sum up all epochs, or the one that was begun last."""
+        with self._lock:
+            if total:
+                return sum((epoch.stats() for epoch in self._epochs), self._ended)
+            return self._epochs[-1].stats() if self._epochs else LoaderStats()
+
+    def write(self) -> None:
+        """Append a line to the log, if there is one."""
+        if self._log is not None:
+            try:
+                self._log.write(self.stats(total=False), self.stats(total=True))
+            except OSError as error:  # training is worth more than its statistics
+                self._log = None
+                warnings.warn(f"{STATS_VARIABLE} cannot be written: {error}", stacklevel=2)
+
+    def _write_if_due(self) -> None:
+        if self._log is not None and self._log.is_due:
+            self.write()
+
+
+class StatsLog:
+    """Appends lines of JSON to a file, to which several loaders and processes may write."""
+
+    def __init__(self, path: str, summary: LoaderSummary, seconds_between_lines: float) -> None:
+        self._path = path
+        self._summary = summary
+        self._seconds_between_lines = seconds_between_lines
+        self._number = next(_log_numbers)
+        self._written = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last line is some seconds old."""
+        return time.monotonic() - self._written > self._seconds_between_lines
+
+    def write(self, epoch: LoaderStats, total: LoaderStats) -> None:
+        """Append a line about the epoch that was begun last, and about all."""
+        self._written = time.monotonic()
+        entry = {
+            "pid": os.getpid(),
+            "loader": self._number,
+            "unix_seconds": time.time(),
+            "facts": self._summary.to_dict(),
+            "epoch": epoch.to_dict(),
+            "total": total.to_dict(),
+        }
+        # One write: lines of several processes do not mix.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(descriptor, json.dumps(entry).encode() + b"\n")
+        finally:
+            os.close(descriptor)

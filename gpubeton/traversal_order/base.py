@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 class OrderedLoader(Protocol):
     """What an order may ask of its loader."""
 
-    indices: NDArray[np.uint64]
-    seed: int
-    distributed: bool
-    batch_size: int
+    @property
+    def indices(self) -> NDArray[np.uint64]:
+        """Its samples, (N,)."""
+        ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def distributed(self) -> bool: ...
+
+    @property
+    def batch_size(self) -> int: ...
 
     def sample_pages(self) -> NDArray[np.int64]:
         """Page of each sample of the file, int64 of shape (samples in the file,)."""

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from gpubeton.diagnosis import FilePlace, GpuState, Machine, Measurements, advise
 from gpubeton.diagnosis.measurements import stage_limits
 from gpubeton.loader import LoaderStats
-from gpubeton.loader.facts import ImageFacts, LoaderFacts
+from gpubeton.loader.describe import ImageSummary, LoaderSummary
 
 GIB = 1 << 30
-IMAGE = ImageFacts("image", 400, 500, 50_000, 1.0, 224, 224)
-FACTS = LoaderFacts(files=("a.beton",), samples=100_000, batch_size=100, num_workers=4, images=(IMAGE,))
+IMAGE = ImageSummary("image", 400, 500, 50_000, 1.0, 224, 224)
+FACTS = LoaderSummary(files=("a.beton",), samples=100_000, batch_size=100, num_workers=4, images=(IMAGE,))
 # 1000 images in 10 s, of which the loop waits for 6: the workers are busy all the time.
 STATS = LoaderStats(
     epoch=0,

@@ -10,7 +10,8 @@ from gpubeton.engine.outputs import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.nvjpeg import Backend
-from gpubeton.loader.gpu_choice import checked_decoder, choose_gpu
+from gpubeton.loader.config import ARGUMENTS
+from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
@@ -86,9 +87,10 @@ def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
 
 @pytest.mark.parametrize("decoder", ["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"])
 def test_decoders_are_checked(decoder):
-    assert checked_decoder(decoder) == decoder
+    check = ARGUMENTS["decoder"].check
+    assert check(decoder) == decoder
     with pytest.raises(OptionError, match=f"'{decoder} '"):
-        checked_decoder(decoder + " ")
+        check(decoder + " ")
 
 
 # --- GPUs that cannot

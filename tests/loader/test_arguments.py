@@ -22,9 +22,9 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 0}, "batch_size is 0; expected at least 1"),
-        ({"batch_size": 2.5}, "batch_size is 2.5; expected a whole number"),
-        ({"num_workers": 10_000}, "num_workers is 10000, but this process may use .*-1 takes one for each"),
+        ({"batch_size": 0}, "batch_size is 0; .* at least 1"),
+        ({"batch_size": 2.5}, "batch_size is 2.5; .*whole number"),
+        ({"num_workers": 10_000}, "num_workers is 10000, but this process .*num_workers=-1"),
         ({"batches_ahead": 0}, "batches_ahead is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "one"}, "seed is 'one'"),
@@ -149,7 +149,7 @@ def test_center_crops_of_the_last_smaller_batch_are_those_of_a_whole_one(photos)
         ([[ToTensor()]], "pipelines is a list; expected a dict"),
         (
             {"label": IntDecoder()},
-            r"the pipeline of 'label' is .*IntDecoder.*; expected a list of operations, even of one",
+            r"the pipeline of 'label' is .*IntDecoder.*; expected a list",
         ),
         ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* does not decode what is stored by RGBImageField"),
         (

@@ -140,7 +140,7 @@ def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make):
             raise MemoryError("planted")
 
     loader = make()
-    loader._make_crew = DyingCrew
+    loader._resources.make_crew = DyingCrew
     with pytest.raises(MemoryError, match="planted"):
         list(loader)
 
@@ -150,7 +150,7 @@ def test_an_error_while_workers_are_started_reaches_the_caller(make):
         raise MemoryError("planted")
 
     loader = make()
-    loader._make_crew = make_crew
+    loader._resources.make_crew = make_crew
     with pytest.raises(MemoryError, match="planted"):
         iter(loader)
     assert loader.next_epoch == 0

@@ -65,7 +65,7 @@ def test_an_epoch_of_which_a_state_was_loaded_does_not_go_on_with_other_samples(
     next(batches)
     resumed = make(photos)
     resumed.load_state_dict(saved(loader))
-    with pytest.raises(OptionError, match="goes on at batch 1 of epoch 0, of which a loaded state says the samples"):
+    with pytest.raises(OptionError, match=r"samples .*batch 1 of epoch 0"):
         change(resumed) or iter(resumed)
     resumed.set_epoch(0)
     change(resumed)

@@ -13,9 +13,10 @@ import torch
 
 from gpubeton.engine import label, stages
 from gpubeton.engine.label import Label
-from gpubeton.loader import Loader, LoaderStats, statistics, stats_log
-from gpubeton.loader.facts import LoaderFacts, facts_of
-from gpubeton.loader.statistics import EpochRecord, Statistics
+from gpubeton.loader import Loader, LoaderStats
+from gpubeton.loader import stats as loader_stats
+from gpubeton.loader.describe import LoaderSummary
+from gpubeton.loader.stats import EpochStats, StatsHistory
 from tests.loader.pipelines import augmented
 
 PIPELINES = {"image": augmented(), **dict.fromkeys(["label", "weight", "note", "info", "vector"])}
@@ -34,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     own = Clock()
-    monkeypatch.setattr(statistics, "time", own)
+    monkeypatch.setattr(loader_stats, "time", own)
     monkeypatch.setattr(stages, "time", own)
     return own
 
@@ -58,7 +59,7 @@ def test_what_the_loop_itself_does_is_neither_waiting_nor_handing_over(photos, c
 
 
 def test_waiting_is_a_share_of_the_wall_time(clock):
-    record = EpochRecord(3, num_workers=2)
+    record = EpochStats(3, num_workers=2)
     wait(record, clock, 2.0)
     clock.now += 5.0
     wait(record, clock, 1.0)
@@ -68,7 +69,7 @@ def test_waiting_is_a_share_of_the_wall_time(clock):
 
 
 def test_threads_that_wait_together_wait_once(clock):
-    record = EpochRecord(0, num_workers=1)
+    record = EpochStats(0, num_workers=1)
     first = record.begin_wait()
     clock.now += 1
     second = record.begin_wait()
@@ -82,17 +83,17 @@ def test_threads_that_wait_together_wait_once(clock):
 
 
 def test_all_epochs_add_up_and_each_counts_once(clock):
-    statistics = Statistics()
+    history = StatsHistory()
     for epoch in range(3):
-        record = EpochRecord(epoch, num_workers=1)
-        statistics.add(record, None)
+        record = EpochStats(epoch, num_workers=1)
+        history.add(record, LoaderSummary)
         record.receive(8)
         clock.now += 2
         record.end()
         clock.now += 50  # a validation, say
-    total = statistics.stats(total=True)
+    total = history.stats(total=True)
     assert (total.epoch, total.batches, total.images, total.seconds) == (None, 3, 24, 6)
-    assert (statistics.stats(total=False).epoch, statistics.stats(total=False).images) == (2, 8)
+    assert (history.stats(total=False).epoch, history.stats(total=False).images) == (2, 8)
 
 
 def test_a_loop_that_was_left_stops_the_clock(photos, clock):
@@ -216,17 +217,16 @@ def test_statistics_are_written_for_others_if_the_environment_says_so(photos, tm
     last = lines_of(log)[-1]
     assert (last["epoch"]["epoch"], last["total"]["images"], last["pid"]) == (1, 100, os.getpid())
     assert LoaderStats.from_dict(last["total"]).images == 100
-    assert LoaderFacts.from_dict(last["facts"]).to_dict() == LoaderFacts.from_dict(facts).to_dict()
+    assert LoaderSummary.from_dict(last["facts"]).to_dict() == LoaderSummary.from_dict(facts).to_dict()
 
 
-def test_a_long_epoch_is_written_down_on_its_way(photos, tmp_path, monkeypatch):
+def test_a_long_epoch_is_written_down_on_its_way(tmp_path, monkeypatch):
     log = tmp_path / "stats.jsonl"
     monkeypatch.setenv("GPUBETON_STATS", str(log))
-    monkeypatch.setattr(stats_log, "_SECONDS_BETWEEN_LINES", -1.0)
-    loader = Loader(photos, 10, pipelines=PIPELINES, num_workers=1)
-    batches = iter(loader)
+    record = EpochStats(0, num_workers=1)
+    StatsHistory(seconds_between_lines=-1.0).add(record, LoaderSummary)
     for number in range(3):
-        next(batches)
+        record.receive(8)
         assert lines_of(log)[-1]["epoch"]["batches"] == number + 1
 
 
@@ -240,7 +240,7 @@ def test_statistics_that_cannot_be_written_do_not_end_the_training(photos, tmp_p
 
 def test_facts_name_what_is_not_fused(photos):
     pipeline = [*augmented(), torch.nn.Identity()]
-    facts = facts_of(Loader(photos, 10, pipelines={**PIPELINES, "image": pipeline}))
+    facts = Loader(photos, 10, pipelines={**PIPELINES, "image": pipeline})._summarize()
     assert len(facts.unfused) == 1
     assert "Identity" in facts.unfused[0]
-    assert facts_of(Loader(photos, 10, pipelines=PIPELINES)).unfused == ()
+    assert Loader(photos, 10, pipelines=PIPELINES)._summarize().unfused == ()

@@ -1,0 +1,185 @@
+"""Descriptions of a loader: in words for people, and as a `LoaderSummary` for tools."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.engine import READS_AHEAD, Plan
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.fields.image_field import IMAGE_MODES, ImageField
+from gpubeton.format.data_files import listed_paths
+from gpubeton.loader.resources import num_in_flight
+from gpubeton.plan.lanes import Lane, raw_lane
+from gpubeton.storage.reads import MAX_GAP
+from gpubeton.storage.staging import STEP
+
+if TYPE_CHECKING:
+    from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.loader.config import LoaderConfig
+    from gpubeton.loader.resources import GpuChoice, Resources
+
+__all__ = ["ImageSummary", "LoaderSummary", "explain", "summarize"]
+
+_MIB = 1 << 20
+
+
+def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) -> list[str]:
+    """Describe what runs where, operation by operation, and how much memory it takes."""
+    where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
+    batches = max_batch_bytes(plan) * (config.batches_ahead + 1)
+    lines = [
+        f"{title}: {where}",
+        f"up to {config.batches_ahead} batches ahead of the loop, {config.num_workers} threads on the CPU",
+        *_explain_decoding(config, plan, resources.gpu_choice, resources.gpu),
+        *_explain_sharing(plan),
+        *(output.explain() for output in plan.outputs),
+        f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
+    ]
+    if resources.gpu is not None:
+        arenas = max_arena_bytes(plan, num_in_flight(config.batches_ahead))
+        lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
+    if not config.os_cache:
+        staging = max_staging_bytes(plan, num_in_flight(config.batches_ahead))
+        lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
+    return lines
+
+
+def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: Gpu | None) -> list[str]:
+    """Describe where images are decoded, and why."""
+    images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+    kinds = ", ".join(repr(output.name) for output in images if isinstance(output.source.field, ImageField))
+    if gpu is None:
+        if choice.target is not None and choice.target.decodes and kinds:
+            return [f"images are decoded on the CPU, and moved ({choice.reason}): GPUs make those of RGBImageField"]
+        return [f"images are decoded on the CPU: {choice.reason}"]
+    raw = raw_lane(config.gpu_options.raw, config.num_workers)
+    raws = "cropped and resized on the CPU" if raw is Lane.CPU else "copied as crops, resized on the GPU"
+    lines = [
+        f"images are decoded by {gpu.device.name} (cuda:{gpu.device.number}): {choice.reason}",
+        *(f"  {lane.name.lower():<9} {note}" for lane, note in gpu.notes.items()),
+        f"  {'raw':<9} raw-stored images are {raws} (raw={config.gpu_options.raw!r}, {config.num_workers} threads)",
+        f"  {'CPU':<9} what no lane takes, or fails on",
+    ]
+    if kinds:
+        lines.append(f"  {'CPU':<9} {kinds}: GPUs make images of RGBImageField, others are moved when they are made")
+    return lines
+
+
+def _explain_sharing(plan: Plan) -> list[str]:
+    """List the outputs for which an image is decoded only once."""
+    views: dict[tuple[str, str], list[str]] = {}
+    for output in plan.outputs:
+        if isinstance(output, ImageOutput):
+            views.setdefault((output.source.name, output.program.device), []).append(repr(output.name))
+    return [
+        f"  decoded once for {', '.join(names)}: each image of {source!r}"
+        for (source, _), names in views.items()
+        if len(names) > 1
+    ]
+
+
+def max_batch_bytes(plan: Plan) -> int:
+    """Bytes of the images of a batch; other outputs are usually small and do not count."""
+    images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
+    return plan.batches.batch_size * sum(output.nbytes_per_sample for output in images)
+
+
+def max_arena_bytes(plan: Plan, in_flight: int) -> int:
+    """Bytes of decoded images on the GPU at most, if all images of the batches were the largest of the file."""
+    on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
+    if not on_gpu:
+        return 0
+    from gpubeton.gpu.memory_layout import lay_out
+
+    per_sample = 0
+    for source in {output.source.name: output.source for output in on_gpu}.values():
+        sides = np.array([source.column["height"].max()]), np.array([source.column["width"].max()])
+        per_sample += lay_out(*sides).nbytes
+    # An eighth more is allocated than a batch needs.
+    return in_flight * plan.batches.batch_size * (per_sample + per_sample // 8)
+
+
+def max_staging_bytes(plan: Plan, in_flight: int) -> int:
+    """Bytes of a file that is not mapped in memory at most: read ahead, with the workers, and being finished."""
+    per_sample = sum(int(own.size.max()) + MAX_GAP for source in plan.sources for own in source.regions)
+    return (READS_AHEAD + in_flight + 1) * (plan.batches.batch_size * per_sample + STEP)
+
+
+@dataclass(frozen=True)
+class ImageSummary:
+    """How the images of an output are stored and made."""
+
+    name: str  # of the output
+    stored_height: float  # mean, in pixels
+    stored_width: float
+    stored_bytes: float  # mean
+    jpeg_share: float  # 0 to 1; the others are raw pixels
+    height: int  # of the images that are made
+    width: int
+
+
+@dataclass(frozen=True)
+class LoaderSummary:
+    """The properties of a loader that its speed depends on."""
+
+    files: tuple[str, ...] = ()
+    samples: int = 0  # different samples of an epoch, of all ranks together
+    batch_size: int = 1
+    num_workers: int = 1
+    batches_ahead: int = 3
+    os_cache: bool = True
+    device: str = "cpu"  # or a GPU with its name
+    device_reason: str = ""
+    lanes: dict[str, str] = field(default_factory=dict)  # notes on each way to decode on the GPU
+    images: tuple[ImageSummary, ...] = ()
+    unfused: tuple[str, ...] = ()  # operations that run on finished batches in the loader's thread
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to values that JSON can store."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> LoaderSummary:
+        """Read the result of `to_dict`; unknown names are left out."""
+        known: dict[str, Any] = {entry.name: found[entry.name] for entry in fields(cls) if entry.name in found}
+        known["images"] = tuple(ImageSummary(**image) for image in known.get("images", ()))
+        known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**known)
+
+
+def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderSummary:
+    """Summarize a loader."""
+    images, unfused = [], []
+    for output in plan.outputs:
+        if not isinstance(output, ImageOutput):
+            continue
+        column = output.source.column[config.indices]
+        images.append(
+            ImageSummary(
+                name=output.name,
+                stored_height=float(column["height"].mean()),
+                stored_width=float(column["width"].mean()),
+                stored_bytes=float(output.source.regions[0].size[config.indices].mean()),
+                jpeg_share=float((column["mode"] == IMAGE_MODES["jpg"]).mean()),
+                height=output.program.height,
+                width=output.program.width,
+            )
+        )
+        unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
+    gpu = resources.gpu
+    return LoaderSummary(
+        files=listed_paths(config.fname),
+        samples=len(np.unique(config.indices)),
+        batch_size=config.batch_size,
+        num_workers=config.num_workers,
+        batches_ahead=config.batches_ahead,
+        os_cache=config.os_cache,
+        device="cpu" if gpu is None else f"{gpu.device.name} (cuda:{gpu.device.number})",
+        device_reason=resources.gpu_choice.reason,
+        lanes={} if gpu is None else {lane.name.lower(): note for lane, note in gpu.notes.items()},
+        images=tuple(images),
+        unfused=tuple(unfused),
+    )

@@ -1,0 +1,128 @@
+"""Attributes of FFCV's loader that scripts use although they are undocumented."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.fields.base import Field
+    from gpubeton.loader.config import LoaderConfig
+    from gpubeton.loader.schedule import EpochSchedule
+    from gpubeton.reader import Reader
+
+
+class _LoaderParts(Protocol):
+    """The parts of a loader that are used here."""
+
+    reader: Reader
+    _config: LoaderConfig
+    _schedule: EpochSchedule
+    _generation: int
+
+    def _compile_outputs(self) -> tuple[Any, ...]: ...
+
+
+class _Replaced:
+    """An internal of FFCV that does not exist here: reading it raises AttributeError, which names the replacement.
+
+    A derived class may assign to it. `__getattr__` on the loader would hide the name of an attribute that a derived
+    class's property does not find.
+    """
+
+    def __init__(self, hint: str) -> None:
+        self.hint = hint
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}. In gpubeton, {self.hint}")
+
+
+class FfcvSurface:
+    """The part of a loader that FFCV's users know from its source."""
+
+    #: FFCV's compiled pipelines; None would mean that they still have to be compiled.
+    code: ClassVar[tuple[()]] = ()
+
+    graph = _Replaced("plan() describes an epoch, and explain() where each operation runs")
+    memory_manager = _Replaced("os_cache decides how the file is read, and reader.index locates every region")
+
+    def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+        """List the samples of the next epoch, in order, with those that ``drop_last`` leaves out.
+
+        Returns
+        -------
+        ndarray of uint64, shape (N,)
+            Their ids.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> Loader("train.beton", 100).next_traversal_order()[:3]
+        array([0, 1, 2], dtype=uint64)
+        """
+        return self._schedule.plan(self._schedule.next.epoch).order.copy()
+
+    @property
+    def first_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
+        """The samples of epoch 0, in order.
+
+        An assignment changes nothing: FFCV's ``len`` depends on this, but here ``len`` asks the order.
+        """
+        return self._schedule.plan(0).order.copy()
+
+    @first_traversal_order.setter
+    def first_traversal_order(self, samples: Any) -> None:
+        del samples
+
+    def generate_code(self: _LoaderParts) -> None:
+        """Check that the pipelines can be planned as they are now, and compile users' functions again.
+
+        Changes count from the next epoch on without it.
+
+        Raises
+        ------
+        PipelineError
+            If a pipeline was changed so that it cannot be planned.
+
+        Examples
+        --------
+        >>> from gpubeton import Loader
+        >>> Loader("train.beton", 100).generate_code()
+        """
+        self._generation = Compiler.forget()
+        self._compile_outputs()
+
+    @property
+    def pipeline_specs(self: _LoaderParts) -> dict[str, PipelineSpec]:
+        """Pipeline of each output, its decoder apart from the other operations.
+
+        They hold the very operations that the loader was given: changes of these count from the next epoch on.
+        """
+        fields, pipelines = self.reader.handlers, self._config.pipelines
+        specs = {}
+        for name in dict.fromkeys([*fields, *pipelines]):
+            pipeline = pipelines.get(name, ())
+            if pipeline is not None and not isinstance(pipeline, DrawnParameters):
+                is_spec = isinstance(pipeline, PipelineSpec)
+                specs[name] = pipeline if is_spec else _spec(name, fields[name], list(pipeline))
+        return specs
+
+    @property
+    def field_name_to_f_ix(self: _LoaderParts) -> dict[str, int]:
+        """Number of each field in the file, of its column ``f0``, ``f1``, ... in ``reader.metadata``."""
+        return {name: number for number, name in enumerate(self.reader.field_names)}
+
+
+def _spec(name: str, field: Field, operations: list[Any]) -> PipelineSpec:
+    default = field.get_decoder_class()
+    if operations and isinstance(operations[0], getattr(default, "family", default)):
+        return PipelineSpec(name, operations[0], operations[1:])
+    return PipelineSpec(name, default(), operations)

@@ -1,0 +1,198 @@
+"""Resources: files, memory and the GPU that a loader keeps from epoch to epoch."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpubeton.cpu.crew import Crew
+from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
+from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.outputs import GpuTarget, Pipeline
+from gpubeton.errors import DeviceError, LoaderClosedError
+from gpubeton.format.byte_source import OpenSources
+from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
+from gpubeton.storage import MappedStorage, ReadStorage, Storage
+from gpubeton.storage.staging import Staging
+from gpubeton.transforms.ops import ToDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpubeton.engine.stages import Stages
+    from gpubeton.format.index import Index
+    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.gpu.nvjpeg_backends import Lanes
+    from gpubeton.loader.config import Decoder, LoaderConfig
+    from gpubeton.plan.image_executor import StartExecutor
+
+# The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
+# is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
+_MAX_IN_FLIGHT = 3
+
+
+def num_in_flight(batches_ahead: int) -> int:
+    """Count the batches that the workers have at once."""
+    return min(batches_ahead, _MAX_IN_FLIGHT)
+
+
+class GpuChoice(NamedTuple):
+    """Which GPU decodes, and why."""
+
+    target: GpuTarget | None  # None if the CPU decodes
+    reason: str
+    is_forced: bool  # the user asked for it: doing without is an error
+
+
+def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline]) -> GpuChoice:
+    """Choose the GPU that decodes: with "auto" the first that a pipeline moves its batches to. Opens nothing.
+
+    >>> choose_gpu("auto", "auto", {"image": [ToDevice("cuda:1")]}).target
+    GpuTarget(device='cuda:1', takes_everything=False, decodes=True)
+    >>> choose_gpu("auto", "auto", {}).reason
+    'no pipeline moves its batches to a GPU'
+    """
+    is_forced = device.startswith("cuda")
+    if device == "cpu":
+        return GpuChoice(None, "device='cpu' was asked for", is_forced=False)
+    if decoder == "cpu":
+        moved_to = GpuTarget(_numbered(device), takes_everything=True, decodes=False) if is_forced else None
+        return GpuChoice(moved_to, "decoder='cpu' was asked for", is_forced=False)
+    if is_forced:
+        return GpuChoice(GpuTarget(_numbered(device), takes_everything=True), f"device={device!r} was asked for", True)
+    for operation in _moves(pipelines.values()):
+        if operation.device.type == "cuda":
+            target = GpuTarget(_numbered(str(operation.device)), takes_everything=False)
+            return GpuChoice(target, f"a pipeline moves its batches to {operation.device}", decoder != "auto")
+    unused = "" if decoder == "auto" else f", so that decoder={decoder!r} has nothing to do"
+    return GpuChoice(None, f"no pipeline moves its batches to a GPU{unused}", is_forced=False)
+
+
+class Resources:
+    """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
+
+    def __init__(self, index: Index, config: LoaderConfig) -> None:
+        self.make_crew: StartExecutor = Crew
+        self.gpu: Gpu | None = None
+        self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
+        self._index = index
+        # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
+        self._files = OpenSources(((file.path, file.identity) for file in index.files), is_random=not config.os_cache)
+        self._files.hold()
+        self._mapped = MappedStorage(self._files) if config.os_cache and self._files.is_mappable else None
+        self._staging = Staging()
+        self._pool = ArrayPool()
+
+    def open_gpu(self, config: LoaderConfig, outputs: Iterable[Output]) -> None:
+        """Open the chosen GPU, if it makes any output; if it cannot be used, warn, or raise if the user insisted."""
+        choice = self.gpu_choice
+        images = [output for output in outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
+        if choice.target is None or not images:
+            return
+        try:
+            self.gpu = _open_gpu(choice.target, images, config)
+        except DeviceError as error:
+            if choice.is_forced:
+                raise
+            reason = f"{choice.target.device} cannot decode: {error}"
+            warnings.warn(f"{self._index.title}: images are decoded on the CPU. {reason}", stacklevel=3)
+            self.gpu_choice = GpuChoice(None, reason, is_forced=False)
+        else:
+            self._staging = Staging(self._allocate_pinned, is_pinned=True)
+
+    def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: Stages) -> Engine:
+        """Make the engine that carries out an epoch; the caller closes it."""
+        options = EngineOptions(
+            path=self._index.title,
+            num_workers=config.num_workers,
+            num_in_flight=num_in_flight(config.batches_ahead),
+            on_error=config.on_error,
+            origin=self._index.origin,
+        )
+        storage: Storage
+        if self._mapped is None:
+            storage = ReadStorage(self._files, self._staging)
+        else:
+            self._mapped.check()
+            storage = self._mapped
+        # Batches in work or ready, one or two in the hands of the loop, and one that is being handed over.
+        self._pool.begin_epoch((config.batches_ahead + 3) * len(plan.outputs))
+        try:
+            return Engine(
+                plan,
+                storage,
+                self.make_crew,
+                self._pool,
+                indices=config.indices,
+                options=options,
+                first_batch=first_batch,
+                make_gpu_crew=None if self.gpu is None else self.gpu.crew,
+                stages=stages,
+            )
+        except BaseException:
+            storage.close()
+            raise
+
+    def close(self) -> None:
+        """Free everything; memory in use is freed when its user is done."""
+        if self.gpu is not None:
+            self.gpu.close()
+        self._mapped = None
+        self._files.close()
+        self._staging = Staging()
+        self._pool.close()
+
+    def _allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Allocate memory from which the GPU reads without another copy."""
+        if self.gpu is None:
+            raise LoaderClosedError("the loader was closed while a batch was read")
+        with self.gpu.device.active():
+            return self.gpu.device.allocate_pinned(nbytes).array
+
+
+def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
+    from gpubeton.gpu.cuda import open_device
+    from gpubeton.gpu.gpu_executor import Gpu
+
+    device = open_device(target.device)
+    opener: Callable[[Device], Lanes]
+    if config.decoder in ("auto", "nvjpeg"):
+        from gpubeton.gpu.nvjpeg import load
+        from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
+
+        opener = partial(open_nvjpeg_lanes, library=load(), options=config.gpu_options, largest=_largest(outputs))
+    else:
+        from gpubeton.gpu.other_libraries import open_decoder_lanes
+
+        opener = partial(open_decoder_lanes, config.decoder)
+    return Gpu(device, config.gpu_options, opener, num_slots=num_in_flight(config.batches_ahead))
+
+
+def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:
+    own = [pipeline for pipeline in pipelines if not isinstance(pipeline, DrawnParameters)]
+    lists = [pipeline.transforms if isinstance(pipeline, PipelineSpec) else pipeline for pipeline in own]
+    return [operation for operations in lists for operation in operations or () if isinstance(operation, ToDevice)]
+
+
+def _numbered(device: str) -> str:
+    """Add the number of the current GPU to a name that has none."""
+    if ":" in device:
+        return device
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cuda:0"
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:
+    """Find the largest height and width of the images, in pixels."""
+    columns = [output.source.column for output in outputs]
+    height = max((int(column["height"].max()) for column in columns), default=1)
+    width = max((int(column["width"].max()) for column in columns), default=1)
+    return height, width

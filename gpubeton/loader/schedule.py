@@ -1,0 +1,292 @@
+"""EpochSchedule: which epoch and batch come next, and which samples an epoch holds."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto, unique
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.errors import OptionError
+from gpubeton.loader.config import check_indices
+from gpubeton.plan.epoch import EpochPlan
+from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+# In a fingerprint, longer lists are hashed.
+_LONGEST_LIST = 16
+
+
+@unique
+class OrderOption(Enum):
+    """Order in which a loader goes through its samples."""
+
+    SEQUENTIAL = auto()
+    """As its indices list them."""
+    RANDOM = auto()
+    """Shuffled for each epoch."""
+    QUASI_RANDOM = auto()
+    """Shuffled, but from few pages of the file at a time; for files that do not fit into memory."""
+
+
+ORDER_TYPE = OrderOption | str | type[TraversalOrder]
+"""What may be given as a loader's order."""
+
+ORDER_MAP: dict[OrderOption, type[TraversalOrder]] = {
+    OrderOption.SEQUENTIAL: Sequential,
+    OrderOption.RANDOM: Random,
+    OrderOption.QUASI_RANDOM: QuasiRandom,
+}
+"""The class of each option, as FFCV has it."""
+
+
+def order_class(order: object) -> type[TraversalOrder]:
+    """Find the class of an order: an option, its name, or a class."""
+    found: Any = order
+    if isinstance(order, str) and order.upper() in OrderOption.__members__:
+        found = OrderOption[order.upper()]
+    if isinstance(found, OrderOption):
+        return ORDER_MAP[found]
+    if isinstance(found, type) and issubclass(found, TraversalOrder):
+        return found
+    names = ", ".join(repr(option.name.lower()) for option in OrderOption)
+    raise OptionError(
+        f"order is {order!r}; expected one of {', '.join(map(str, OrderOption))}, its name ({names}), or a class "
+        "derived from TraversalOrder (the class, not an object of it)"
+    )
+
+
+def _is_library_order(order: TraversalOrder) -> bool:
+    """Whether the order is one of this package's; a user's own may ignore the attributes."""
+    return type(order).__module__.startswith("gpubeton.")
+
+
+def with_current_indices(order: TraversalOrder, then: NDArray[np.uint64], now: NDArray[np.uint64]) -> TraversalOrder:
+    """Give an assigned order the loader's indices, if they changed since; an order of the user's keeps its own."""
+    if now is not then and _is_library_order(order):
+        order = copy.copy(order)  # the user may assign the object again, with the samples that it has
+        order.indices = now
+    return order
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """What decides which samples an epoch holds, besides its number and the seed, as it was when the epoch began."""
+
+    indices: NDArray[np.uint64]  # (N,), the loader's
+    order: TraversalOrder
+    arguments: Mapping[str, Any]  # of the order's class
+    order_indices: Any  # (M,) int, which may have been assigned to the order; None for an order of the user's
+    sampler: Any  # which may have been assigned to the order
+
+    @classmethod
+    def of(cls, indices: NDArray[np.uint64], order: TraversalOrder, arguments: Mapping[str, Any]) -> Sampling:
+        """Keep the present values: the order may get others."""
+        if _is_library_order(order):
+            return cls(indices, order, arguments, order.indices, order.sampler)
+        return cls(indices, order, arguments, None, None)
+
+    @property
+    def _has_other_indices(self) -> bool:
+        return self.order_indices is not None and not np.array_equal(self.order_indices, self.indices)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something was assigned to the order, so that the loader's arguments do not determine it."""
+        return self._has_other_indices or self.sampler is not None
+
+    @cached_property
+    def fingerprints(self) -> tuple[str, str]:
+        """Fingerprints of the loader's indices and of the order."""
+        kind = type(self.order)
+        order = f"{kind.__module__}.{kind.__qualname__}{arguments_fingerprint(self.arguments)}"
+        if self._has_other_indices:
+            order += f" of {_indices_fingerprint(np.asarray(self.order_indices, np.uint64))}"
+        if self.sampler is not None:
+            order += f", sampled by {type(self.sampler).__qualname__}"
+        return _indices_fingerprint(self.indices), order
+
+
+def _indices_fingerprint(indices: NDArray[np.uint64]) -> str:
+    digest = hashlib.blake2b(np.ascontiguousarray(indices).view(np.uint8).data, digest_size=8)
+    return f"{len(indices)} samples, {digest.hexdigest()}"
+
+
+def arguments_fingerprint(arguments: Mapping[str, Any]) -> str:
+    """Write an order's arguments as Python writes a dict, with hashes for arrays: numpy would abbreviate them.
+
+    >>> arguments_fingerprint({"step": 2, "weights": np.ones(3)})
+    "{'step': 2, 'weights': 'float64 (3,), 15e0d9b6717f8ff8'}"
+    """
+    return str({name: _fingerprint(value) for name, value in arguments.items()} or "")
+
+
+def _fingerprint(value: Any) -> Any:
+    is_long = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > _LONGEST_LIST
+    if not is_long and not hasattr(value, "__array__"):
+        return value
+    array = np.ascontiguousarray(value)
+    if array.dtype.kind not in "biuf" or array.nbytes <= array.itemsize:
+        return value
+    digest = hashlib.blake2b(array.reshape(-1).view(np.uint8).data, digest_size=8)
+    return f"{array.dtype} {np.shape(value)}, {digest.hexdigest()}"
+
+
+@dataclass
+class EpochCursor:
+    """How far an epoch has come."""
+
+    epoch: int
+    batch_size: int
+    drop_last: bool
+    batch: int = 0  # the first batch that was not received
+    is_complete: bool = False  # the loop has seen the end
+    sampling: Sampling | None = None  # of an epoch that has begun
+    num_batches: int = 0  # of an epoch that has begun
+
+
+@dataclass
+class _Answer:
+    """The last result of `sample_order`."""
+
+    epoch: int
+    attributes: dict[str, Any]
+    samples: NDArray[np.uint64]  # (N,)
+
+    def holds(self, epoch: int, order: TraversalOrder) -> bool:
+        """Whether the order would give the same: for the same epoch, if no attribute was assigned since."""
+        now = vars(order)
+        same = epoch == self.epoch and now.keys() == self.attributes.keys()
+        return same and all(now[name] is value for name, value in self.attributes.items())
+
+
+class EpochSchedule:
+    """Counts epochs and batches, and plans which samples each batch holds."""
+
+    def __init__(
+        self, make_order: Callable[[], TraversalOrder], num_samples: int, batch_size: int, *, drop_last: bool
+    ) -> None:
+        self.order = make_order()
+        self.next = EpochCursor(0, batch_size, drop_last)  # where the next loop begins
+        self.has_begun = False  # any loop
+        self.is_order_assigned = False  # an object, and not by its class
+        self._make_order = make_order
+        self._num_samples = num_samples  # of the file
+        self._lock = threading.Lock()
+        self._current: EpochCursor | None = None
+        self._answer: _Answer | None = None
+
+    def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, asks_again: bool = False) -> EpochPlan:
+        """Plan an epoch, of the order's samples or of these; `asks_again` does not trust an earlier answer."""
+        if samples is not None:
+            return EpochPlan(samples, self.next.batch_size, drop_last=False)
+        is_ours = _is_library_order(self.order)
+        # What a user's order or sampler depends on may lie deeper than in its attributes.
+        asks_again &= self.order.sampler is not None or not is_ours
+        answer = self._answer
+        if (
+            answer is None or asks_again or not answer.holds(epoch, self.order)
+        ):  # len() comes before the loop, and in it
+            attributes = dict(vars(self.order))
+            if is_ours:  # they may have been assigned
+                check_indices("indices of the order", self.order.indices, self._num_samples)
+            found = check_indices("the order", self.order.sample_order(epoch), self._num_samples)
+            self._answer = answer = _Answer(epoch, attributes, found)
+        return EpochPlan(answer.samples, self.next.batch_size, self.next.drop_last)
+
+    def coming(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
+        """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""
+        if is_last:
+            return replace(self.next, epoch=max(self.next.epoch - 1, 0), batch=0, sampling=None)
+        if self.next.sampling is not None and self.next.sampling.fingerprints != sampling.fingerprints:
+            self._check_that_no_epoch_is_resumed("samples")
+        return self.next
+
+    def begin(self, cursor: EpochCursor, sampling: Sampling, num_batches: int) -> EpochCursor:
+        """Begin an epoch that `coming` gave, and count it if it is the next; the loop moves the cursor."""
+        with self._lock:
+            if cursor is self.next:
+                self.next = replace(cursor, epoch=cursor.epoch + 1, batch=0, sampling=None)
+            cursor.sampling, cursor.num_batches = sampling, num_batches
+            self._current = cursor
+            self.has_begun = True
+            return cursor
+
+    def go_to(self, epoch: int, batch: int = 0, sampling: Sampling | None = None) -> None:
+        """Choose where the next loop begins; `sampling` belongs to the batches before."""
+        if epoch < 0:
+            raise OptionError(f"epoch is {epoch}; expected at least 0")
+        with self._lock:
+            self.next = replace(self.next, epoch=int(epoch), batch=batch, sampling=sampling if batch else None)
+            self._current = None
+
+    def set_batches(self, batch_size: int, drop_last: bool) -> None:
+        """Cut the epochs from the next one on into other batches."""
+        with self._lock:
+            self._check_that_no_epoch_is_resumed("batch_size and drop_last")
+            self.next = replace(self.next, batch_size=batch_size, drop_last=drop_last)
+            self._answer = None  # an order may depend on the batch size
+
+    def set_order(self, make_order: Callable[[], TraversalOrder], *, is_assigned: bool = False) -> None:
+        """Go through the samples in another order, from the next epoch on."""
+        with self._lock:
+            self._check_that_no_epoch_is_resumed("samples")
+        self.order, self._make_order, self._answer = make_order(), make_order, None
+        self.is_order_assigned = is_assigned
+
+    def set_samples(self) -> None:
+        """Take the loader's new indices, from the next epoch on."""
+        with self._lock:
+            self._check_that_no_epoch_is_resumed("samples")
+        self._remake_order()
+
+    def set_seed(self, seed: int) -> None:
+        """Order the samples by another seed."""
+        self.order.seed = seed
+        if not _is_library_order(self.order):  # ours read it for each epoch
+            self._remake_order()
+
+    def _remake_order(self) -> None:
+        order = self._make_order()
+        if order.sampler is None:
+            order.sampler = self.order.sampler
+        self.order, self._answer = order, None
+
+    def _check_that_no_epoch_is_resumed(self, what: str) -> None:
+        if self.next.batch:
+            raise OptionError(
+                f"{what} cannot change before the next loop: it resumes at batch {self.next.batch} of epoch "
+                f"{self.next.epoch}, for which a loaded state fixes them. Begin that loop first, or call set_epoch to "
+                "begin an epoch from its first batch"
+            )
+
+    @property
+    def now(self) -> EpochCursor:
+        """How far the current epoch has come; where the next begins if there is none."""
+        current = self._current
+        return self.next if current is None or current.is_complete else current
+
+    @property
+    def after_received(self) -> EpochCursor:
+        """Like `now`; but after the last batch it is the next epoch, although the loop has not seen the end."""
+        now = self.now
+        if now.batch and now is self.next and now.batch >= len(self.plan(now.epoch)):
+            return replace(now, epoch=now.epoch + 1, batch=0, sampling=None)
+        if now.batch and now is not self.next and now.batch >= now.num_batches:
+            return self.next
+        return now
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks that share an epoch."""
+        return 1 if self.order.rank is None else self.order.rank.world
