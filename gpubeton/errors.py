@@ -14,7 +14,7 @@
     |  |- FieldNameError                       a name that the format cannot hold, or held twice
     |  |- AllocationError                      the allocation table is damaged
     |  |- ImageSizeError                       an image without width or height
-    |  |- NotesError                           what a file says of its making is damaged
+    |  |- NotesError                           the notes on how a file was made are damaged
     |  `- RegionError                          a region outside the data pages
     |     |- RegionOverlapError                two regions share bytes
     |     `- RegionSizeError                   a region's size contradicts the field
@@ -133,7 +133,7 @@ class ImageSizeError(FormatError):
 
 
 class NotesError(FormatError):
-    """What stands in a file about its making, or the checksums of its regions, is damaged."""
+    """The notes on how a file was made, or the checksums of its regions, are damaged."""
 
 
 class RegionError(FormatError):
@@ -145,11 +145,11 @@ class RegionOverlapError(RegionError):
 
 
 class RegionSizeError(RegionError):
-    """A region is longer or shorter than its field says."""
+    """A region is longer or shorter than its value."""
 
 
 class WriteError(GpubetonError):
-    """A ``.beton`` file could not be written. Nothing stands under its name."""
+    """A ``.beton`` file could not be written. Nothing exists under its name."""
 
 
 class PageSizeError(WriteError, ValueError):

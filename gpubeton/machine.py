@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def usable_memory_bytes(self) -> int | None:
-        """The smaller of what is free and what the container gives."""
+        """The smaller of the free memory and the container's limit."""
         known = [size for size in (self.memory_bytes, self.memory_limit_bytes) if size is not None]
         return min(known, default=None)
 

@@ -1,4 +1,4 @@
-"""Reader: what ``.beton`` files hold, under FFCV's names."""
+"""Reader: the contents of ``.beton`` files under FFCV's names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reader:
 
     Notes
     -----
-    Pointers in the metadata and in the allocation table of several files say which file they point into, see
+    Pointers in the metadata and in the allocation table of several files contain the number of the file, see
     `gpubeton.format.data_files`. In those of one file they are offsets.
 
     Examples
@@ -69,7 +69,7 @@ class Reader:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the (first) file says of its making: `DatasetWriter`'s ``notes``; empty for files of FFCV's."""
+        """How the (first) file was made: `DatasetWriter`'s ``notes``; empty for files of FFCV."""
         return dict(self._read_notes()[0].content)
 
     @property
@@ -127,7 +127,7 @@ class Reader:
         return self.index.allocations
 
     def locate(self, sample: int) -> tuple[str, int]:
-        """Tell where a sample stands.
+        """Find the file of a sample.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class ImageColumn:
 class Field(ABC):
     """How the values of one column are stored.
 
-    Derive from it to store values of a kind of your own. Pass such a class to
+    Derive from it to store values of another kind. Pass such a class to
     the loader as ``custom_fields={name: TheClass}``.
 
     Examples
@@ -82,7 +82,7 @@ class Field(ABC):
     @staticmethod
     @abstractmethod
     def from_binary(binary: NDArray[np.uint8]) -> Field:
-        """Make the field from what a file says about it.
+        """Make the field from its arguments in a file.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Field(ABC):
 
     @abstractmethod
     def to_binary(self) -> np.void:
-        """Give what the file is to say about the field.
+        """Give the arguments that the file stores for the field.
 
         Returns
         -------
@@ -241,7 +241,7 @@ class PlainField(Field):
 
 
 Gather = Callable[[int], NDArray[np.uint8]]
-"""Called with a width, it gives the regions of the samples of a batch: (N, width), zeros behind their ends."""
+"""Called with a width, it gives the regions of the samples of a batch: (N, width), zeros after their ends."""
 
 
 class RowDecoder(Operation):
@@ -253,10 +253,10 @@ class RowDecoder(Operation):
 
     @property
     def max_size(self) -> int:
-        """Bytes of the longest region of the field, as `accept_extent` was told."""
+        """Bytes of the longest region of the field, from `accept_extent`."""
         found: int | None = getattr(self, "_max_size", None)
         if found is None:
-            raise PipelineError(f"{type(self).__name__} has not been told the longest value: use it in a Loader")
+            raise PipelineError(f"{type(self).__name__} does not know the longest value: use it in a Loader")
         return found
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Integers and floating point numbers, which stand in the metadata itself."""
+"""Integers and floating point numbers, stored in the metadata itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BasicDecoder", "FloatDecoder", "FloatField", "IntDecoder", "IntField
 
 
 class BasicDecoder(RowDecoder):
-    """Decode numbers; derive from it with another `dtype` for a number of your own.
+    """Decode numbers; derive from it with another `dtype` for another type of number.
 
     Examples
     --------

@@ -21,7 +21,7 @@ __all__ = ["BytesDecoder", "BytesField"]
 
 
 class BytesDecoder(RowDecoder):
-    """Decode bytes: uint8, shape (N, longest of the file), zeros behind each value.
+    """Decode bytes: uint8, shape (N, longest of the file), zeros after each value.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def _as_bytes(value: Any) -> NDArray[np.uint8]:
         raise ValueError(f"a BytesField takes an array of 1 dimension, not of shape {value.shape}; use NDArrayField")
     if value.dtype == np.uint8:
         return value
-    # FFCV casts whatever it gets; a number that is no byte would come back as another one.
+    # FFCV casts any array; a number that is no byte would come back changed.
     if value.dtype.kind not in "biuf" or not np.all((value >= 0) & (value <= 255) & (value == np.floor(value))):
         raise ValueError(f"an array of {value.dtype} with values that are no bytes (0 to 255); use NDArrayField")
     return value.astype(np.uint8)

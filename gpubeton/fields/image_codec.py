@@ -115,7 +115,7 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
             except PngError as error:
                 raise OSError(f"a PNG file that cannot be decoded: {error}") from error
         if header is not None and header.bits == 16 and header.colour_type in (2, 4, 6):
-            # Pillow would cut it to 8 bits, and not say so.
+            # Pillow would cut it to 8 bits without an error.
             found = header.kind.name if header.kind else _ODD_PNG[header.colour_type]
             raise ValueError(f"a PNG file of kind {found}, but the field holds {kind.name}; convert it before")
         with open_image(value) as image:

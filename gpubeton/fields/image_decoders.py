@@ -121,7 +121,7 @@ class SimpleRGBImageDecoder(Operation):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if self.metadata is None:
-            raise PipelineError(f"{type(self).__name__} has not been told the images' sizes: use it in a Loader")
+            raise PipelineError(f"{type(self).__name__} does not know the sizes of the images: use it in a Loader")
         height, width = self.frame(self.metadata["height"], self.metadata["width"])
         state = replace(previous_state, jit_mode=True, shape=(height, width, self.kind.channels), dtype=self.kind.dtype)
         return state, AllocationQuery(state.shape, state.dtype)
@@ -140,7 +140,7 @@ class SimpleRGBImageDecoder(Operation):
 
 
 class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
-    """Decode a part of each image, resized to one size; derive from it for a crop of your own.
+    """Decode a part of each image, resized to one size; derive from it for another crop.
 
     Write `boxes`; or, as in FFCV, a property ``get_crop_generator``, which gives a function that is compiled and called
     as ``crop(height, width, scale, ratio)`` for each image, and returns top, left, height and width. `scale` and
@@ -150,7 +150,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized, see `INTERPOLATIONS`.
 
@@ -174,7 +174,7 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "get_crop_generator" in vars(cls) and "boxes" not in vars(cls):
-            cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # not what it would inherit
+            cls.boxes = generated_boxes  # type: ignore[assignment,method-assign]  # instead of the inherited method
             cls.is_random = True
 
     def __init__(self, output_size: tuple[int, int], interpolation: str = "area") -> None:
@@ -212,7 +212,7 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
     interpolation : {"area", "bilinear", "antialias", "nearest"}
@@ -248,7 +248,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     scale : tuple of float
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
@@ -294,7 +294,7 @@ class ImageDecoder(SimpleRGBImageDecoder):
 
     Gives uint8 or uint16, (N, H, W, C), C being 1 for gray images. Of `ToTensor`, the latter become ``torch.uint16``,
     which torch (from 2.3 on) moves, views and converts, and little else: normalise them, or put
-    ``Convert(torch.int32)`` or ``Convert(torch.float32)`` behind it.
+    ``Convert(torch.int32)`` or ``Convert(torch.float32)`` after it.
 
     Examples
     --------
@@ -304,16 +304,16 @@ class ImageDecoder(SimpleRGBImageDecoder):
 
     takes_any_kind: ClassVar[bool] = True
     family: ClassVar[type[SimpleRGBImageDecoder]] = SimpleRGBImageDecoder
-    """Any of these may stand first in the pipeline of a field whose decoder this is."""
+    """Any of these may be first in the pipeline of a field with this decoder."""
 
 
 class CenterCropImageDecoder(CenterCropRGBImageDecoder):
-    """Decode the central square of each image of any kind, resized; see `ImageDecoder` for what it gives.
+    """Decode the central square of each image of any kind, resized; see `ImageDecoder` for the result.
 
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
     interpolation : {"area", "bilinear", "antialias", "nearest"}
@@ -334,14 +334,14 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
 
 
 class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
-    """Decode a random part of each image of any kind, resized; see `ImageDecoder` for what it gives.
+    """Decode a random part of each image of any kind, resized; see `ImageDecoder` for the result.
 
     With the same seed, the parts are those that `RandomResizedCropRGBImageDecoder` takes in the same place.
 
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     scale : tuple of float
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
@@ -364,12 +364,12 @@ class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
 
 
 class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
-    """Decode a part of each image of any kind, resized; derive from it for a crop of your own.
+    """Decode a part of each image of any kind, resized; derive from it for another crop.
 
     Parameters
     ----------
     output_size : tuple of int
-        Height and width of the output in pixels; may be set anew between epochs.
+        Height and width of the output in pixels; may be changed between epochs.
     interpolation : {"area", "bilinear", "antialias", "nearest"}
         How the crop is resized.
 
@@ -398,12 +398,12 @@ class FollowImage(SimpleRGBImageDecoder):
 
     For what belongs to an image pixel by pixel: a segmentation mask, a depth, a second camera. What was drawn for the
     image is drawn again, as a function of the seed, the epoch and the sample, so that the two agree in every batch.
-    Colours, cutouts, erasings and mixing are not followed. Operations behind this decoder are the follower's own.
+    Colours, cutouts, erasings and mixing are not followed. Operations after this decoder belong to the follower alone.
 
     Parameters
     ----------
     image : str
-        Name of the output that is followed; it may stand before or behind this one, may be another output of the same
+        Name of the output that is followed; it may come before or after this one, may be another output of the same
         field, go on from a third, or follow one itself.
     interpolation : {"nearest", "area", "bilinear", "antialias"}
         How crops are resized, see `gpubeton.fields.image_decoders.INTERPOLATIONS`. By "nearest" no level appears that
@@ -423,7 +423,7 @@ class FollowImage(SimpleRGBImageDecoder):
     An image that is stored at another size than the one that it follows is cut at the same share of its sides, rounded
     to its own whole pixels. Rotations, affine maps, windows (``RandomCrop``, ``CornerCrop``, ``Pad``,
     ``RandomResizedCrop``) and the geometric part of ``RandAugment`` and ``TrivialAugmentWide``, which run after the one
-    pass over an image, run right behind this decoder with the same draws: "nearest" reads single pixels there, and
+    pass over an image, run right after this decoder with the same draws: "nearest" reads single pixels there, and
     every other interpolation means "bilinear". The user's own operations and torch modules are taken to leave pixels
     where they are. Images that are mixed are followed by putting the same operation, such as ``ImageCutMix``, into this
     pipeline: it draws the same for both.

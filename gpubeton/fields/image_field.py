@@ -119,7 +119,7 @@ class ImageField(_StoredImages):
     For RGB photos take `RGBImageField`, which FFCV reads too, and which GPUs decode. This one is for all else: masks
     and gray images (a third of the bytes), transparency, depth and other numbers of 16 bits, and images that have to
     be kept without loss. In the file it is a custom field (type 255) whose arguments name the kind: a loader knows it
-    without being told.
+    by itself.
 
     A value is a `PIL.Image.Image`, an array or tensor of the kind's type, uint8 or uint16, and shape (height, width,
     C), for gray images also (height, width), or an image file as bytes or path. A file that already is what the field

@@ -1,4 +1,4 @@
-"""What the markers of a JPEG file say about it, read without decoding anything."""
+"""The markers of a JPEG file, read without decoding anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HARMLESS_PIXELS = 1 << 24
 """Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 _EOI, _SOS, _APP0, _APP14 = 0xD9, 0xDA, 0xE0, 0xEE
-#: Markers without a length behind them: TEM and the restart markers.
+#: Markers without a length after them: TEM and the restart markers.
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 #: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -25,7 +25,7 @@ _BASELINE = 0xC0
 
 @dataclass(frozen=True)
 class JpegFrame:
-    """What the markers of a JPEG file say about it."""
+    """The properties of a JPEG file that its markers hold."""
 
     marker: int  # low byte of the start-of-frame marker: 0xC0 baseline, 0xC2 progressive
     precision: int  # bits of a sample

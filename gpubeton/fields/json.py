@@ -1,4 +1,4 @@
-"""Whatever JSON can say."""
+"""Values of JSON."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class JSONDecoder(BytesDecoder):
     """
 
     family: ClassVar[type[Operation]] = BytesDecoder
-    """What may stand in its place: FFCV's name for it is that of bytes."""
+    """Also accepted in its place: FFCV decodes JSON as bytes."""
 
 
 class JSONField(BytesField):
-    """Whatever JSON can say, stored as text that a zero byte ends.
+    """Any value that JSON can hold, stored as text that a zero byte ends.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class JSONField(BytesField):
         Raises
         ------
         TypeError
-            If JSON cannot say it.
+            If JSON cannot hold it.
         """
         super().encode(destination, json.dumps(value).encode("utf-8") + b"\0", malloc)
 

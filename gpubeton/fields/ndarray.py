@@ -82,7 +82,7 @@ class NDArrayField(Field):
 
     def __init__(self, dtype: DTypeLike, shape: Sequence[int]) -> None:
         self._arguments = ArrayArguments(tuple(int(length) for length in shape), np.dtype(dtype))
-        self._arguments.to_bytes()  # refuses what a file cannot say, before anything is written
+        self._arguments.to_bytes()  # raises if a file cannot hold it, before anything is written
         self.dtype: np.dtype[Any] = self._arguments.dtype
         self.shape = self._arguments.shape
         self.element_size = self._arguments.nbytes
@@ -262,8 +262,9 @@ class RaggedDecoder(BytesDecoder):
 class RaggedField(BytesField):
     """Arrays whose first length varies from sample to sample, and may be 0.
 
-    In the file it is a field of bytes that FFCV's ``BytesField`` reads. What FFCV does not read stands in the arguments
-    of its descriptor: the mark ``gpubeton.ragged``, a zero, then shape and dtype of one row as for an ``NDArrayField``.
+    In the file it is a field of bytes that FFCV's ``BytesField`` reads. The rest is in the arguments of its
+    descriptor, which FFCV does not read: the mark ``gpubeton.ragged``, a zero, then shape and dtype of one row as for
+    an ``NDArrayField``.
 
     Parameters
     ----------
@@ -383,5 +384,5 @@ def _row(dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayArguments:
             f"shape {shape}: expected -1 first, for the length that varies, then lengths of at least 1, as in (-1, 4)"
         )
     row = ArrayArguments((1, *shape[1:]), dtype)
-    row.to_bytes()  # refuses what a file cannot say
+    row.to_bytes()  # raises if a file cannot hold it
     return row

@@ -32,12 +32,12 @@ Unfilter = Callable[[NDArray[np.uint8], NDArray[np.uint8], int], int]
 
 
 class PngError(ValueError):
-    """What is wrong with a PNG file; the caller says with which."""
+    """A defect of a PNG file; the caller adds which file."""
 
 
 @dataclass(frozen=True)
 class PngHeader:
-    """What the header of a PNG file says."""
+    """The header of a PNG file."""
 
     height: int  # size in pixels
     width: int  # size in pixels
@@ -87,9 +87,7 @@ def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unf
             f"transparency: {not header.is_plain}; expected {kind.name}"
         )
     if (header.height, header.width) != size:
-        raise PngError(
-            f"it is {header.height} x {header.width} pixels, but the file's metadata say {size[0]} x {size[1]}"
-        )
+        raise PngError(f"it is {header.height} x {header.width} pixels, but the metadata has {size[0]} x {size[1]}")
     height, width = size
     row_size = width * kind.pixel_size
     expected = height * (1 + row_size)
@@ -147,7 +145,7 @@ def _read(content: bytes) -> tuple[PngHeader, bytes]:
         raise PngError("it has no sound header")
     width, height, bits, colour_type, compression, filtering, interlace = struct.unpack(">IIBBBBB", header)
     if 0 in (width, height):
-        raise PngError(f"its header says {height} x {width} pixels")
+        raise PngError(f"its header has {height} x {width} pixels")
     is_plain = (compression, filtering, interlace) == (0, 0, 0) and b"tRNS" not in parts
     return PngHeader(height, width, bits, colour_type, is_plain), b"".join(parts.get(b"IDAT", []))
 
@@ -179,7 +177,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 def _inflate(packed: bytes, expected: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        # One byte more, so that longer data are noticed, and the checksum behind them is read.
+        # One byte more, so that longer data are noticed, and the checksum after them is read.
         lines = inflater.decompress(packed, expected + 1)
     except zlib.error as error:
         raise PngError(f"its data are damaged: {error}") from error

@@ -52,7 +52,7 @@ def get_random_crop(height: Any, width: Any, scale: Any, ratio: Any) -> tuple[in
 
     Examples
     --------
-    In a decoder of your own, where the loader seeds numpy's generator for each image:
+    In a decoder that you write, where the loader seeds numpy's generator for each image:
 
     >>> from gpubeton.fields.rgb_image import ResizedCropRGBImageDecoder
     >>> class LargePart(ResizedCropRGBImageDecoder):

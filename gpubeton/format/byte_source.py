@@ -62,8 +62,14 @@ class ByteSource(ABC):
     is_mappable: ClassVar[bool] = False  # whether `map` works
     num_readers: ClassVar[int] = 8  # reads in flight that keep a source busy: eight do for a solid-state drive
 
-    def __init__(self, name: str, *, is_random: bool = False) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self.name = name
+        self.size = size  # when the file was checked
+
+    @classmethod
+    @abstractmethod
+    def open(cls, name: str, size: int, *, is_random: bool) -> Self:
+        """Open a file that had `size` bytes; with `is_random` it is read in random order."""
 
     @classmethod
     @abstractmethod
@@ -83,13 +89,19 @@ class ByteSource(ABC):
         """Close the file; may be called twice."""
 
     def read_ranges(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill each buffer with the bytes from its start on. A source with a slow answer can overlap them."""
+        """Fill each buffer with the bytes from its start on, `StorageError` if that fails."""
         for start, target in ranges:
-            count = self.read_into(start, target)
+            where = f"{self.name}: {len(target)} bytes from {start} on"
+            try:
+                count = self.read_into(start, target)
+            except OSError as error:
+                raise StorageError(
+                    f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
+                ) from error
             if count < len(target):
                 raise StorageError(
-                    f"{self.name}: {len(target)} bytes from {start} on: the file ends after {count} of them. It was "
-                    "cut short while it was being read; compare its size with the original."
+                    f"{where}: the file ends after {count} of them, but it had {self.size} bytes when it was opened. "
+                    "It was cut short while it was being read; compare its size with the original."
                 )
 
     def read(self, start: int, size: int) -> bytes:
@@ -101,15 +113,7 @@ class ByteSource(ABC):
     def read_exactly(self, start: int, size: int) -> bytes:
         """Read a region, `StorageError` if it cannot be read completely."""
         content = bytearray(size)
-        try:
-            self.read_ranges([(start, memoryview(content))])
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            raise StorageError(
-                f"{self.name}: {size} bytes from {start} on could not be read: {error}. "
-                "Check the disk or the network that the file lies on."
-            ) from error
+        self.read_ranges([(start, memoryview(content))])
         return bytes(content)
 
     def read_array(self, start: int, stop: int) -> NDArray[np.uint8]:
@@ -161,10 +165,10 @@ def open_bytes(
     """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
     kind, name = source_type(path), os.fspath(path)
     if identity is None:
-        kind.find_identity(name)  # refuses what cannot be opened without blocking, such as a pipe
-    source = kind(name, is_random=is_random)
-    if identity is not None:
-        identity.check(name, source.identity())
+        # It raises if opening would block, as with a pipe.
+        return kind.open(name, kind.find_identity(name).size, is_random=is_random)
+    source = kind.open(name, identity.size, is_random=is_random)
+    identity.check(name, source.identity())
     return source
 
 
@@ -212,13 +216,17 @@ class LocalFile(ByteSource):
 
     is_mappable = True
 
-    def __init__(self, path: str, *, is_random: bool = False) -> None:
-        super().__init__(path)
-        self.descriptor = -1  # for close(), if opening fails
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, name: str, size: int, descriptor: int) -> None:
+        super().__init__(name, size)
+        self.descriptor = descriptor
+
+    @classmethod
+    def open(cls, name: str, size: int, *, is_random: bool) -> LocalFile:
+        source = cls(name, size, os.open(name, os.O_RDONLY | os.O_CLOEXEC))
         if is_random and hasattr(os, "posix_fadvise"):
             # Each byte is asked for in time; reading ahead would read more in vain.
-            os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            os.posix_fadvise(source.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return source
 
     @classmethod
     def find_identity(cls, name: str) -> FileIdentity:
@@ -286,7 +294,7 @@ class LocalFile(ByteSource):
         """Map the file, without a descriptor that stays open."""
         # Python's own mmap keeps a copy of the descriptor for each mapping (3.13 can do without): a dataset of a
         # thousand files would exceed the limit on open files.
-        size = self.identity().size
+        size = self.size
         address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, self.descriptor, 0)
         if address == _MAP_FAILED:
             error = ctypes.get_errno()

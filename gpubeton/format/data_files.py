@@ -22,31 +22,32 @@ __all__ = [
     "OFFSET_BITS",
     "DataFile",
     "Paths",
-    "first_place",
+    "first_offset",
     "listed_paths",
-    "split_places",
+    "split_offsets",
 ]
 
+# A global offset is the number of the file in the upper bits and the offset from the start of that file in the lower
+# ones. In a dataset of one file, whose number is 0, it is the offset. Sorting global offsets sorts by file, then by
+# offset; and those of different files are too far apart for any two regions of them to be read as one.
 OFFSET_BITS = 48
 
 MAX_FILE_SIZE = (1 << OFFSET_BITS) - (1 << 30)
 """Most bytes of a file: 256 TiB, less what keeps the last region of a file away from the first of the next."""
 
 MAX_FILES = 1 << (63 - OFFSET_BITS)
-"""Most files of a dataset: places fit into signed 64-bit numbers too."""
+"""Most files of a dataset: global offsets fit into signed 64-bit numbers too."""
 
 
-def first_place(file: int) -> np.uint64:
-    """Give the place of the first byte of a file."""
+def first_offset(file: int) -> np.uint64:
+    """Give the global offset of the first byte of a file."""
     return np.uint64(file << OFFSET_BITS)
 
 
-def split_places(places: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-    """Tell files and offsets."""
-    # places: uint64 (N,); returns tuple of ndarray of intp, and ndarray of uint64 (N,): Number of the file and offset
-    # in it
-    files = (places >> np.uint64(OFFSET_BITS)).astype(np.intp)
-    return files, places & np.uint64((1 << OFFSET_BITS) - 1)
+def split_offsets(offsets: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+    """Split global offsets (N,) into the number of the file (N,) and the offset in it (N,)."""
+    files = (offsets >> np.uint64(OFFSET_BITS)).astype(np.intp)
+    return files, offsets & np.uint64((1 << OFFSET_BITS) - 1)
 
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
@@ -60,7 +61,7 @@ def listed_paths(paths: Any) -> tuple[str, ...]:
     if isinstance(paths, bytes) or not isinstance(paths, Sequence):
         raise OptionError(
             f"the file is {paths!r}; expected a path, or a list of paths. "
-            "Of whatever finds files, make a list in an order that stays: sorted(folder.glob('*.beton'))."
+            "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
         )
     wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
     if wrong or not 1 <= len(paths) <= MAX_FILES:

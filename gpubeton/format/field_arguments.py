@@ -34,7 +34,7 @@ class ArrayArguments:
 
     @classmethod
     def from_bytes(cls, arguments: bytes) -> ArrayArguments:
-        """Read what a descriptor says."""
+        """Decode the arguments of a descriptor."""
         stored = np.frombuffer(arguments, _ARGUMENTS_DTYPE, 1)[0]
         lengths: list[int] = stored["shape"].tolist()
         while lengths and lengths[-1] == 0:
@@ -43,7 +43,7 @@ class ArrayArguments:
             raise FieldArgumentsError(f"shape {tuple(lengths)} has a length of 0 inside")
         text = arguments[_ARGUMENTS_DTYPE.itemsize :]
         if int(stored["type_length"]) > len(text):
-            raise FieldArgumentsError(f"the dtype is said to take {stored['type_length']} of {len(text)} bytes")
+            raise FieldArgumentsError(f"a dtype of {stored['type_length']} bytes, expected at most {len(text)}")
         return cls(tuple(lengths), _parse_dtype(text[: int(stored["type_length"])]))
 
     def to_bytes(self) -> bytes:
@@ -76,7 +76,7 @@ def _parse_dtype(text: bytes) -> np.dtype[np.generic]:
 
 #: Begins the arguments of a custom field that holds images; a zero, the kind's name and zeros follow.
 _MARK = b"gpubeton.image\0"
-#: Follows the name for a class derived from the library's: the file cannot say what that one changed.
+#: Follows the name for a class derived from the library's: the file cannot describe its changes.
 _DERIVED = b"derived"
 
 
@@ -126,7 +126,7 @@ class ImageKind:
 
     @classmethod
     def from_bytes(cls, arguments: bytes) -> ImageKind:
-        """Read what a descriptor says."""
+        """Decode the arguments of a descriptor."""
         if not arguments.startswith(_MARK):
             raise FieldArgumentsError(
                 f"the field was not written by ImageField: its arguments begin with {arguments[:16]!r}, not {_MARK!r}"

@@ -1,8 +1,7 @@
-"""Notes: what a file says of its making, where FFCV does not look.
+"""Notes: how a file was made, stored where FFCV does not look.
 
-They stand right before the allocation table, behind the last page, where a
-file of FFCV's has nothing: FFCV finds everything by the table and by pointers
-into the pages, and reads neither what lies between them.
+They follow the last page, right before the allocation table, where a file of FFCV has nothing. FFCV finds everything by
+the table and by pointers into the pages, and never reads the bytes between them.
 
 ::
 
@@ -47,7 +46,7 @@ _TRAILER_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Notes:
-    """What a file says of its making.
+    """How a file was made.
 
     Parameters
     ----------
@@ -78,7 +77,7 @@ class Notes:
         return tuple(str(name).encode("utf-8", "backslashreplace").decode("utf-8") for name in names)
 
     def to_bytes(self) -> bytes:
-        """Give the bytes that stand in the file.
+        """Encode the notes as the file stores them.
 
         Returns
         -------
@@ -107,7 +106,7 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     path : str or path
         The file.
     identity : SourceIdentity, optional
-        What the file was when its index was read; by default it may be any file.
+        Identity of the file when its index was read; by default it may be any file.
 
     Returns
     -------
@@ -121,7 +120,7 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     FormatError
         If the file is damaged.
     StorageError
-        If it is not the file that `identity` says.
+        If the file has another identity.
     OSError
         If it cannot be read.
 

@@ -51,13 +51,13 @@ class Header:
 
     @property
     def metadata_offset(self) -> int:
-        """Where the metadata begins, behind the descriptors."""
+        """Where the metadata begins, after the descriptors."""
         return HEADER_DTYPE.itemsize + self.num_fields * DESCRIPTOR_DTYPE.itemsize
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a ``.beton`` file says about one field.
+    """The description of one field in a ``.beton`` file.
 
     Parameters
     ----------

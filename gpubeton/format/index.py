@@ -21,7 +21,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.byte_source import open_bytes
-from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_place, split_places
+from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
 from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
@@ -52,10 +52,10 @@ class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.
 
     Made by `Index.open`, and of several by `gpubeton.format.index.join`. Everything in it was checked: each region lies
-    inside the data pages, belongs to its sample and has the size that its field says.
+    inside the data pages, belongs to its sample and has the size of its value.
     The arrays are read-only and the files are closed again.
 
-    Wherever this says where bytes are, in regions, metadata and the allocation table, it gives places (see
+    Positions of bytes in regions, metadata and the allocation table are global offsets (see
     `gpubeton.format.data_files`): the offset in the file if there is one file.
 
     Attributes
@@ -254,13 +254,13 @@ class Index:
         NoSuchFieldError
             If the file has no field of that name.
         FieldTypeError
-            If its values stand in the metadata, as those of integers do.
+            If its values are in the metadata, as those of integers.
         """
         descriptor = self.descriptors[self._number(name)]
         regions = self._regions[name]
         if regions is None:
             raise FieldTypeError(
-                f"{self.title}: field {name!r} (type {descriptor.type_id}) has no regions: its values stand in the "
+                f"{self.title}: field {name!r} (type {descriptor.type_id}) has no regions: its values are in the "
                 "metadata. Use column()."
             )
         return regions
@@ -304,7 +304,7 @@ class Index:
         NoSuchFieldError
             If the file has no field of that name.
         FieldTypeError
-            If its values stand in the metadata.
+            If its values are in the metadata.
         """
         return int(self.regions(name).size.max())
 
@@ -329,7 +329,7 @@ class Index:
             raise AllocationError(
                 f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
-        file, offset = split_places(np.ascontiguousarray(solid["ptr"]))
+        file, offset = split_offsets(np.ascontiguousarray(solid["ptr"]))
         page_size = np.array([each.page_size for each in self.files], np.uint64)
         first_page = np.cumsum([0, *(each.num_pages for each in self.files[:-1])])
         pages = np.full(self.num_samples, -1, np.int64)
@@ -398,7 +398,7 @@ def _check_table_size(path: str, file_size: int, header: Header, descriptors: tu
 
 
 def join(parts: Sequence[Index]) -> Index:
-    """Make one dataset of several files."""
+    """Make one dataset of several files: samples are numbered through, fields are in the order of the first file."""
     first, *others = parts
     if not others:
         return first
@@ -415,10 +415,10 @@ def join(parts: Sequence[Index]) -> Index:
             column = metadata[f"f{field}"]
             column[own] = part.column(descriptor.name)
             if number > 0:
-                _move_pointers(column[own], descriptor.type_id, part.allocations, first_place(number))
+                _move_pointers(column[own], descriptor.type_id, part.allocations, first_offset(number))
         table = allocations[rows : rows + len(part.allocations)]
         table["sample_id"] += np.uint64(starts[number])
-        table["ptr"] += first_place(number)
+        table["ptr"] += first_offset(number)
         rows += len(table)
     metadata.setflags(write=False)
     allocations.setflags(write=False)
@@ -432,28 +432,28 @@ def _joined_regions(parts: Sequence[Index], name: str) -> Regions | None:
     if not all(part.has_regions(name) for part in parts):
         return None
     regions = [part.regions(name) for part in parts]
-    offset = np.concatenate([own.offset + first_place(number) for number, own in enumerate(regions)])
+    offset = np.concatenate([own.offset + first_offset(number) for number, own in enumerate(regions)])
     return Regions(offset, np.concatenate([own.size for own in regions]))
 
 
 def _move_pointers(
-    column: NDArray[Any], type_id: int, allocations: NDArray[np.void], place: np.uint64, name: str = ""
+    column: NDArray[Any], type_id: int, allocations: NDArray[np.void], first: np.uint64, name: str = ""
 ) -> None:
-    """Turn the offsets in a column of metadata into places."""
+    """Turn the offsets in a column of metadata into global offsets."""
     if column.dtype.names is not None:
         for inner in column.dtype.names:
-            _move_pointers(column[inner], type_id, allocations, place, inner)
+            _move_pointers(column[inner], type_id, allocations, first, inner)
     elif column.dtype != np.dtype("<u8"):
         return
     elif type_id != FieldType.CUSTOM:
         if name in ("", "ptr", "data_ptr"):
-            column += place
+            column += first
     elif len(allocations):
-        # What the numbers of a custom field mean only its class knows: those are pointers that point to what the table
-        # calls a region of the same sample.
+        # Only the class of a custom field knows what its numbers mean: a number is a pointer if a region of the same
+        # sample begins there in the table.
         sample = np.arange(len(column), dtype=np.uint64).reshape(-1, *[1] * (column.ndim - 1))
         row = np.maximum(np.searchsorted(allocations["ptr"], column, side="right"), 1) - 1
-        column[(allocations["ptr"][row] == column) & (allocations["sample_id"][row] == sample)] += place
+        column[(allocations["ptr"][row] == column) & (allocations["sample_id"][row] == sample)] += first
 
 
 def _check_fields(first: Index, other: Index) -> None:
@@ -488,7 +488,7 @@ def _described(descriptor: Descriptor, index: Index) -> str:
     if type_id in (FieldType.NDARRAY, FieldType.TORCH_TENSOR):
         try:
             arguments = ArrayArguments.from_bytes(descriptor.arguments)
-        except FieldArgumentsError:  # of a class of the user's own, which may store what it likes
+        except FieldArgumentsError:  # a class of the user may store anything
             return f"a field of type {int(type_id)} ({type_id.name})"
         return f"of shape {arguments.shape} and {arguments.dtype} (type {int(type_id)}, {type_id.name})"
     if type_id == FieldType.CUSTOM and ImageKind.describes(descriptor.arguments):
@@ -499,4 +499,4 @@ def _described(descriptor: Descriptor, index: Index) -> str:
 
 
 def _first_difference(one: Descriptor, two: Descriptor) -> int:
-    return next(place for place, (a, b) in enumerate(zip(one.arguments, two.arguments, strict=True)) if a != b)
+    return next(at for at, (a, b) in enumerate(zip(one.arguments, two.arguments, strict=True)) if a != b)

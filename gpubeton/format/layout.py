@@ -69,7 +69,7 @@ DESCRIPTOR_DTYPE = np.dtype([("type_id", "u1"), ("name", "u1", NAME_SIZE), ("arg
 
 ALLOCATION_DTYPE = np.dtype([("sample_id", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
 
-#: Metadata of an image. Width stands before height, and nothing is aligned.
+#: Metadata of an image. Width comes before height, and nothing is aligned.
 IMAGE_DTYPE = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("data_ptr", "<u8")])
 
 #: Metadata of bytes and of JSON.

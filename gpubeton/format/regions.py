@@ -32,8 +32,9 @@ __all__ = ["Allocations", "Regions", "locate"]
 class Allocations:
     """The checked allocation table of a file."""
 
-    rows: NDArray[np.void]
-    ptr: NDArray[np.uint64]
+    rows: NDArray[np.void]  # (R,) ALLOCATION_DTYPE, sorted by pointer; FFCV leaves them in the order of its processes
+    # Columns of the rows that are not empty, (S,); no pointer occurs twice.
+    ptr: NDArray[np.uint64]  # contiguous
     size: NDArray[np.uint64]
     sample_id: NDArray[np.uint64]
 
@@ -50,7 +51,7 @@ class Allocations:
         _sort(rows)
         rows.setflags(write=False)
         _check_samples(path, header, rows)
-        _check_places(path, header, metadata_end, rows)
+        _check_offsets(path, header, metadata_end, rows)
         is_solid = rows["size"] > 0
         solid = rows if is_solid.all() else rows[is_solid]
         # Only pointers are searched, which is faster in contiguous memory.
@@ -59,8 +60,7 @@ class Allocations:
         return solid_rows
 
     def find(self, ptr: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """Find the rows that begin at given places."""
-        # ptr: uint64 (N,); returns intp (N,)
+        """Find the rows of the regions that begin at offsets in the file; -1 where none does."""
         if len(self.ptr) == 0:
             return np.full(len(ptr), -1, np.intp)
         row = np.minimum(np.searchsorted(self.ptr, ptr), len(self.ptr) - 1)
@@ -69,7 +69,7 @@ class Allocations:
 
 
 def _sort(rows: NDArray[np.void]) -> None:
-    """Sort rows by pointer, where they are."""
+    """Sort rows by pointer, in place."""
     ptr = np.ascontiguousarray(rows["ptr"])
     if np.all(ptr[:-1] <= ptr[1:]):
         return
@@ -90,7 +90,7 @@ def _check_samples(path: str, header: Header, rows: NDArray[np.void]) -> None:
         )
 
 
-def _check_places(path: str, header: Header, metadata_end: int, rows: NDArray[np.void]) -> None:
+def _check_offsets(path: str, header: Header, metadata_end: int, rows: NDArray[np.void]) -> None:
     """Every region has to lie between the metadata and the table, and within one page."""
     start, stop = round_up(metadata_end, header.page_size), header.alloc_table_ptr
     ptr, size = rows["ptr"], rows["size"]
@@ -159,7 +159,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
         case FieldType.RGB_IMAGE:
             return _locate_images(field, column, RGB.pixel_size, (ImageMode.JPG,))
         case FieldType.BYTES | FieldType.JSON:
-            return field.look_up(_copy(column["ptr"]), _copy(column["size"]), "its metadata says")
+            return field.look_up(_copy(column["ptr"]), _copy(column["size"]), "its metadata has")
         case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
             try:
                 arguments = ArrayArguments.from_bytes(descriptor.arguments)
@@ -200,7 +200,7 @@ class _Field:
                 f"{self.at(sample)}: its region has {size[sample]} bytes, but {expectation} {expected[sample]} "
                 f"({len(bad)} such samples). The file is damaged; compare it with the original."
             )
-        # What the file says of an empty value may be any number, also one that is no place of a byte.
+        # The pointer of an empty value may be any number, also one outside the file.
         is_empty = size == 0
         return Regions(np.where(is_empty, np.uint64(0), ptr) if is_empty.any() else ptr, size)
 

@@ -25,8 +25,8 @@ class Compiler:
     """Compile functions of operations with Numba, for the whole process.
 
     A function that equals an earlier one (same code, same captured values) is not compiled again: asking an operation
-    for its code at every epoch costs nothing. `begin` ends that where what it reads from outside has changed, `forget`
-    for all that was compiled until then.
+    for its code at every epoch costs nothing. `begin` ends that where values that it reads from outside have
+    changed, `forget` for all that was compiled until then.
 
     Examples
     --------
@@ -74,15 +74,15 @@ class Compiler:
 
     @classmethod
     def begin(cls) -> int:
-        """Compile functions of users anew from now on, each once, if the global values that they name have changed.
+        """Compile functions of users again from now on, each once, if the global values that they name have changed.
 
         Numba copies global values into the machine code: arrays with their contents. Each loader begins so; epoch after
-        epoch it goes on with what it has compiled.
+        epoch it reuses its compiled functions.
 
         Returns
         -------
         int
-            To be assigned to ``Compiler.generation``, to go on with what is compiled from now on.
+            To be assigned to ``Compiler.generation``, to reuse later the functions compiled from now on.
 
         Examples
         --------
@@ -103,7 +103,7 @@ class Compiler:
 
     @classmethod
     def forget(cls) -> int:
-        """Compile functions of users anew from now on, each once: what they read may have changed in place.
+        """Compile functions of users again from now on, each once: the values that they read may have changed in place.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Compiler:
         signature : optional
             Numba signature; by default types are taken from the first call.
         generation : int, optional
-            What `begin` gave, to go on with what was compiled from then on; by default ``Compiler.generation``.
+            Result of `begin`, to reuse the functions compiled after it; by default ``Compiler.generation``.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Compiler:
 
     @classmethod
     def compile_exact(cls, code: Callable[..., Any], signature: Any = None) -> Callable[..., Any]:
-        """Compile a function all of whose arithmetic rounds as IEEE 754 says, as a GPU's does; even if switched off.
+        """Compile a function all of whose arithmetic rounds by IEEE 754, as on a GPU; even if switched off.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class Compiler:
         make: Callable[..., Any],
         generation: int | None = None,
     ) -> Callable[..., Any]:
-        """Compile a function, or give what it was compiled to before."""
+        """Compile a function, or give the result of an earlier call."""
         key = _identity(code, options)
         if key is None:
             return cast("Callable[..., Any]", make(code))
@@ -254,7 +254,7 @@ class _Same:
 
 
 def _identity(code: Callable[..., Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Key that two functions share only if they compile to the same; None if that cannot be told."""
+    """Key that two functions share only if they compile to the same; None if that is not known."""
     try:
         values = tuple(cell.cell_contents for cell in code.__closure__ or ())
         defaults = (code.__defaults__, tuple((code.__kwdefaults__ or {}).items()))
@@ -274,7 +274,7 @@ def _typed(value: Any) -> Any:
 
 
 def _read_from_outside(code: CodeType, values: dict[str, Any]) -> Iterator[Any]:
-    """What a function's names stand for: global values, attributes of global modules; also in functions within it."""
+    """The values of a function's names: global values, attributes of global modules; also in functions within it."""
     for name in code.co_names:
         if name in values:
             yield name, _frozen(values[name])

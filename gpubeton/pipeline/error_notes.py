@@ -14,7 +14,7 @@ __all__ = ["add_error_note"]
 
 @contextmanager
 def add_error_note(place: str) -> Iterator[None]:
-    """Add a note to every error in the block; its type stays, so that it can be caught as what it is."""
+    """Add a note to every error in the block; its type stays, so `except` clauses still match."""
     try:
         yield
     except Exception as error:
@@ -34,7 +34,7 @@ def note_nopython_error(message: str) -> None:
 
 
 def take_nopython_errors() -> list[str]:
-    """Give what was noted since the last time."""
+    """Give the messages noted since the last call."""
     found: dict[str, None] = {}
     with suppress(IndexError):  # others take from it, too
         while True:

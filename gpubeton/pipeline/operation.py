@@ -16,7 +16,7 @@ Memory = AllocationQuery | Sequence[AllocationQuery] | None
 
 
 class Operation(ABC):
-    """A step of a pipeline: says what it turns a batch into, and gives the function that does it.
+    """A step of a pipeline: declares what it makes of a batch, and gives the function that does it.
 
     Derive from it to write an operation. `generate_code` returns ``code(batch, memory)``, or
     ``code(batch, memory, indices)`` if the function has a true attribute ``with_indices``; ``is_parallel`` lets a
@@ -54,7 +54,7 @@ class Operation(ABC):
     """What ``Compiler.generation`` was when the loader made this copy, set by the loader."""
 
     def accept_field(self, field: Any) -> None:
-        """Learn the field whose pipeline this operation stands in.
+        """Learn the field whose pipeline this operation is part of.
 
         Parameters
         ----------
@@ -82,12 +82,12 @@ class Operation(ABC):
 
     @abstractmethod
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        """Say what the operation leaves behind and which memory it needs.
+        """Declare the state after the operation and the memory that it needs.
 
         Parameters
         ----------
         previous_state : State
-            What the operation before leaves behind.
+            The state after the operation before.
 
         Returns
         -------
@@ -96,12 +96,12 @@ class Operation(ABC):
         """
 
     def declare_shared_memory(self, previous_state: State) -> Memory:
-        """Say which memory this object needs once for a batch, in however many pipelines it stands.
+        """Declare the memory that this object needs once for a batch, in however many pipelines it is.
 
         Parameters
         ----------
         previous_state : State
-            What the operation before leaves behind, in the first of the pipelines.
+            The state after the operation before, in the first of the pipelines.
 
         Returns
         -------

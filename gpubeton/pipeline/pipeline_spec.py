@@ -18,8 +18,8 @@ class PipelineSpec:
     Parameters
     ----------
     source : str or Operation
-        Name of the field in the file; or an operation, the very object, that stands in the pipeline of another output:
-        this one goes on from what it leaves behind there, without a decoder of its own. Both outputs see the same
+        Name of the field in the file; or an operation, the very object, in the pipeline of another output:
+        this one continues from its result, without a decoder. Both outputs see the same
         random choices up to there, and decode once.
     decoder : Operation, optional
         The decoder; by default the first of `transforms` if it is one, else the field's own.
@@ -39,16 +39,16 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class DrawnParameters:
-    """An output of the batch that says what the operations of another output drew for each sample.
+    """An output of the batch with the random parameters of another output's operations, for each sample.
 
-    Stands in ``Loader(pipelines=...)`` under a name of its own. The batch has a dict of tensors there, one row for each
-    sample, under the class names of the operations; a second operation of the same class gets ``_2`` behind its name.
+    An entry of ``Loader(pipelines=...)`` under another name. The batch has a dict of tensors there, one row for each
+    sample, under the class names of the operations; a second operation of the same class gets ``_2`` after its name.
     The numbers are those that were used: with them and the stored image, the augmentation can be done again.
 
     Parameters
     ----------
     output : str
-        Name of the other output, of whatever kind.
+        Name of the other output, of any kind.
 
     Notes
     -----
@@ -92,7 +92,7 @@ class DrawnParameters:
     ===============================  ==============================================================================
 
     An operation of the library's kind that you write yourself, a `gpubeton.transforms.transform.Transform` with `draw`,
-    is there with what that returns. What operations written as FFCV's draw in compiled code nobody knows.
+    is there with the result of `draw`. The draws of operations written as FFCV's, in compiled code, are not known.
 
     Examples
     --------

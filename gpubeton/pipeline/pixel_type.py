@@ -19,7 +19,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_torch_dtype(dtype: Any) -> bool:
-    """Whether an element type is torch's, told without importing torch."""
+    """Whether an element type is torch's, found out without importing torch."""
     return type(dtype).__module__ == "torch"
 
 

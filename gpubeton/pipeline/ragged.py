@@ -1,4 +1,4 @@
-"""Ragged: the arrays of a batch, of varying length, one behind the other."""
+"""Ragged: the arrays of a batch, of varying length, one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ragged:
     Parameters
     ----------
     values : ndarray or torch.Tensor, shape (M, ...)
-        The rows of all samples, one sample behind the other.
+        The rows of all samples, one sample after the other.
     offsets : ndarray or torch.Tensor of int64, shape (N + 1,)
         Sample i has the rows from ``offsets[i]`` to ``offsets[i + 1]``; the first is 0, the last M.
 

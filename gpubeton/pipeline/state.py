@@ -1,4 +1,4 @@
-"""State: what one operation of a pipeline leaves behind for the next."""
+"""State: the description of the batch between two operations of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage: how the bytes of ``.beton`` files come into memory, mapped or by reads of our own."""
+"""Storage: how the bytes of ``.beton`` files come into memory, mapped or read by threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every storage offers: regions are asked for ahead of time, awaited, used by address and given up."""
+"""The protocols of storages: regions are requested ahead of time, awaited, used by address and released."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ class Fetch(Protocol):
         ...
 
     def addresses(self) -> NDArray[np.uint64]:
-        """Wait until every byte is there."""
-        # returns uint64 (N,)
+        """Wait until every byte is there; give the address of each region, uint64 (N,), good until `release`."""
         ...
 
     def release(self) -> None:
-        """Say that the bytes are no longer needed. Nobody may use the addresses from now on."""
+        """Release the memory. The addresses must not be used any more."""
         ...
 
 
@@ -36,8 +35,7 @@ class Storage(Protocol):
         ...
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> Fetch:
-        """Ask for regions; returns at once."""
-        # offset, size: uint64 (N,)
+        """Request regions by global offset and size, uint64 (N,) each; returns at once."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""ReadStorage: reads of our own, ahead of time, into memory of bounded size."""
+"""ReadStorage: threads read regions ahead of time into memory of bounded size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.errors import LoaderClosedError, StorageError
-from gpubeton.format.data_files import split_places
+from gpubeton.errors import LoaderClosedError
+from gpubeton.format.data_files import split_offsets
 from gpubeton.plan.ranges import plan_ranges
 from gpubeton.storage.staging import Buffer, Staging
 
@@ -27,7 +27,10 @@ MAX_READ = 4 << 20
 
 
 class ReadStorage:
-    """Files whose regions are read by threads, as soon as they are asked for, instead of mapped."""
+    """Files whose regions threads read as soon as they are requested, instead of mapping them."""
+
+    # Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each
+    # region. Later fetches use it again.
 
     def __init__(self, files: OpenSources, staging: Staging | None = None) -> None:
         self._files = files
@@ -55,16 +58,16 @@ class ReadStorage:
             raise self._closed_error()
         plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_READ)
         length = (plan.stop - plan.start).astype(np.int64)
-        place = np.cumsum(length) - length
+        begin_in_block = np.cumsum(length) - length
         block = self._staging.take(int(length.sum()))
-        # A region without bytes lies in no range (-1), and any address will do for it.
-        start_of_range = np.append(place, 0)[plan.source].astype(np.uint64)
+        # A region without bytes is in no range (-1); its address does not matter.
+        start_of_range = np.append(begin_in_block, 0)[plan.source].astype(np.uint64)
         content = np.frombuffer(block, np.uint8)
         base = content.ctypes.data
-        fetch = ReadFetch(self._staging, block, np.uint64(base) + start_of_range + plan.position, len(place))
-        number, start = split_places(plan.start)
+        fetch = ReadFetch(self._staging, block, np.uint64(base) + start_of_range + plan.position, len(begin_in_block))
+        number, start = split_offsets(plan.start)
         for file, first, begin, count in zip(
-            number.tolist(), start.tolist(), place.tolist(), length.tolist(), strict=True
+            number.tolist(), start.tolist(), begin_in_block.tolist(), length.tolist(), strict=True
         ):
             self._reads.put(_Read(fetch, file, first, content.data[begin : begin + count]))
         return fetch
@@ -87,29 +90,14 @@ class ReadStorage:
             del read
 
     def _try(self, read: _Read) -> BaseException | None:
-        """Carry a read out, or return what went wrong; it belongs to whoever waits for the bytes."""
+        """Carry a read out, or return its error, which is raised where the bytes are awaited."""
         try:
             if self._is_closed:
                 raise self._closed_error()
-            self._carry_out(read)
-        except BaseException as error:  # noqa: BLE001  nobody else would see it
+            self._files.open(read.file).read_ranges([(read.start, read.target)])
+        except BaseException as error:  # noqa: BLE001  it would be lost in this thread
             return error
         return None
-
-    def _carry_out(self, read: _Read) -> None:
-        where = f"{self._files.paths[read.file]}: {len(read.target)} bytes from {read.start} on"
-        source = self._files.open(read.file)
-        try:
-            done = source.read_into(read.start, read.target)
-        except OSError as error:
-            raise StorageError(
-                f"{where} could not be read: {error}. Check the disk or the network that the file lies on."
-            ) from error
-        if done < len(read.target):
-            raise StorageError(
-                f"{where}: the file ends after {done} of them, but it had {self._files.sizes[read.file]} bytes "
-                "when it was opened. It was cut short while it was being read; compare its size with the original."
-            )
 
     def _closed_error(self) -> LoaderClosedError:
         return LoaderClosedError(f"{self._files.paths[0]}: the loader was closed while a batch was read")
@@ -136,7 +124,7 @@ class ReadFetch:
         return self._is_done.is_set()
 
     def addresses(self) -> NDArray[np.uint64]:
-        """Wait for the reads; return the addresses, shape (N,), or raise what went wrong."""
+        """Wait for the reads; return the addresses, shape (N,), or raise the first error."""
         self._is_done.wait()
         if self._error is not None:
             raise self._error
@@ -149,7 +137,7 @@ class ReadFetch:
             self._give_back_if_unused()
 
     def one_is_done(self, error: BaseException | None) -> None:
-        """Say that one of the reads has ended."""
+        """Count a read that has ended."""
         with self._lock:
             self._reads_left -= 1
             self._error = self._error or error
@@ -165,7 +153,7 @@ class ReadFetch:
 
 @dataclass
 class _Read:
-    """One read: where from, and where to."""
+    """One read: its file, its start there and the buffer to fill."""
 
     fetch: ReadFetch
     file: int

@@ -1,4 +1,4 @@
-"""Staging: memory that bytes of the file pass through, used again for the next batch."""
+"""Memory that the bytes of files pass through on their way to the batches, used again for the next ones."""
 
 from __future__ import annotations
 
@@ -9,21 +9,34 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.storage.block import allocate_block
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP = 1 << 20
 """Sizes are rounded up to multiples of this, so that most batches, which differ a little, fit into an earlier block."""
 
-
 Buffer: TypeAlias = mmap.mmap | NDArray[np.uint8]
 """Writable memory."""
 
+# Memory of this process alone: by default a mapping is shared with children, which would write into our batches.
+_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def allocate_block(nbytes: int) -> mmap.mmap:
+    """Allocate memory that goes back to the system with the last reference to it."""
+    block = mmap.mmap(-1, nbytes, flags=_FLAGS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            block.madvise(mmap.MADV_HUGEPAGE)  # touching it first takes a third of the time
+        except OSError:  # a kernel without them
+            return block
+    return block
+
 
 class Staging:
-    """Blocks of memory for the bytes of batches."""
+    """Blocks of memory for the bytes of batches. Thread-safe."""
+
+    # It holds as many blocks as were ever in use at once, none larger than the largest that was requested.
 
     def __init__(self, allocate: Callable[[int], Buffer] = allocate_block, *, is_pinned: bool = False) -> None:
         self.is_pinned = is_pinned
@@ -32,7 +45,7 @@ class Staging:
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Buffer:
-        """Give a block."""
+        """Give a block of at least so many bytes, not initialised."""
         with self._lock:
             for number, block in enumerate(self._free):
                 if len(block) >= nbytes:

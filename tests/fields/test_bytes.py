@@ -61,7 +61,7 @@ def test_rows_are_as_long_as_the_longest_value_and_zero_behind_each():
 
 
 def test_a_decoder_outside_a_loader_says_what_it_lacks():
-    with pytest.raises(PipelineError, match="BytesDecoder has not been told the longest value: use it in a Loader"):
+    with pytest.raises(PipelineError, match=r"BytesDecoder .* longest value"):
         BytesDecoder().declare_state_and_memory(NOTHING)
     with pytest.raises(PipelineError, match=r"the loader calls decode\(\)"):
         BytesDecoder().generate_code()

@@ -260,7 +260,7 @@ def test_a_raw_image_whose_size_contradicts_its_region_is_refused(mode, tmp_path
 def test_bytes_whose_two_sizes_differ_are_refused(claimed, tmp_path):
     patched = Patched("all_fields", tmp_path)
     patched.metadata["f3"]["size"][2] = claimed
-    with pytest.raises(RegionSizeError, match=rf"sample 2, field 'blob'.*102 bytes, but its metadata says {claimed}"):
+    with pytest.raises(RegionSizeError, match=rf"sample 2, field 'blob'.*102 bytes, .* {claimed}"):
         patched.open()
 
 

@@ -9,7 +9,7 @@ from gpubeton.errors import FieldMismatchError, OptionError
 from gpubeton.fields import BytesField, IntField, NDArrayField
 from gpubeton.fields.registry import open_index
 from gpubeton.format import Index
-from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_place, listed_paths, split_places
+from gpubeton.format.data_files import MAX_FILE_SIZE, MAX_FILES, first_offset, listed_paths, split_offsets
 from gpubeton.format.index import join
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import write
@@ -17,8 +17,8 @@ from tests.small_files import write
 
 @given(st.lists(st.tuples(st.integers(0, MAX_FILES - 1), st.integers(0, MAX_FILE_SIZE)), max_size=20))
 def test_a_place_is_a_file_and_an_offset_and_sorts_as_they_do(pairs):
-    places = np.array([int(first_place(file)) + offset for file, offset in pairs], np.uint64)
-    files, offsets = split_places(places)
+    places = np.array([int(first_offset(file)) + offset for file, offset in pairs], np.uint64)
+    files, offsets = split_offsets(places)
     assert list(zip(files.tolist(), offsets.tolist(), strict=True)) == pairs
     assert np.argsort(places, kind="stable").tolist() == sorted(range(len(pairs)), key=lambda at: pairs[at])
     assert (places.astype(np.int64) >= 0).all()
@@ -33,7 +33,7 @@ def test_a_file_joined_with_itself_has_each_region_twice_once_in_either_file(nam
         assert whole.has_regions(field) == part.has_regions(field)
         if part.has_regions(field):
             own, both = part.regions(field), whole.regions(field)
-            files, offsets = split_places(both.offset)
+            files, offsets = split_offsets(both.offset)
             assert files.tolist() == [0] * part.num_samples + [1] * part.num_samples
             assert offsets.tolist() == own.offset.tolist() * 2
             assert both.size.tolist() == own.size.tolist() * 2

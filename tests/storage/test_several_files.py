@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpubeton.errors import StorageError
 from gpubeton.format.byte_source import LocalFile, OpenSources, open_bytes
-from gpubeton.format.data_files import first_place
+from gpubeton.format.data_files import first_offset
 from gpubeton.storage import MappedStorage, ReadStorage
 
 pytestmark = pytest.mark.timeout(60)
@@ -41,7 +41,7 @@ REGIONS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 19_999), st.integ
 @given(regions=REGIONS, max_open=st.integers(1, 5))
 def test_whatever_is_asked_for_of_whichever_file_is_what_arrives(files, regions, max_open):
     expected = [CONTENTS[file][offset : offset + size] for file, offset, size in regions]
-    places = np.array([int(first_place(file)) + offset for file, offset, _ in regions], np.uint64)
+    places = np.array([int(first_offset(file)) + offset for file, offset, _ in regions], np.uint64)
     sizes = [len(content) for content in expected]
     for storage_class in (MappedStorage, ReadStorage):
         storage = storage_class(OpenSources(files, max_open=max_open))
