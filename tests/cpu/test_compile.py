@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from numba import njit
 from numba.core.codegen import CPUCodeLibrary
+from numba.core.errors import TypingError
+from numba.core.types.functions import BaseFunction
 
 from gpubeton.cpu import finish, gather, ring
 from gpubeton.cpu.compile import compiled, stage
@@ -113,6 +116,33 @@ def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path, monkeypatch)
         assert gc.get_freeze_count() > count / 2
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("function", "types"),
+    [
+        (lambda a, b, c: (a + b, b + 3, a + a, 7 // c, b // c, a < c, b < 4), ["int32", "uint8", "uint64", "float32"]),
+        (lambda a, b, c: (a << b, b << 3, 7 & a, 7 & c, -b, ~c, -a, ~a), ["int32", "uint8", "uint64"]),
+    ],
+    ids=["numbers", "bits"],
+)
+def test_signatures_that_are_remembered_are_the_ones_of_numba(function, types, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
+    ours, theirs = compiled(function), njit(error_model="numpy")(function)
+    for first, second in itertools.product(types, repeat=2):
+        numbers = np.dtype(first).type(3), np.dtype(second).type(5), 2
+        assert ours(*numbers) == theirs(*numbers)
+        assert ours.nopython_signatures[-1] == theirs.nopython_signatures[-1]
+
+
+def test_numba_resolves_calls_by_itself_after_a_function_was_compiled_or_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
+    resolve = BaseFunction.get_call_type
+    assert compiled(lambda x: x + 12)(1) == 13
+    assert BaseFunction.get_call_type is resolve
+    with pytest.raises(TypingError):
+        compiled(lambda x: x + "12")(1)
+    assert BaseFunction.get_call_type is resolve
 
 
 def test_without_a_compiler_the_modules_can_be_imported():
