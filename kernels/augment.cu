@@ -12,10 +12,10 @@
 //   num_paints   int                             and the one behind the last; no row of draws has fewer
 //   table        uint32   (256, 3)               bits of the output value of each level and channel; null: levels stay
 //   item_size    int                             1, 2 or 4: bytes of an output value
-//   nonce        unsigned                        what plant.cu was given
+//   nonce        unsigned                        what canary.cu was given
 //   out          (rows, height, width, 3)        written: row pictures[i].row for image i
 //   status       int32    (count,)               zeroed; see `Status` in resample.cuh
-//   turns        uint32   (2 + count,)           zeroed, and zeros again at the end, see turns.cuh
+//   tickets      uint32   (2 + count,)           zeroed, and zeros again at the end, see phase_scheduler.cuh
 //
 // The result is bit for bit that of gpubeton/cpu/rgb.py and gpubeton/transforms/colour_lines.py.
 //
@@ -31,7 +31,7 @@
 #include "resample.cuh"
 #include "steps.cuh"
 #include "taps.cuh"
-#include "turns.cuh"
+#include "phase_scheduler.cuh"
 
 enum { MOST_PHASES = 3 + MAX_STEPS };
 
@@ -67,9 +67,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
             const unsigned char* __restrict__ fills, unsigned char* levels, const int* __restrict__ steps,
             int num_steps, unsigned long long* sums, int num_sums, int late_paints, int num_paints,
             const unsigned* __restrict__ table, int item_size, unsigned nonce, void* out, int* __restrict__ status,
-            unsigned* turns) {
+            unsigned* tickets) {
     __shared__ int blocks[MOST_PHASES];
-    __shared__ Turn turn;
+    __shared__ Ticket ticket;
     __shared__ unsigned blocks_of_image;
     __shared__ Room room;
     if (block_is_done()) return;
@@ -80,17 +80,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
         int phases = blocks_of(height, width, has_colours, num_sums, blocks);
         blocks_of_image = 0;
         for (int i = 0; i < phases; i++) blocks_of_image += (unsigned)blocks[i];
-        turn = take_turn(turns, blocks, phases, count);
+        ticket = take_ticket(tickets, blocks, phases, count);
     });
 
-    int side = max(height, width), image = turn.image, block = turn.block;
+    int side = max(height, width), image = ticket.image, block = ticket.block;
     const int* draw = draws + (long long)image * columns;
     const Taps taps = {first, weights, numbers, most, side, most_taps};
-    if (turn.phase == 0) {
+    if (ticket.phase == 0) {
         block_step([&](int thread) {
             make_taps(draw, rule, height, width, image, block % 2, block / 2 * THREADS + thread, taps);
         });
-    } else if (turn.phase == 1) {
+    } else if (ticket.phase == 1) {
         const Target target = {has_colours ? levels : out, has_colours ? nullptr : table, has_colours ? 1 : item_size,
                                height, width};
         const Picture picture = pictures[image];
@@ -99,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
         const Recipe recipe = {steps + 2ll * image * num_steps, num_steps, sums + (long long)image * num_sums};
         int pixels = height * width;
         long long place = 3ll * image * pixels;
-        if (turn.phase < 2 + num_sums) {
-            sum_block(levels + place, recipe, turn.phase - 2, pixels, block, room.sum);
+        if (ticket.phase < 2 + num_sums) {
+            sum_block(levels + place, recipe, ticket.phase - 2, pixels, block, room.sum);
         } else {
             const LatePaints paints = {draw + DRAW_COLUMNS, fills, late_paints, num_paints, width};
             colour_block(levels + place, recipe, paints, pixels, block, table, item_size,
@@ -109,6 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
     }
     block_step([](int) {});
     block_step([&](int thread) {
-        if (thread == 0) end_turn(turns, turn.image, blocks_of_image, count);
+        if (thread == 0) end_ticket(tickets, ticket.image, blocks_of_image, count);
     });
 }

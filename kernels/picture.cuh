@@ -7,7 +7,7 @@ struct Picture {
     int height;                  // in pixels
     int width;
     int row;         // of the batch that the image belongs to
-    int is_guarded;  // 1 if a sentinel was planted in it
+    int is_guarded;  // 1 if a canary was written to it
     int reserved;
 };
 static_assert(sizeof(Picture) == 32, "as gpubeton.gpu.device_structs.PICTURE");

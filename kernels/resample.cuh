@@ -19,7 +19,7 @@
 #include "block.cuh"
 #include "draw.cuh"
 #include "levels.cuh"
-#include "sentinel.cuh"
+#include "canary.cuh"
 #include "steps.cuh"
 #include "table.cuh"
 #include "taps.cuh"
@@ -27,7 +27,7 @@
 // What is said of an image.
 enum Status {
     DONE = 0,
-    MISSING = 1,     // a sentinel still stands: nothing was decoded, or not all
+    MISSING = 1,     // a canary is left: nothing was decoded, or not all
     WRONG_CROP = 2,  // the crop is no part of the image, or has more taps than there is room for: nothing was written
 };
 
@@ -327,7 +327,7 @@ struct ResampleRoom {
     unsigned values[LEVELS * CHANNELS];
 };
 
-// Make BLOCK_ROWS rows of an image: those of block number `block`. The first block looks after the image's sentinels.
+// Make BLOCK_ROWS rows of an image: those of block number `block`. The first block checks the image's canaries.
 static __device__ __forceinline__ void resample_block(const Picture& picture, const int* draw,
                                                       const unsigned char* fills, const Taps& taps, const Target& to,
                                                       int image, int block, unsigned nonce, int* status,
@@ -342,7 +342,7 @@ static __device__ __forceinline__ void resample_block(const Picture& picture, co
                 warp_step([&](int lane) {
                     if (is_wrong)
                         *status = WRONG_CROP;
-                    else if (lane < SENTINEL_PLACES && sentinel_stands(picture, lane, nonce))
+                    else if (lane < CANARY_PLACES && is_canary_left(picture, lane, nonce))
                         *status = MISSING;
                 });
         });

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpubeton.format.index import Index
 from gpubeton.gpu.device import Device
-from gpubeton.gpu.memory_layout import lay_out
+from gpubeton.gpu.memory_layout import lay_out_images
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 
@@ -79,7 +79,7 @@ class Encoded:
 
     def piece(self, rows: NDArray[np.intp]) -> Piece:
         """Give some images as one call takes them."""
-        layout = lay_out(self.height[rows], self.width[rows])
+        layout = lay_out_images(self.height[rows], self.width[rows])
         return Piece(
             self.address[rows], self.size[rows], layout.offset, layout.pitch.astype(np.uint64),
             self.height[rows], self.width[rows], layout.nbytes,

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.kernel_bandwidth
 
 A loader makes a few batches, and what it launches is noted; then each kernel is launched again and again with the same
-arguments, of all these batches by turns, so that the GPU's cache does not hold them. The bound is the bytes of the
+arguments, of all these batches by tickets, so that the GPU's cache does not hold them. The bound is the bytes of the
 crops and of the result, each moved once, at the rate at which the GPU copies memory.
 """
 
@@ -37,7 +37,7 @@ __all__ = ["Launch", "copy_rate", "measure_pipeline", "noted_launches"]
 
 _DATA = Path(__file__).resolve().parent.parent / "data"
 
-# Batches that are launched by turns; together they are several times larger than the cache of any GPU.
+# Batches that are launched by tickets; together they are several times larger than the cache of any GPU.
 _BATCHES = 3
 
 
@@ -194,7 +194,7 @@ def measure_pipeline(
                 last = own[-(len(own) // made) * _BATCHES :]
                 kernels[name] = _time_kernel(target, last, _BATCHES, repeats)
     bound = (crops + written) / rate
-    making = sum(own["median_microseconds"] for name, own in kernels.items() if name != "plant") / 1e6
+    making = sum(own["median_microseconds"] for name, own in kernels.items() if name != "canary") / 1e6
     return {
         "images": batch_size,
         "bytes_of_crops": crops,
@@ -251,7 +251,7 @@ def _bytes_of_crops(draws: NDArray[np.int32]) -> int:
 
 
 def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: int) -> dict[str, Any]:
-    """Time all launches of one kernel, by turns; for one batch."""
+    """Time all launches of one kernel, by tickets; for one batch."""
     device = target.device
     stream = device.make_stream()
     rounds = 1 if target.is_simulated else max(60 // len(launches), 1)

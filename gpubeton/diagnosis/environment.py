@@ -227,7 +227,7 @@ def read_gpu() -> GpuState:
     from gpubeton.gpu.cuda import open_device
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.nvjpeg import load
-    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
+    from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 
     nvjpeg = ""
     try:
@@ -235,7 +235,7 @@ def read_gpu() -> GpuState:
         library = load()
         nvjpeg = ".".join(map(str, library.version))
         with device.active():
-            found = open_nvjpeg_lanes(device, library, GpuOptions(), (1024, 1024))
+            found = open_nvjpeg_backends(device, library, GpuOptions(), (1024, 1024))
             lanes = {
                 lane.name.lower(): note if lane in found.lanes else f"missing: {note}"
                 for lane, note in found.notes.items()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.arrays import ArrayPool
     from gpubeton.engine.image_output import ImageOutput
-    from gpubeton.gpu.gpu_executor import GpuCrew
-    from gpubeton.gpu.gpu_resources import Host
+    from gpubeton.gpu.gpu_executor import GpuExecutor
+    from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class MakeGpuCrew(Protocol):
     """What begins an epoch on a GPU; `gpubeton.gpu.gpu_executor.Gpu.crew` does."""
 
-    def __call__(self, programs: Sequence[ImageProgram], host: Host) -> GpuCrew:
+    def __call__(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
         """Begin an epoch of these programs."""
         ...
 
@@ -64,7 +64,7 @@ class Crews:
     ) -> None:
         self._outputs = list(outputs)
         self._pool = pool
-        self._gpu: GpuCrew | None = None
+        self._gpu: GpuExecutor | None = None
         self._cpu: ImageExecutor | None = None
         self._on_gpu = [number for number, output in enumerate(outputs) if output.program.device != "cpu"]
         self._on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
@@ -77,9 +77,9 @@ class Crews:
                 self._cpu = start([outputs[number].program for number in self._on_cpu])
                 undo.callback(self._cpu.close)
             if self._on_gpu and make_gpu_crew is not None:
-                from gpubeton.gpu.gpu_resources import Host
+                from gpubeton.gpu.gpu_resources import CpuServices
 
-                host = Host(survey_jpegs, pack_regions, pack_crops, start, num_workers)
+                host = CpuServices(survey_jpegs, pack_regions, pack_crops, start, num_workers)
                 self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()
 
@@ -194,7 +194,7 @@ class Crews:
         Returns
         -------
         callable or None
-            To be called by whoever receives it, see `gpubeton.gpu.gpu_executor.GpuCrew.arrival`.
+            To be called by whoever receives it, see `gpubeton.gpu.gpu_executor.GpuExecutor.arrival`.
         """
         if self._gpu is None:
             return None

@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Memory)
 _STEP = 1 << 20
 
 
-class Block(Generic[M]):
+class GrowableBuffer(Generic[M]):
     """Device or pinned memory that grows when a batch needs more, by an eighth more than that.
 
     So after the first batches nothing is allocated any more; allocating device memory stops everything on the GPU.
@@ -100,10 +100,10 @@ class Slot:
     """
 
     def __init__(self, device: Device) -> None:
-        self.staging: Block[PinnedMemory] = Block(device.allocate_pinned)
-        self.arena: Block[Memory] = Block(device.allocate)
-        self.taps: Block[Memory] = Block(device.allocate)
-        self.levels: Block[Memory] = Block(device.allocate)
+        self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
+        self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
+        self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
+        self.levels: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.table = Table(device)
         self.done = device.make_event()
 
@@ -125,8 +125,8 @@ class Table:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._pinned: Block[PinnedMemory] = Block(device.allocate_pinned)
-        self._memory: Block[Memory] = Block(device.allocate)
+        self._pinned: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
+        self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self._arrays: dict[Hashable, tuple[int, NDArray[Any]]] = {}
         self._nbytes = 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.gpu.device_structs import Images, describe_images, image_arrays
+from gpubeton.gpu.device_structs import KernelImages, describe_images, image_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
-    from gpubeton.gpu.memory_layout import Placement
+    from gpubeton.gpu.memory_layout import MemoryLayout
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(eq=False)
-class Work:
+class BatchState:
     """One batch on its way through the GPU.
 
     Parameters
@@ -61,10 +61,10 @@ class Work:
     slot: Slot
     jobs: Sequence[ImageJob]
     sources: Sequence[int]
-    placement: Placement
+    placement: MemoryLayout
     nonce: int
-    sends_levels: bool
-    images: list[Images] = field(default_factory=list)
+    needs_cpu: bool
+    images: list[KernelImages] = field(default_factory=list)
     gathers: dict[int, int] = field(default_factory=dict)
     status: list[NDArray[np.int32]] = field(default_factory=list)
     refused: dict[tuple[int, int], str] = field(default_factory=dict)

@@ -200,9 +200,10 @@ class CudaStream:
         Whether its kernels go before those of training.
     """
 
-    def __init__(self, cuda: Any, number: int, is_urgent: bool) -> None:
+    def __init__(self, cuda: Any, number: int, is_urgent: bool, name: str) -> None:
         import torch
 
+        self.name = name
         self._cuda = cuda
         self._place = f"cuda:{number}"
         self.own = cuda.Stream(non_blocking=True, priority=_URGENT if is_urgent else _NOT_URGENT)
@@ -336,10 +337,10 @@ class CudaDevice:
                 if before != self.number:
                     runtime.setDevice(before)
 
-    def make_stream(self, *, is_urgent: bool = True) -> CudaStream:
+    def make_stream(self, name: str = "", *, is_urgent: bool = True) -> CudaStream:
         """Make a stream that does not wait for the default stream."""
         with self._explained("making a stream"):
-            return CudaStream(self._cuda, self.number, is_urgent)
+            return CudaStream(self._cuda, self.number, is_urgent, name)
 
     def make_event(self) -> CudaEvent:
         """Make an event."""
@@ -408,11 +409,11 @@ class CudaDevice:
             function(grid, block, tuple(arguments), stream=cast("CudaStream", stream).own)
 
     def _load(self, kernel: str) -> Any:
-        from gpubeton.gpu.gpu_kernels import function_of, load_cubin
+        from gpubeton.gpu.gpu_kernels import function_of, load_machine_code
 
         with self._lock:
             if kernel not in self._functions:
-                cubin = load_cubin(kernel, self.architecture)
+                cubin = load_machine_code(kernel, self.architecture)
                 with self._explained(f"loading {kernel}, compiled for {self.architecture}"):
                     module = self._cuda.function.Module()
                     module.load(cubin)

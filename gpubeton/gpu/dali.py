@@ -79,7 +79,7 @@ class DaliDecoder:
         )
         with pipeline:
             jpegs = self._fn.external_source(name="jpegs", dtype=self._types.UINT8, ndim=1)
-            # As libjpeg does: chroma is interpolated, and nobody turns the image.
+            # As libjpeg does: chroma is interpolated, and nobody tickets the image.
             images = self._fn.decoders.image(
                 jpegs,
                 device="mixed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -9,9 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.device import Event
+    from gpubeton.plan.lanes import Lane
 
 
-class Piece(NamedTuple):
+class DecodeRequest(NamedTuple):
     """Images for one call of a decoder.
 
     Parameters
@@ -33,7 +35,7 @@ class Piece(NamedTuple):
     height: NDArray[np.int32]
     width: NDArray[np.int32]
 
-    def part(self, places: Any) -> Piece:
+    def part(self, places: Any) -> DecodeRequest:
         """Give some of its images.
 
         Parameters
@@ -46,10 +48,10 @@ class Piece(NamedTuple):
         Piece
             A smaller piece.
         """
-        return Piece(*(column[places] for column in self))
+        return DecodeRequest(*(column[places] for column in self))
 
 
-class Begun(NamedTuple):
+class DecodeHandle(NamedTuple):
     """What became of a piece.
 
     Parameters
@@ -64,7 +66,7 @@ class Begun(NamedTuple):
     failed: dict[int, str]
 
 
-class DecodeLane(Protocol):
+class DecodeBackend(Protocol):
     """One way to decode JPEGs."""
 
     @property
@@ -77,7 +79,7 @@ class DecodeLane(Protocol):
         """Images of a piece, at least, to be worth it."""
         ...
 
-    def begin(self, piece: Piece) -> Begun:
+    def begin(self, piece: DecodeRequest) -> DecodeHandle:
         """Begin to decode a piece; may wait until an earlier one is done."""
         ...
 
@@ -88,3 +90,11 @@ class DecodeLane(Protocol):
     def close(self) -> None:
         """Free what belongs to it; nothing may be under way."""
         ...
+
+
+@dataclass(eq=False)
+class DecodeBackends:
+    """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
+
+    lanes: dict[Lane, DecodeBackend] = field(default_factory=dict)
+    notes: dict[Lane, str] = field(default_factory=dict)

@@ -39,6 +39,11 @@ class Stream(Protocol):
     """A queue of work, done in order, independent of other streams. Lives as long as the process."""
 
     @property
+    def name(self) -> str:
+        """Its name, for messages and tests."""
+        ...
+
+    @property
     def handle(self) -> int:
         """The ``cudaStream_t``, as nvJPEG wants it."""
         ...
@@ -101,8 +106,8 @@ class Device(Protocol):
         """Make it the calling thread's current device for a while; whoever calls anything below does so inside."""
         ...
 
-    def make_stream(self, *, is_urgent: bool = True) -> Stream:
-        """Make a stream that does not wait for the default stream; one that is not urgent gives way to others."""
+    def make_stream(self, name: str = "", *, is_urgent: bool = True) -> Stream:
+        """Make a stream that does not wait for the default stream; one that is not urgent has a lower priority."""
         ...
 
     def make_event(self) -> Event:

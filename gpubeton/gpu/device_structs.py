@@ -45,7 +45,7 @@ GATHER = np.dtype(
 
 
 @dataclass(frozen=True)
-class Images:
+class KernelImages:
     """The images of one output, as the kernels find them. Addresses are the device's.
 
     Parameters
@@ -66,7 +66,7 @@ class Images:
         Steps on the colours of each image.
     sums : int
         Address of uint64 (N, `num_sums`), of zeros.
-    turns : int
+    tickets : int
         Address of uint32 (2 + N,), of zeros.
     out : int
         Address of the output batch.
@@ -84,7 +84,7 @@ class Images:
     colours: int
     num_steps: int
     sums: int
-    turns: int
+    tickets: int
     out: int
     nonce: int
 
@@ -125,13 +125,13 @@ def image_arrays(
         (number, "most"): np.zeros((count, 2), np.int32),
         (number, "colours"): steps,
         (number, "sums"): np.zeros((count, num_sums(program)), np.uint64),
-        (number, "turns"): np.zeros(2 + count, np.uint32),
+        (number, "tickets"): np.zeros(2 + count, np.uint32),
     }
 
 
 def describe_images(
     number: int, program: ImageProgram, job: ImageJob, places: Mapping[Hashable, int], nonce: int
-) -> Images:
+) -> KernelImages:
     """Say where the kernels find the images of one output.
 
     Parameters
@@ -152,7 +152,7 @@ def describe_images(
     Images
         Addresses.
     """
-    return Images(
+    return KernelImages(
         count=len(job.address),
         pictures=places[number, "pictures"],
         draws=places[number, "draws"],
@@ -163,7 +163,7 @@ def describe_images(
         colours=places[number, "colours"],
         num_steps=0 if job.colours is None else job.colours.shape[1] // 2,
         sums=places[number, "sums"],
-        turns=places[number, "turns"],
+        tickets=places[number, "tickets"],
         out=job.out.data_ptr(),
         nonce=nonce,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.decode_backend import Piece
+from gpubeton.gpu.decode_backend import DecodeRequest
 from gpubeton.gpu.launch import gather
 from gpubeton.plan.lanes import Lane, cut
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.batch_state import Work
+    from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.device import Event
-    from gpubeton.gpu.gpu_resources import Equipment, Host
+    from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
     from gpubeton.gpu.launch import Augmenter
-    from gpubeton.gpu.memory_layout import Decoded, Sent
+    from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
     from gpubeton.plan.image_executor import BadImage
 
 # Part of a new measurement in the running mean.
@@ -41,7 +41,7 @@ class _Running(NamedTuple):
     seconds: float
 
 
-class Split:
+class LoadBalancer:
     """Chooses a lane for the next images, so that all lanes come to the end of a batch together.
 
     What every lane takes for a byte is measured while it works. A lane that was never tried is tried as soon as the
@@ -149,7 +149,7 @@ class Split:
 class Levels(Protocol):
     """Where the images come from that workers of the CPU make."""
 
-    def collect_levels(self, work: Work) -> list[BadImage]:
+    def collect_cpu_images(self, work: BatchState) -> list[BadImage]:
         """Wait for those of a batch; return those that cannot be made."""
         ...
 
@@ -171,23 +171,23 @@ class Feeder:
         Gives the images that the CPU makes.
     """
 
-    def __init__(self, equipment: Equipment, augmenter: Augmenter, host: Host, levels: Levels) -> None:
-        self._equipment = equipment
-        self._device = equipment.device
+    def __init__(self, resources: GpuResources, augmenter: Augmenter, host: CpuServices, levels: Levels) -> None:
+        self._resources = resources
+        self._device = resources.device
         self._augmenter = augmenter
         self._host = host
         self._levels = levels
-        self._planted = self._device.make_event()
+        self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
-        shared = [lane for lane in (Lane.HARDWARE, Lane.SM) if lane in equipment.lanes]
-        self._split = Split(shared)
-        self._shares = len(shared) > 1 and not equipment.is_deterministic
-        self._works: SimpleQueue[Work | None] = SimpleQueue()
+        shared = [lane for lane in (Lane.HARDWARE, Lane.SM) if lane in resources.lanes]
+        self._split = LoadBalancer(shared)
+        self._shares = len(shared) > 1 and not resources.is_deterministic
+        self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="gpubeton-feeder", daemon=True)
         self._thread.start()
 
-    def put(self, work: Work) -> None:
+    def put(self, work: BatchState) -> None:
         """Take a batch; returns at once.
 
         Parameters
@@ -195,19 +195,19 @@ class Feeder:
         work : Work
             The batch; `Work.is_issued` is set when the GPU has all of it.
         """
-        self._works.put(work)
+        self._batches.put(work)
 
     def close(self) -> None:
         """End the thread; batches that it has not begun get a LoaderClosedError."""
         self._is_closed = True
-        self._works.put(None)
+        self._batches.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join()  # wait point: feeder ended
 
     def _serve(self) -> None:
         """Body of the thread."""
         failure: BaseException | None = None
-        while (work := self._works.get()) is not None:
+        while (work := self._batches.get()) is not None:
             if self._is_closed:
                 failure = failure or LoaderClosedError("the loader was closed while a batch was being made")
             if failure is None:
@@ -219,17 +219,17 @@ class Feeder:
             work.error = failure
             work.is_issued.set()
 
-    def _issue(self, work: Work) -> None:
+    def _issue(self, work: BatchState) -> None:
         """Put one batch into the queues."""
-        streams, slot = self._equipment.streams, work.slot
-        slot.table.send(streams.plant)
+        streams, slot = self._resources.streams, work.slot
+        slot.table.send(streams.canary)
         for own in work.placement.decoded:
             images = work.images[own.program]
-            self._augmenter.plant(images.pictures, images.count, work.nonce, streams.plant)
-        self._planted.record(streams.plant)
+            self._augmenter.write_canaries(images.pictures, images.count, work.nonce, streams.canary)
+        self._canaries_written.record(streams.canary)
         # The engines of Hopper write when they are called. Only if the host itself has seen the sentinels in place can
         # they not come later, over the image.
-        self._planted.synchronize()  # wait point: canaries written
+        self._canaries_written.synchronize()  # wait point: canaries written
         arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
         for one in work.placement.sent:
             if one.is_finished:
@@ -241,8 +241,8 @@ class Feeder:
                 self._send(one, arena, staging)
         for own in work.placement.decoded:
             self._decode(work, own, arena, staging)
-        if work.sends_levels:
-            work.bad += self._levels.collect_levels(work)  # wait point: cpu images made
+        if work.needs_cpu:
+            work.bad += self._levels.collect_cpu_images(work)  # wait point: cpu images made
             for one in work.placement.sent:
                 if one.is_finished:
                     self._send(one, arena, staging)
@@ -254,18 +254,18 @@ class Feeder:
             work.status.append(slot.table.bring_back((number, "status"), streams.augment))
         slot.done.record(streams.augment)
 
-    def _pack_crops(self, work: Work, one: Sent, staging: int) -> None:
+    def _pack_crops(self, work: BatchState, one: SentPixels, staging: int) -> None:
         job, rows = work.jobs[one.program], one.rows
         target = one.within + np.uint64(staging + one.staged)
         self._host.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
 
-    def _send(self, one: Sent, arena: int, staging: int) -> None:
-        self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._equipment.streams.send)
+    def _send(self, one: SentPixels, arena: int, staging: int) -> None:
+        self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._resources.streams.send)
 
-    def _decode(self, work: Work, own: Decoded, arena: int, staging: int) -> None:
+    def _decode(self, work: BatchState, own: DecodedImages, arena: int, staging: int) -> None:
         """Give the images of one field to the decoders."""
         job, rows = work.jobs[own.program], own.rows
-        piece = Piece(
+        piece = DecodeRequest(
             address=job.address[rows] if job.is_pinned else own.staged + np.uint64(staging),
             size=job.size[rows],
             target=own.offset + np.uint64(arena),
@@ -281,19 +281,24 @@ class Feeder:
             if self._shares and lane is Lane.HARDWARE:
                 self._decode_shared(work, own, piece, source, places)
                 continue
-            for part in cut(len(places), self._equipment.lanes[lane].most):
+            for part in cut(len(places), self._resources.lanes[lane].most):
                 self._begin(work, own, piece, source, places[part], lane)
 
     def _decode_shared(
-        self, work: Work, own: Decoded, piece: Piece, source: NDArray[np.uint64], places: NDArray[np.intp]
+        self,
+        work: BatchState,
+        own: DecodedImages,
+        piece: DecodeRequest,
+        source: NDArray[np.uint64],
+        places: NDArray[np.intp],
     ) -> None:
         """Let engines and processors share images, by how long each has to do."""
         size = piece.size.astype(np.int64)
         while len(places):
             parts: dict[Lane, int] = {}
             for lane in (Lane.HARDWARE, Lane.SM):
-                if lane is Lane.HARDWARE or len(places) >= self._equipment.lanes[lane].least:
-                    parts[lane] = min(len(places), self._equipment.lanes[lane].most)
+                if lane is Lane.HARDWARE or len(places) >= self._resources.lanes[lane].least:
+                    parts[lane] = min(len(places), self._resources.lanes[lane].most)
             nbytes = {lane: int(size[places[:count]].sum()) for lane, count in parts.items()}
             chosen = self._split.choose(nbytes, int(size[places].sum()))
             now, places = places[: parts[chosen]], places[parts[chosen] :]
@@ -301,9 +306,9 @@ class Feeder:
 
     def _begin(
         self,
-        work: Work,
-        own: Decoded,
-        piece: Piece,
+        work: BatchState,
+        own: DecodedImages,
+        piece: DecodeRequest,
         source: NDArray[np.uint64],
         places: NDArray[np.intp],
         lane: Lane,
@@ -312,10 +317,10 @@ class Feeder:
         part = piece.part(places)
         if not work.jobs[own.program].is_pinned:
             self._host.pack_regions(source[places], part.size, part.address)
-        begun = self._equipment.lanes[lane].begin(part)
+        begun = self._resources.lanes[lane].begin(part)
         for place, reason in begun.failed.items():
             work.refused[own.program, int(own.rows[places[place]])] = reason
         if begun.event is not None:
-            self._equipment.streams.augment.wait(begun.event)  # wait point: images decoded
+            self._resources.streams.augment.wait(begun.event)  # wait point: images decoded
             if self._shares and lane is not Lane.HYBRID:
                 self._split.begun(lane, int(part.size.sum()), begun.event)

@@ -13,13 +13,13 @@ import numpy as np
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
 from gpubeton.gpu.batch_memory import Slot, Table
-from gpubeton.gpu.batch_state import Work, shared_sources
+from gpubeton.gpu.batch_state import BatchState, shared_sources
 from gpubeton.gpu.device_structs import most_taps
 from gpubeton.gpu.feeder import Feeder
-from gpubeton.gpu.gpu_resources import Equipment, Streams
+from gpubeton.gpu.gpu_resources import EpochStreams, GpuResources
 from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.memory_layout import place
-from gpubeton.gpu.retry import Single
+from gpubeton.gpu.memory_layout import lay_out_batch
+from gpubeton.gpu.retry import PerImageRetry
 from gpubeton.plan.draws import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_options import GpuOptions
-    from gpubeton.gpu.gpu_resources import Host
-    from gpubeton.gpu.nvjpeg_backends import Lanes
+    from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
 
 
-class GpuCrew:
+class GpuExecutor:
     """Makes the images of batches on a GPU; batches go in and come out in order.
 
     The way of a batch: its slot's memory is free, because the host has waited for whoever used it last. Sentinels are
@@ -62,32 +62,32 @@ class GpuCrew:
 
     def __init__(
         self,
-        equipment: Equipment,
+        resources: GpuResources,
         programs: Sequence[ImageProgram],
-        host: Host,
+        host: CpuServices,
         options: GpuOptions,
-        give_back: Callable[[Equipment], None],
+        give_back: Callable[[GpuResources], None],
     ) -> None:
-        self._equipment = equipment
-        self._device = equipment.device
+        self._resources = resources
+        self._device = resources.device
         self._programs = list(programs)
-        self._levels_programs = [
+        self._cpu_programs = [
             replace(program, table=None, mean_std=None, dtype="uint8", device="cpu", colours=(), mixing=None)
             for program in programs
         ]
         self._host = host
         self._raw = raw_lane(options.raw, host.num_workers)
         self._give_back = give_back
-        self._levels_crew: ImageExecutor | None = None
+        self._cpu_executor: ImageExecutor | None = None
         self._submitted = 0
-        self._works: deque[Work] = deque()
+        self._batches: deque[BatchState] = deque()
         self._is_closed = False
         with self._device.active():
-            self._augmenter = Augmenter(self._device, programs, equipment.streams.plant)
+            self._augmenter = Augmenter(self._device, programs, resources.streams.canary)
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
             self._mixes = Table(self._device)
-            self._feeder = Feeder(equipment, self._augmenter, host, self)
+            self._feeder = Feeder(resources, self._augmenter, host, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class GpuCrew:
         """
         own = self._programs[program]
         with self._device.active():
-            return self._device.empty((count, own.height, own.width, 3), own.pass_dtype, self._equipment.streams.tail)
+            return self._device.empty((count, own.height, own.width, 3), own.pass_dtype, self._resources.streams.tail)
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
         """Begin a batch: a job for each program. Never waits.
@@ -129,18 +129,18 @@ class GpuCrew:
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
         jobs = [_with_early_paints(job, program) for job, program in zip(jobs, self._programs, strict=True)]
-        slots = self._equipment.slots
-        if len(self._works) == len(slots):
+        slots = self._resources.slots
+        if len(self._batches) == len(slots):
             raise RuntimeError(f"all {len(slots)} batches are in flight")
         with self._device.active():
             work = self._plan(jobs, self._submitted % len(slots))
             # The memory of a batch may have been somebody's before, whose work on the stream of tails is not done.
-            self._handed_out.record(self._equipment.streams.tail)
-            self._equipment.streams.augment.wait(self._handed_out)  # wait point: batch memory free
-            if work.sends_levels:
-                self._make_levels(work)
+            self._handed_out.record(self._resources.streams.tail)
+            self._resources.streams.augment.wait(self._handed_out)  # wait point: batch memory free
+            if work.needs_cpu:
+                self._start_cpu_images(work)
         self._submitted += 1
-        self._works.append(work)
+        self._batches.append(work)
         self._feeder.put(work)
 
     def collect(self) -> list[BadImage]:
@@ -151,9 +151,9 @@ class GpuCrew:
         list of BadImage
             What could not be made; all else of the batch is complete.
         """
-        if not self._works:
+        if not self._batches:
             raise RuntimeError("no batch is in flight")
-        work = self._works[0]
+        work = self._batches[0]
         work.is_issued.wait()  # wait point: batch issued
         if work.error is not None:
             raise work.error
@@ -162,7 +162,7 @@ class GpuCrew:
             # without regard to any stream.
             work.slot.done.synchronize()  # wait point: batch done
             bad = [*work.bad, *self._repair(work)]
-        self._works.popleft()
+        self._batches.popleft()
         return bad
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
@@ -191,7 +191,7 @@ class GpuCrew:
     @property
     def usage(self) -> Usage:
         """How busy the CPU's workers were until now, all together."""
-        return Usage() if self._levels_crew is None else self._levels_crew.usage
+        return Usage() if self._cpu_executor is None else self._cpu_executor.usage
 
     def close(self) -> None:
         """End the thread and give the equipment back, when nothing is under way. May be called twice."""
@@ -203,20 +203,20 @@ class GpuCrew:
             last.callback(self._augmenter.free)
             last.callback(self._mixes.free)
             self._feeder.close()
-            if self._levels_crew is not None:
+            if self._cpu_executor is not None:
                 # Workers write to the slots' memory, also for batches that nobody waits for any more.
-                self._levels_crew.close()
+                self._cpu_executor.close()
             # Equipment with an error in one of its streams is given up: this raises then.
-            self._equipment.settle()  # wait point: executor closing
-            self._works.clear()
-            self._give_back(self._equipment)
+            self._resources.settle()  # wait point: executor closing
+            self._batches.clear()
+            self._give_back(self._resources)
 
     # --- tails --------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def tail(self) -> Iterator[None]:
         """Let torch work on the stream of tails for a while, where finished batches are ready."""
-        with self._device.active(), self._device.using(self._equipment.streams.tail):
+        with self._device.active(), self._device.using(self._resources.streams.tail):
             yield
 
     def mix(self, program: int, levels: Any, rows: NDArray[np.int32]) -> Any:
@@ -236,7 +236,7 @@ class GpuCrew:
         torch.Tensor, shape (N, height, width, 3)
             Of the program's type.
         """
-        own, tail = self._programs[program], self._equipment.streams.tail
+        own, tail = self._programs[program], self._resources.streams.tail
         out = self._device.empty((len(rows), own.height, own.width, 3), own.dtype, tail)
         # The rows of the batch before may still be on their way.
         self._mixed.synchronize()  # wait point: mix table free
@@ -248,7 +248,7 @@ class GpuCrew:
 
     def fetch(self, tensor: Any) -> Any:
         """Copy a tensor of the device to the host; waits."""
-        return self._device.fetch(tensor, self._equipment.streams.tail)
+        return self._device.fetch(tensor, self._resources.streams.tail)
 
     def arrival(self, tensors: Sequence[Any]) -> Callable[[], None]:
         """Mark what is on the stream of tails now.
@@ -264,7 +264,7 @@ class GpuCrew:
             Called in the consumer's thread, lets its current stream wait for that mark.
         """
         ready = self._device.make_event()
-        ready.record(self._equipment.streams.tail)
+        ready.record(self._resources.streams.tail)
         device = self._device
 
         def arrive() -> None:
@@ -275,12 +275,12 @@ class GpuCrew:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _plan(self, jobs: Sequence[ImageJob], number: int) -> Work:
+    def _plan(self, jobs: Sequence[ImageJob], number: int) -> BatchState:
         """Decide where everything goes, have the memory for it, and describe it to the kernels."""
-        slot = self._equipment.slots[number]
+        slot = self._resources.slots[number]
         sources = shared_sources(jobs)
         lanes, samplings = zip(*(self._survey(job) for job in jobs), strict=True)
-        placement = place(self._programs, jobs, sources, lanes, samplings)
+        placement = lay_out_batch(self._programs, jobs, sources, lanes, samplings)
         arena = slot.arena.reserve(placement.arena_nbytes).address
         slot.staging.reserve(placement.staging_nbytes)
         slot.taps.reserve(
@@ -290,10 +290,10 @@ class GpuCrew:
             )
         )
         slot.levels.reserve(
-            max(self._augmenter.levels_nbytes(program, len(job.address)) for program, job in enumerate(jobs))
+            max(self._augmenter.resampled_nbytes(program, len(job.address)) for program, job in enumerate(jobs))
         )
-        sends_levels = any(one.is_finished for one in placement.sent)
-        work = Work(slot, jobs, sources, placement, self._equipment.next_nonce(), sends_levels)
+        needs_cpu = any(one.is_finished for one in placement.sent)
+        work = BatchState(slot, jobs, sources, placement, self._resources.next_nonce(), needs_cpu)
         work.describe(self._programs, arena)
         return work
 
@@ -308,13 +308,13 @@ class GpuCrew:
             self._host.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
         lanes = choose_lanes(
-            job.mode, job.size, job.height, job.width, survey, available=self._equipment.lanes.keys(), raw=self._raw
+            job.mode, job.size, job.height, job.width, survey, available=self._resources.lanes.keys(), raw=self._raw
         )
-        if self._equipment.left_to:
-            lanes[:] = [self._equipment.left_to.get(_identity(job, row), lane) for row, lane in enumerate(lanes)]
+        if self._resources.fallbacks:
+            lanes[:] = [self._resources.fallbacks.get(_identity(job, row), lane) for row, lane in enumerate(lanes)]
         return lanes, survey[:, SAMPLING]
 
-    def _make_levels(self, work: Work) -> None:
+    def _start_cpu_images(self, work: BatchState) -> None:
         """Let the CPU's workers make their images of a batch, right into the staging memory."""
         array = work.slot.staging.reserve(0).array
         jobs = []
@@ -328,7 +328,7 @@ class GpuCrew:
             jobs.append(replace(job.rows(rows, out), colours=None))  # those are changed on the GPU
         self._workers().submit(jobs)
 
-    def collect_levels(self, work: Work) -> list[BadImage]:
+    def collect_cpu_images(self, work: BatchState) -> list[BadImage]:
         """Wait for the images that the CPU's workers make of a batch.
 
         Parameters
@@ -345,11 +345,11 @@ class GpuCrew:
         return [replace(bad, row=int(rows[bad.program][bad.row])) for bad in self._workers().collect()]
 
     def _workers(self) -> ImageExecutor:
-        if self._levels_crew is None:
-            self._levels_crew = self._host.make_crew(self._levels_programs)
-        return self._levels_crew
+        if self._cpu_executor is None:
+            self._cpu_executor = self._host.start_executor(self._cpu_programs)
+        return self._cpu_executor
 
-    def _repair(self, work: Work) -> list[BadImage]:
+    def _repair(self, work: BatchState) -> list[BadImage]:
         """Make the images that nvJPEG did not decode with the others."""
         bad = []
         for source, row in sorted(work.missing):
@@ -362,19 +362,19 @@ class GpuCrew:
 
     def _make_one(self, programs: Sequence[int], jobs: Sequence[ImageJob]) -> list[BadImage]:
         """Make one stored image for some programs: by its own lane, by nvJPEG's other one, or by the CPU."""
-        equipment, single, job = self._equipment, self._equipment.single, jobs[0]
+        resources, single, job = self._resources, self._resources.single, jobs[0]
         chosen = Lane(self._survey(job)[0][0])
-        if chosen in equipment.lanes:
+        if chosen in resources.lanes:
             own = [(number, self._programs[number]) for number in programs]
             for lane in dict.fromkeys([chosen, Lane.HYBRID]):
-                decoder = equipment.lanes.get(lane)
+                decoder = resources.lanes.get(lane)
                 if decoder is not None and not single.decode(
-                    decoder, own, jobs, self._augmenter, equipment.next_nonce()
+                    decoder, own, jobs, self._augmenter, resources.next_nonce()
                 ):
                     if lane is not chosen:
-                        equipment.left_to[_identity(job, 0)] = lane
+                        resources.fallbacks[_identity(job, 0)] = lane
                     return []
-            equipment.left_to[_identity(job, 0)] = Lane.CPU
+            resources.fallbacks[_identity(job, 0)] = Lane.CPU
         bad: list[BadImage] = []
         for number, one in zip(programs, jobs, strict=True):
             program = self._programs[number]
@@ -421,11 +421,11 @@ class Gpu:
     """
 
     def __init__(
-        self, device: Device, options: GpuOptions, open_lanes: Callable[[Device], Lanes], *, num_slots: int
+        self, device: Device, options: GpuOptions, open_lanes: Callable[[Device], DecodeBackends], *, num_slots: int
     ) -> None:
         self.device = device
         self.options = options
-        self._open_lanes = open_lanes
+        self._open_backends = open_lanes
         self._num_slots = num_slots
         self._lock = threading.Lock()
         self._is_closed = False
@@ -433,7 +433,7 @@ class Gpu:
         first, self.notes = self._make()
         self._free = [first]
 
-    def crew(self, programs: Sequence[ImageProgram], host: Host) -> GpuCrew:
+    def crew(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
         """Begin an epoch.
 
         Parameters
@@ -449,13 +449,13 @@ class Gpu:
             To be closed.
         """
         with self._lock:
-            equipment = self._free.pop() if self._free else None
-        if equipment is None:
-            equipment, _ = self._make()
+            resources = self._free.pop() if self._free else None
+        if resources is None:
+            resources, _ = self._make()
         try:
-            return GpuCrew(equipment, programs, host, self.options, self._take_back)
+            return GpuExecutor(resources, programs, host, self.options, self._take_back)
         except BaseException:
-            self._take_back(equipment)
+            self._take_back(resources)
             raise
 
     def close(self) -> None:
@@ -463,29 +463,29 @@ class Gpu:
         with self._lock:
             self._is_closed = True
             free, self._free = self._free, []
-        for equipment in free:
+        for resources in free:
             # An error that is stuck in the GPU was raised where it appeared. Nothing can be freed any more then, and
             # whoever closes has other things to close.
             with suppress(DeviceError):
-                equipment.close()
+                resources.close()
 
-    def _make(self) -> tuple[Equipment, dict[Lane, str]]:
+    def _make(self) -> tuple[GpuResources, dict[Lane, str]]:
         with self.device.active():
-            streams = Streams(self.device)
-            lanes = self._open_lanes(self.device)
-            equipment = Equipment(
+            streams = EpochStreams(self.device)
+            lanes = self._open_backends(self.device)
+            resources = GpuResources(
                 device=self.device,
                 lanes=lanes.lanes,
                 slots=[Slot(self.device) for _ in range(self._num_slots)],
                 streams=streams,
-                single=Single(self.device, streams.repair),
+                single=PerImageRetry(self.device, streams.repair),
                 is_deterministic=self.options.deterministic,
             )
-        return equipment, dict(lanes.notes)
+        return resources, dict(lanes.notes)
 
-    def _take_back(self, equipment: Equipment) -> None:
+    def _take_back(self, resources: GpuResources) -> None:
         with self._lock:
             if not self._is_closed:
-                self._free.append(equipment)
+                self._free.append(resources)
                 return
-        equipment.close()
+        resources.close()

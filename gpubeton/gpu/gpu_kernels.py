@@ -30,7 +30,7 @@ _CALL = "    if (number == {number}) own_{number}({arguments});\n"
 _POSITION = ("x", "y", "height", "width")
 
 
-class OwnKernel(str):
+class UserKernel(str):
     """Name of such a kernel: another one for other operations. `Device.launch` takes it as it takes any name.
 
     Parameters
@@ -42,7 +42,7 @@ class OwnKernel(str):
 
     Examples
     --------
-    >>> OwnKernel("augment", "// mine").startswith("augment-")
+    >>> UserKernel("augment", "// mine").startswith("augment-")
     True
     """
 
@@ -51,7 +51,7 @@ class OwnKernel(str):
     kernel: str
     text: str
 
-    def __new__(cls, kernel: str, text: str) -> OwnKernel:
+    def __new__(cls, kernel: str, text: str) -> UserKernel:
         made = super().__new__(cls, f"{kernel}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
         made.kernel, made.text = kernel, text
         return made
@@ -68,13 +68,13 @@ def augment_kernel(program: ImageProgram) -> str:
     Returns
     -------
     str
-        ``augment``; an `OwnKernel` where the program has pixel operations.
+        ``augment``; an `UserKernel` where the program has pixel operations.
     """
-    text = text_of([one for one, _ in program.colours if isinstance(one, PixelOperation)])
-    return OwnKernel("augment", text) if text else "augment"
+    text = source_of_operations([one for one, _ in program.colours if isinstance(one, PixelOperation)])
+    return UserKernel("augment", text) if text else "augment"
 
 
-def text_of(operations: Sequence[PixelOperation]) -> str:
+def source_of_operations(operations: Sequence[PixelOperation]) -> str:
     """Write pixel operations as functions for the device, and one that chooses among them.
 
     Parameters
@@ -90,7 +90,7 @@ def text_of(operations: Sequence[PixelOperation]) -> str:
 
     Examples
     --------
-    >>> print(text_of([PixelOperation("r += glow;", parameters={"glow": 3}, name="glow")]).splitlines()[3])
+    >>> print(source_of_operations([PixelOperation("r += glow;", parameters={"glow": 3}, name="glow")]).splitlines()[3])
     r += glow;
     """
     if not operations:
@@ -168,14 +168,14 @@ def function_of(kernel: str) -> str:
     Returns
     -------
     str
-        The same; of an `OwnKernel`, that of the kernel in `kernels/`.
+        The same; of an `UserKernel`, that of the kernel in `kernels/`.
 
     Examples
     --------
-    >>> function_of("plant"), function_of(OwnKernel("augment", ""))
-    ('plant', 'augment')
+    >>> function_of("canary"), function_of(UserKernel("augment", ""))
+    ('canary', 'augment')
     """
-    return kernel.kernel if isinstance(kernel, OwnKernel) else kernel
+    return kernel.kernel if isinstance(kernel, UserKernel) else kernel
 
 
 @cache
@@ -185,7 +185,7 @@ def source_of(kernel: str) -> str:
     Parameters
     ----------
     kernel : str
-        Its name; an `OwnKernel` has the users' part in front.
+        Its name; an `UserKernel` has the users' part in front.
 
     Returns
     -------
@@ -199,10 +199,10 @@ def source_of(kernel: str) -> str:
 
     Examples
     --------
-    >>> source_of("plant").splitlines()[0]
-    '#line 1 "kernels/plant.cu"'
+    >>> source_of("canary").splitlines()[0]
+    '#line 1 "kernels/canary.cu"'
     """
-    if isinstance(kernel, OwnKernel):
+    if isinstance(kernel, UserKernel):
         return kernel.text + source_of(kernel.kernel)
     if kernel not in kernel_names():
         raise KernelError(f"There is no kernel {kernel!r}; {folder()} has {', '.join(kernel_names())}.")
@@ -252,7 +252,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "gpubeton" / "kernels"
 
 
-def load_cubin(kernel: str, architecture: str) -> bytes:
+def load_machine_code(kernel: str, architecture: str) -> bytes:
     """Give a kernel compiled for an architecture: from the cache, else from the compiler.
 
     A cache that cannot be read or written costs time, and nothing else.

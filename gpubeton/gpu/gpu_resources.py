@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
-    from gpubeton.gpu.decode_backend import DecodeLane
+    from gpubeton.gpu.decode_backend import DecodeBackend
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.retry import Single
+    from gpubeton.gpu.retry import PerImageRetry
     from gpubeton.plan.image_executor import ImageExecutor
     from gpubeton.plan.lanes import Lane
     from gpubeton.plan.program import ImageProgram
 
 
 @dataclass(frozen=True)
-class Host:
+class CpuServices:
     """What the CPU does for the GPU executor.
 
     Parameters
@@ -40,11 +40,11 @@ class Host:
     survey: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     pack_regions: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
     pack_crops: Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], None]
-    make_crew: Callable[[Sequence[ImageProgram]], ImageExecutor]
+    start_executor: Callable[[Sequence[ImageProgram]], ImageExecutor]
     num_workers: int
 
 
-class Streams:
+class EpochStreams:
     """The queues of one epoch.
 
     Parameters
@@ -67,20 +67,20 @@ class Streams:
     """
 
     def __init__(self, device: Device) -> None:
-        self.plant: Stream = device.make_stream()
-        self.send: Stream = device.make_stream()
-        self.augment: Stream = device.make_stream()
-        self.tail: Stream = device.make_stream()
-        self.repair: Stream = device.make_stream()
+        self.canary: Stream = device.make_stream("canary")
+        self.send: Stream = device.make_stream("send")
+        self.augment: Stream = device.make_stream("augment")
+        self.tail: Stream = device.make_stream("tail")
+        self.repair: Stream = device.make_stream("repair")
 
     def synchronize(self) -> None:
         """Wait until all are empty."""
-        for stream in (self.plant, self.send, self.augment, self.tail, self.repair):
+        for stream in (self.canary, self.send, self.augment, self.tail, self.repair):
             stream.synchronize()  # wait point: each stream idle
 
 
 @dataclass(eq=False)
-class Equipment:
+class GpuResources:
     """What one epoch at a time uses on the GPU.
 
     Parameters
@@ -108,13 +108,13 @@ class Equipment:
     """
 
     device: Device
-    lanes: Mapping[Lane, DecodeLane]
+    lanes: Mapping[Lane, DecodeBackend]
     slots: list[Slot]
-    streams: Streams
-    single: Single
+    streams: EpochStreams
+    single: PerImageRetry
     is_deterministic: bool
     nonce: int = 0
-    left_to: dict[tuple[str, int], Lane] = field(default_factory=dict)
+    fallbacks: dict[tuple[str, int], Lane] = field(default_factory=dict)
 
     def next_nonce(self) -> int:
         """Give a number that no batch has had for a long time."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.device_structs import Images, num_sums
+from gpubeton.gpu.device_structs import KernelImages, num_sums
 from gpubeton.gpu.gpu_kernels import augment_kernel
 from gpubeton.gpu.memory_layout import round_up
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.device import Device, Memory, Stream
-    from gpubeton.gpu.memory_layout import Sent
+    from gpubeton.gpu.memory_layout import SentPixels
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
@@ -25,7 +25,7 @@ _THREADS = 128
 _GATHERED_BYTES = 16384
 
 
-def gather(device: Device, gathers: int, sent: Sent, stream: Stream) -> None:
+def gather(device: Device, gathers: int, sent: SentPixels, stream: Stream) -> None:
     """Copy crops from pinned memory to the arena; only what is in the crop crosses the bus.
 
     Parameters
@@ -114,7 +114,7 @@ _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 _AXES = 2
 _THREADS = 128
-# Of plant.cu: threads for each image.
+# Of canary.cu: threads for each image.
 _PLACES = 3
 # Of augment.cu: what a block takes of an image, output rows when it resamples, otherwise pixels.
 _ROWS = 8
@@ -161,7 +161,7 @@ class Augmenter:
         """Bytes that the weights of `count` images of a program take."""
         return sum(_taps_layout(self._programs[program], count, most_taps))
 
-    def plant(self, pictures: int, count: int, nonce: int, stream: Stream) -> None:
+    def write_canaries(self, pictures: int, count: int, nonce: int, stream: Stream) -> None:
         """Write the sentinel into the guarded images; it is there when the stream is done.
 
         Parameters
@@ -177,14 +177,14 @@ class Augmenter:
         """
         if count:
             arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
-            self._device.launch("plant", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
+            self._device.launch("canary", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
 
-    def levels_nbytes(self, program: int, count: int) -> int:
+    def resampled_nbytes(self, program: int, count: int) -> int:
         """Bytes that `count` images of a program take before their colours are changed; 0 if they are not."""
         own = self._programs[program]
         return count * own.height * own.width * 3 if own.colours else 0
 
-    def augment(self, program: int, images: Images, taps: int, levels: int, stream: Stream) -> None:
+    def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
         """Resample, flip, paint, change colours, normalise and store the images of one output.
 
         Parameters
@@ -219,7 +219,7 @@ class Augmenter:
                 np.int32(images.num_steps), np.uint64(images.sums),
                 *map(np.int32, (contrasts or 0, own.early_paints, own.max_paints)),
                 np.uint64(table), np.int32(size_of_item), np.uint32(images.nonce),
-                *map(np.uint64, (images.out, images.status, images.turns)),
+                *map(np.uint64, (images.out, images.status, images.tickets)),
             ],
             stream,
         )  # fmt: skip

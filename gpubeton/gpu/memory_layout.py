@@ -25,7 +25,7 @@ ALIGNMENT = 256
 _PITCH = 32
 
 
-class Layout(NamedTuple):
+class ArenaLayout(NamedTuple):
     """Places of images in an arena.
 
     Parameters
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
     nbytes: int
 
 
-def lay_out(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tight: bool = False) -> Layout:
+def lay_out_images(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tight: bool = False) -> ArenaLayout:
     """Place RGB images one behind another.
 
     Parameters
@@ -62,7 +62,7 @@ def lay_out(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tig
 
     Examples
     --------
-    >>> layout = lay_out(np.array([10, 4]), np.array([20, 5]))
+    >>> layout = lay_out_images(np.array([10, 4]), np.array([20, 5]))
     >>> layout.offset.tolist(), layout.pitch.tolist(), layout.nbytes
     ([0, 768], [64, 32], 1024)
     """
@@ -73,7 +73,7 @@ def lay_out(height: NDArray[Any], width: NDArray[Any], *, start: int = 0, is_tig
         size = -(-size // ALIGNMENT) * ALIGNMENT
     start = round_up(start)
     stop = start + np.cumsum(size)
-    return Layout(
+    return ArenaLayout(
         (stop - size).astype(np.uint64), pitch.astype(np.int32), round_up(int(stop[-1])) if len(stop) else start
     )
 
@@ -104,7 +104,7 @@ _STAGING_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
+class DecodedImages:
     """Images of one field that nvJPEG decodes, for all the outputs that are made of it.
 
     Parameters
@@ -134,7 +134,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class SentPixels:
     """Images of one output that are sent to the device as pixels, in one copy.
 
     Parameters
@@ -196,7 +196,7 @@ class Sent:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class MemoryLayout:
     """Where everything of a batch will lie.
 
     Parameters
@@ -212,8 +212,8 @@ class Placement:
     """
 
     lanes: list[NDArray[np.int8]]
-    decoded: list[Decoded]
-    sent: list[Sent]
+    decoded: list[DecodedImages]
+    sent: list[SentPixels]
     arena_nbytes: int
     staging_nbytes: int
 
@@ -280,13 +280,13 @@ class Placement:
         return np.ascontiguousarray(draws, np.int32)
 
 
-def place(
+def lay_out_batch(
     programs: Sequence[ImageProgram],
     jobs: Sequence[ImageJob],
     sources: Sequence[int],
     lanes: Sequence[NDArray[np.int8]],
     samplings: Sequence[NDArray[np.int32]],
-) -> Placement:
+) -> MemoryLayout:
     """Decide where everything of a batch will lie.
 
     Parameters
@@ -307,8 +307,8 @@ def place(
     Placement
         Offsets from the beginnings of arena and staging memory.
     """
-    decoded: list[Decoded] = []
-    sent: list[Sent] = []
+    decoded: list[DecodedImages] = []
+    sent: list[SentPixels] = []
     arena = staging = 0
     for number, (program, job) in enumerate(zip(programs, jobs, strict=True)):
         own = lanes[number]
@@ -323,19 +323,19 @@ def place(
             is_finished = lane is Lane.CPU
             height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[rows, HEIGHT]
             width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[rows, WIDTH]
-            layout = lay_out(height, width, is_tight=is_finished)
+            layout = lay_out_images(height, width, is_tight=is_finished)
             sent.append(
-                Sent(
+                SentPixels(
                     number, rows, height, width, layout.offset, layout.pitch, layout.nbytes, arena, staging, is_finished
                 )
             )
             arena += layout.nbytes
             staging += layout.nbytes
-    return Placement(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))
+    return MemoryLayout(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))
 
 
 class _Placed(NamedTuple):
-    decoded: Decoded
+    decoded: DecodedImages
     arena: int
     staging: int
 
@@ -347,11 +347,11 @@ def _place_decoded(
     rows = np.flatnonzero(lanes <= Lane.HYBRID)
     size = job.size[rows].astype(np.int64)
     rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
-    layout = lay_out(job.height[rows], job.width[rows], start=arena)
+    layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
     size = -(-job.size[rows].astype(np.int64) // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT * (not job.is_pinned)
     stop = staging + np.cumsum(size)
     staged = (stop - size).astype(np.uint64)
-    decoded = Decoded(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
+    decoded = DecodedImages(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
     return _Placed(decoded, layout.nbytes, round_up(int(stop[-1])) if len(rows) else staging)
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.decode_backend import Begun, Piece
+from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
 from gpubeton.gpu.nvjpeg import IMAGE, Backend, Flags, Handle, Library, State
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.gpu.decode_backend import DecodeLane
+    from gpubeton.gpu.decode_backend import DecodeBackend
     from gpubeton.gpu.device import Device, Event, Stream
     from gpubeton.gpu.gpu_options import GpuOptions
 
@@ -63,10 +63,13 @@ class StateRing(Generic[S]):
         Whether their streams go before those of others.
     """
 
-    def __init__(self, device: Device, make_state: Callable[[], S], count: int, *, is_urgent: bool = True) -> None:
+    def __init__(
+        self, device: Device, make_state: Callable[[], S], count: int, name: str = "", *, is_urgent: bool = True
+    ) -> None:
         self._device = device
         self._entries = [
-            StateEntry(make_state(), device.make_stream(is_urgent=is_urgent), device.make_event()) for _ in range(count)
+            StateEntry(make_state(), device.make_stream(f"{name} {number}", is_urgent=is_urgent), device.make_event())
+            for number in range(count)
         ]
 
     def next(self, batch: int = 0) -> StateEntry[S]:
@@ -99,7 +102,7 @@ class StateRing(Generic[S]):
             entry.keep = None
 
 
-class BatchedLane:
+class BatchedBackend:
     """Many images a call; ``nvjpegDecodeBatched``. May be used by several threads.
 
     Parameters
@@ -131,9 +134,11 @@ class BatchedLane:
         self._handle = handle
         self._states: list[State] = []
         self._lock = threading.Lock()
-        self._ring: StateRing[State] = StateRing(device, self._make_state, num_states, is_urgent=is_urgent)
+        self._ring: StateRing[State] = StateRing(
+            device, self._make_state, num_states, Backend(handle.backend or 0).name.lower(), is_urgent=is_urgent
+        )
 
-    def begin(self, piece: Piece) -> Begun:
+    def begin(self, piece: DecodeRequest) -> DecodeHandle:
         """Begin to decode a piece.
 
         Parameters
@@ -170,7 +175,7 @@ class BatchedLane:
             state.close()
         self._handle.close()
 
-    def _begin(self, piece: Piece) -> Begun:
+    def _begin(self, piece: DecodeRequest) -> DecodeHandle:
         count = len(piece.address)
         entry = self._ring.next(count)
         targets = np.zeros(count, IMAGE)
@@ -187,16 +192,16 @@ class BatchedLane:
             # Whatever was begun of it still writes into the arena.
             entry.stream.synchronize()  # wait point: failed batch stopped
             entry.batch = 0
-            return Begun(None, dict.fromkeys(range(count), str(error)))
+            return DecodeHandle(None, dict.fromkeys(range(count), str(error)))
         entry.event.record(entry.stream)
-        return Begun(entry.event, {})
+        return DecodeHandle(entry.event, {})
 
     def _make_state(self) -> State:
         self._states.append(self._handle.make_state())
         return self._states[-1]
 
 
-class SingleLane:
+class PerImageBackend:
     """One image a call, with some of the work on the CPU; ``nvjpegDecode``. May be used by several threads.
 
     Parameters
@@ -220,12 +225,12 @@ class SingleLane:
         self._device = device
         self._handle = handle
         self._states: list[State] = []
-        self._ring: StateRing[State] = StateRing(device, self._make_state, num_states)
+        self._ring: StateRing[State] = StateRing(device, self._make_state, num_states, "per-image")
         # All images of a piece have to be waited for, whichever state they were decoded with.
-        self._stream = device.make_stream()
+        self._stream = device.make_stream("per-image done")
         self._lock = threading.Lock()
 
-    def begin(self, piece: Piece) -> Begun:
+    def begin(self, piece: DecodeRequest) -> DecodeHandle:
         """Decode the images of a piece, one by one.
 
         Parameters
@@ -246,7 +251,7 @@ class SingleLane:
                     failed[place] = reason
             event = self._device.make_event()
             event.record(self._stream)
-        return Begun(event, failed)
+        return DecodeHandle(event, failed)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -258,7 +263,7 @@ class SingleLane:
             state.close()
         self._handle.close()
 
-    def _begin_one(self, one: Piece) -> str | None:
+    def _begin_one(self, one: DecodeRequest) -> str | None:
         entry = self._ring.next()
         target = np.zeros(1, IMAGE)
         target["channel"][0, 0] = one.target[0]
@@ -288,23 +293,9 @@ _SMOOTH_SINCE = (12, 1)
 _LEAST_FOR_SM = 51
 
 
-@dataclass(eq=False)
-class Lanes:
-    """The ways to decode JPEGs that a GPU has.
-
-    Parameters
-    ----------
-    lanes : dict of Lane to DecodeLane
-        Those that it has.
-    notes : dict of Lane to str
-        What is worth knowing of each, or why it is missing.
-    """
-
-    lanes: dict[Lane, DecodeLane] = field(default_factory=dict)
-    notes: dict[Lane, str] = field(default_factory=dict)
-
-
-def open_nvjpeg_lanes(device: Device, library: Library, options: GpuOptions, largest: tuple[int, int]) -> Lanes:
+def open_nvjpeg_backends(
+    device: Device, library: Library, options: GpuOptions, largest: tuple[int, int]
+) -> DecodeBackends:
     """Open the ways in which nvJPEG can decode on a GPU.
 
     Parameters
@@ -330,7 +321,7 @@ def open_nvjpeg_lanes(device: Device, library: Library, options: GpuOptions, lar
     """
     opening = _Opening(device, library, options, largest)
     openers = {Lane.HARDWARE: opening.hardware, Lane.SM: opening.sm, Lane.HYBRID: opening.hybrid}
-    found = Lanes()
+    found = DecodeBackends()
     for lane, opener in openers.items():
         if lane not in options.allowed:
             found.notes[lane] = "not wanted"
@@ -353,21 +344,21 @@ class _Opening:
         is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
         self.flags = Flags.UPSAMPLING_WITH_INTERPOLATION if is_smooth else Flags.NONE
 
-    def hardware(self) -> tuple[DecodeLane, str]:
+    def hardware(self) -> tuple[DecodeBackend, str]:
         handle = self.library.create(Backend.HARDWARE, self.flags)
         engines, cores = handle.hardware_engines()
         most = self.options.images_per_call or max(engines * cores, 1) * _IMAGES_PER_ENGINE
-        lane = BatchedLane(self.device, handle, most=most)
+        lane = BatchedBackend(self.device, handle, most=most)
         height, width = self.largest
         lane.reserve(width, height)
         return lane, f"{engines} JPEG engines, {most} images a call"
 
-    def sm(self) -> tuple[DecodeLane, str]:
+    def sm(self) -> tuple[DecodeBackend, str]:
         handle = self.library.create(Backend.GPU_HYBRID, self.flags)
         most = self.options.images_per_sm_call
-        lane = BatchedLane(self.device, handle, most=most, least=_LEAST_FOR_SM, num_states=2, is_urgent=False)
+        lane = BatchedBackend(self.device, handle, most=most, least=_LEAST_FOR_SM, num_states=2, is_urgent=False)
         return lane, f"the GPU's processors, {most} images a call"
 
-    def hybrid(self) -> tuple[DecodeLane, str]:
+    def hybrid(self) -> tuple[DecodeBackend, str]:
         handle = self.library.create(Backend.DEFAULT, self.flags)
-        return SingleLane(self.device, handle), "image by image, with the CPU's help"
+        return PerImageBackend(self.device, handle), "image by image, with the CPU's help"

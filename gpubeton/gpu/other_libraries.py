@@ -10,9 +10,8 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.gpu.dali import DaliDecoder
-from gpubeton.gpu.decode_backend import Begun, Piece
+from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
 from gpubeton.gpu.image_decoder import reason
-from gpubeton.gpu.nvjpeg_backends import Lanes
 from gpubeton.gpu.pynvjpeg import PynvjpegDecoder
 from gpubeton.plan.lanes import Lane
 
@@ -74,7 +73,7 @@ def open_decoder(name: str, device: Device) -> ImageDecoder:
         ) from error
 
 
-class AdapterLane:
+class LibraryBackend:
     """Another library decodes, a batch at a time; done when `begin` returns.
 
     Parameters
@@ -95,10 +94,10 @@ class AdapterLane:
         self.least = 1
         self._device = device
         self._decoder = decoder
-        self._stream = device.make_stream()
+        self._stream = device.make_stream("library")
         self._lock = threading.Lock()
 
-    def begin(self, piece: Piece) -> Begun:
+    def begin(self, piece: DecodeRequest) -> DecodeHandle:
         """Decode a piece.
 
         Parameters
@@ -125,7 +124,7 @@ class AdapterLane:
             failed = dict(self._decoder.decode(data, targets, self._stream))
             event = self._device.make_event()
             event.record(self._stream)
-        return Begun(event, failed)
+        return DecodeHandle(event, failed)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -135,7 +134,7 @@ class AdapterLane:
         """Leave the library as it is: it frees what it has when nobody refers to it."""
 
 
-def open_decoder_lanes(name: str, device: Device) -> Lanes:
+def open_library_backends(name: str, device: Device) -> DecodeBackends:
     """Let another library decode.
 
     Parameters
@@ -155,8 +154,8 @@ def open_decoder_lanes(name: str, device: Device) -> Lanes:
     LibraryError
         If it is not installed.
     """
-    lane = AdapterLane(device, open_decoder(name, device))
-    return Lanes({Lane.SM: lane, Lane.HYBRID: lane}, {Lane.SM: name, Lane.HYBRID: name})
+    lane = LibraryBackend(device, open_decoder(name, device))
+    return DecodeBackends({Lane.SM: lane, Lane.HYBRID: lane}, {Lane.SM: name, Lane.HYBRID: name})
 
 
 def _bytes_at(address: int, size: int) -> memoryview:

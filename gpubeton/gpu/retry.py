@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.gpu.batch_memory import Slot
-from gpubeton.gpu.decode_backend import DecodeLane, Piece
-from gpubeton.gpu.device_structs import PICTURE, Images, describe_images, image_arrays
-from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out
+from gpubeton.gpu.decode_backend import DecodeBackend, DecodeRequest
+from gpubeton.gpu.device_structs import PICTURE, KernelImages, describe_images, image_arrays
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_images
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import ImageProgram
 
 
-class Single:
+class PerImageRetry:
     """Makes images one by one, each waited for.
 
     Parameters
@@ -42,7 +42,7 @@ class Single:
 
     def decode(
         self,
-        lane: DecodeLane,
+        lane: DecodeBackend,
         programs: Sequence[tuple[int, ImageProgram]],
         jobs: Sequence[ImageJob],
         augmenter: Augmenter,
@@ -69,16 +69,16 @@ class Single:
             Why it could not be decoded; None if all is well.
         """
         job = jobs[0]
-        layout = lay_out(job.height, job.width)
+        layout = lay_out_images(job.height, job.width)
         staging = self._slot.staging.reserve(int(job.size[0]))
         arena = self._slot.arena.reserve(layout.nbytes + ALIGNMENT).address
         staging.array[: int(job.size[0])] = _bytes_at(job)
         picture = _picture(arena, int(layout.pitch[0]), int(job.height[0]), int(job.width[0]), is_guarded=True)
         images = self._describe(picture, programs, jobs, nonce)
-        augmenter.plant(images[0].pictures, 1, nonce, self._stream)
+        augmenter.write_canaries(images[0].pictures, 1, nonce, self._stream)
         # As for batches: whoever decodes writes when called, and the sentinel must not come after it.
         self._stream.synchronize()  # wait point: retry canary written
-        piece = Piece(
+        piece = DecodeRequest(
             np.array([staging.address], np.uint64), job.size, layout.offset + np.uint64(arena), layout.pitch,
             job.height, job.width,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class Single:
         programs: Sequence[tuple[int, ImageProgram]],
         jobs: Sequence[ImageJob],
         nonce: int,
-    ) -> list[Images]:
+    ) -> list[KernelImages]:
         arrays: dict[Hashable, NDArray[Any]] = {}
         for (number, program), job in zip(programs, jobs, strict=True):
             arrays |= image_arrays(number, program, picture, job.draws, job.colours)
@@ -137,12 +137,12 @@ class Single:
         ]
 
     def _augment(
-        self, programs: Sequence[tuple[int, ImageProgram]], images: Sequence[Images], augmenter: Augmenter
+        self, programs: Sequence[tuple[int, ImageProgram]], images: Sequence[KernelImages], augmenter: Augmenter
     ) -> list[int]:
         found = []
         for (number, _), own in zip(programs, images, strict=True):
             taps = self._slot.taps.reserve(augmenter.taps_nbytes(number, 1, own.most_taps)).address
-            levels = self._slot.levels.reserve(augmenter.levels_nbytes(number, 1)).address
+            levels = self._slot.levels.reserve(augmenter.resampled_nbytes(number, 1)).address
             augmenter.augment(number, own, taps, levels, self._stream)
             status = self._slot.table.bring_back((number, "status"), self._stream)
             self._stream.synchronize()  # wait point: retry augmented

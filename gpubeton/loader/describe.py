@@ -92,12 +92,12 @@ def max_arena_bytes(plan: Plan, in_flight: int) -> int:
     on_gpu = [output for output in plan.outputs if isinstance(output, ImageOutput) and output.program.device != "cpu"]
     if not on_gpu:
         return 0
-    from gpubeton.gpu.memory_layout import lay_out
+    from gpubeton.gpu.memory_layout import lay_out_images
 
     per_sample = 0
     for source in {output.source.name: output.source for output in on_gpu}.values():
         sides = np.array([source.column["height"].max()]), np.array([source.column["width"].max()])
-        per_sample += lay_out(*sides).nbytes
+        per_sample += lay_out_images(*sides).nbytes
     # An eighth more is allocated than a batch needs.
     return in_flight * plan.batches.batch_size * (per_sample + per_sample // 8)
 

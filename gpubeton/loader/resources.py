@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.stages import Stages
     from gpubeton.format.index import Index
+    from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_executor import Gpu
-    from gpubeton.gpu.nvjpeg_backends import Lanes
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.plan.image_executor import StartExecutor
 
@@ -160,16 +160,16 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
     from gpubeton.gpu.gpu_executor import Gpu
 
     device = open_device(target.device)
-    opener: Callable[[Device], Lanes]
+    opener: Callable[[Device], DecodeBackends]
     if config.decoder in ("auto", "nvjpeg"):
         from gpubeton.gpu.nvjpeg import load
-        from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
+        from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 
-        opener = partial(open_nvjpeg_lanes, library=load(), options=config.gpu_options, largest=_largest(outputs))
+        opener = partial(open_nvjpeg_backends, library=load(), options=config.gpu_options, largest=_largest(outputs))
     else:
-        from gpubeton.gpu.other_libraries import open_decoder_lanes
+        from gpubeton.gpu.other_libraries import open_library_backends
 
-        opener = partial(open_decoder_lanes, config.decoder)
+        opener = partial(open_library_backends, config.decoder)
     return Gpu(device, config.gpu_options, opener, num_slots=num_in_flight(config.batches_ahead))
 
 

@@ -118,7 +118,9 @@ def test_images_that_were_not_written_are_counted(target, photos):
 
 
 def test_pixels_that_change_unnoticed_are_a_fault(target, photos, monkeypatch):
-    monkeypatch.setattr(Augmenter, "plant", lambda *_: None)  # without sentinels a skipped image shows what was there
+    monkeypatch.setattr(
+        Augmenter, "write_canaries", lambda *_: None
+    )  # without sentinels a skipped image shows what was there
     target.faults.skip_image(every=7, batched=True, backend=Backend.HARDWARE)
     found = sentinels.is_every_image_written(photos.beton, images=60, batch_size=6)
     assert found.figures["repaired"] == 0

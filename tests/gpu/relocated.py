@@ -22,7 +22,11 @@ _BLOCK = 32 << 20
 _BEHIND = 16
 
 #: Kernels whose first argument points to a table of addresses: its type, and which of its fields are addresses.
-_TABLES = {"plant": (PICTURE, ["address"]), "augment": (PICTURE, ["address"]), "gather": (GATHER, ["source", "target"])}
+_TABLES = {
+    "canary": (PICTURE, ["address"]),
+    "augment": (PICTURE, ["address"]),
+    "gather": (GATHER, ["source", "target"]),
+}
 
 
 @dataclass(eq=False)

@@ -165,7 +165,7 @@ def test_more_memory_than_there_is_is_an_error_that_says_so(gpu):
 def test_an_empty_grid_is_an_error(gpu):
     arguments = [np.uint64(0), np.int32(0), np.uint32(0)]
     with pytest.raises(DeviceError):
-        gpu.device.launch("plant", (0, 1, 1), (32, 1, 1), arguments, gpu.device.make_stream())
+        gpu.device.launch("canary", (0, 1, 1), (32, 1, 1), arguments, gpu.device.make_stream())
 
 
 def test_tensors_are_handed_over_when_their_event_is_done(gpu, busy):

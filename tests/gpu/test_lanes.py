@@ -18,8 +18,8 @@ from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
 from gpubeton.gpu.nvjpeg import Backend
-from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane
-from gpubeton.gpu.retry import Single as SingleImages
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend
+from gpubeton.gpu.retry import PerImageRetry as SingleImages
 from tests.gpu.comparing import epoch, images_loader, means_apart
 
 
@@ -45,8 +45,8 @@ def counted():
         return repair(*arguments)
 
     with (
-        counting(BatchedLane, lambda lane: lane._handle.backend.name),
-        counting(SingleLane, lambda _: "single"),
+        counting(BatchedBackend, lambda lane: lane._handle.backend.name),
+        counting(PerImageBackend, lambda _: "single"),
         mock.patch.object(SingleImages, "decode", counted_repair),
     ):
         yield counts

@@ -12,9 +12,9 @@ from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.gpu_executor import Gpu
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.gpu_resources import Host
+from gpubeton.gpu.gpu_resources import CpuServices
 from gpubeton.gpu.nvjpeg import load
-from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_lanes
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 
@@ -22,20 +22,20 @@ SLOTS = 3
 BATCH = 8
 
 
-def make_levels_crew(programs):
+def make_cpu_executor(programs):
     """The CPU's workers."""
     return Crew(programs, BATCH, num_workers=1, ring=SLOTS)
 
 
-def host_of(make_crew=make_levels_crew, num_workers=1):
+def cpu_services(start_executor=make_cpu_executor, num_workers=1):
     """What the CPU does."""
-    return Host(survey_jpegs, pack_regions, pack_crops, make_crew, num_workers)
+    return CpuServices(survey_jpegs, pack_regions, pack_crops, start_executor, num_workers)
 
 
 def open_gpu(device, largest=(100, 100), **options):
     """The GPU as a loader has it."""
     chosen = GpuOptions(**options)
-    opener = partial(open_nvjpeg_lanes, library=load(), options=chosen, largest=largest)
+    opener = partial(open_nvjpeg_backends, library=load(), options=chosen, largest=largest)
     return Gpu(device, chosen, opener, num_slots=SLOTS)
 
 

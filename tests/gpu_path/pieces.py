@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.gpu.decode_backend import Piece
-from gpubeton.gpu.memory_layout import lay_out
+from gpubeton.gpu.decode_backend import DecodeRequest
+from gpubeton.gpu.memory_layout import lay_out_images
 
 #: What new memory of the simulated device is full of.
 GARBAGE = 0xCD
@@ -25,9 +25,9 @@ class Pieces:
             memory.array[:] = np.frombuffer(image, np.uint8)
         sizes = [decode_rgb(image).shape[:2] for image in images]
         height, width = (np.array([size[axis] for size in sizes], np.int32) for axis in (0, 1))
-        layout = lay_out(height, width)
+        layout = lay_out_images(height, width)
         arena = self.device.allocate_pinned(layout.nbytes)
-        piece = Piece(
+        piece = DecodeRequest(
             np.array([memory.address for memory in staging], np.uint64),
             np.array([len(image) for image in images], np.uint64),
             layout.offset + np.uint64(arena.address),

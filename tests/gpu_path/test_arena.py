@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton.gpu.batch_memory import Block
-from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out, round_up
+from gpubeton.gpu.batch_memory import GrowableBuffer
+from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_images, round_up
 
 SIDES = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=30)
 
@@ -22,7 +22,7 @@ def ends(layout, height):
 @given(sides=SIDES, start=st.integers(0, 5000))
 def test_images_lie_one_behind_another_aligned_with_room_for_every_row(sides, start):
     height, width = columns(sides)
-    layout = lay_out(height, width, start=start)
+    layout = lay_out_images(height, width, start=start)
     assert (layout.offset.dtype, layout.pitch.dtype) == (np.uint64, np.int32)
     assert (layout.offset % ALIGNMENT == 0).all()
     assert (layout.pitch >= 3 * width).all()
@@ -41,7 +41,7 @@ def test_images_lie_one_behind_another_aligned_with_room_for_every_row(sides, st
 @given(sides=SIDES, start=st.integers(0, 40).map(lambda number: number * ALIGNMENT))
 def test_images_that_are_sent_in_one_copy_lie_without_gaps(sides, start):
     height, width = columns(sides)
-    layout = lay_out(height, width, start=start, is_tight=True)
+    layout = lay_out_images(height, width, start=start, is_tight=True)
     assert (layout.pitch == 3 * width).all()
     size = 3 * height.astype(np.int64) * width
     assert layout.offset.tolist() == (start + np.cumsum(size) - size).tolist()
@@ -51,15 +51,15 @@ def test_images_that_are_sent_in_one_copy_lie_without_gaps(sides, start):
 def test_sizes_of_many_large_images_do_not_overflow():
     side = np.full(20, 60_000, np.int32)
     for is_tight in (False, True):
-        layout = lay_out(side, side, is_tight=is_tight)
+        layout = lay_out_images(side, side, is_tight=is_tight)
         assert (np.diff(layout.offset.astype(np.int64)) >= 3 * 60_000**2).all()
         assert layout.nbytes >= 20 * 3 * 60_000**2
 
 
 def test_no_image_takes_no_memory():
     nothing = np.zeros(0, np.int32)
-    assert lay_out(nothing, nothing).nbytes == 0
-    assert lay_out(nothing, nothing, start=700).nbytes == 768
+    assert lay_out_images(nothing, nothing).nbytes == 0
+    assert lay_out_images(nothing, nothing, start=700).nbytes == 768
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ class Piece:
 def block():
     Piece.live = 0
     made = []
-    block = Block(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
     block.made = made
     return block
 
@@ -102,7 +102,7 @@ def test_a_block_allocates_nothing_before_it_is_asked(block):
 def test_a_block_has_what_was_asked_for_and_keeps_it_while_that_is_enough(wishes):
     Piece.live = 0
     made = []
-    block = Block(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
+    block = GrowableBuffer(lambda nbytes: made.append(Piece(nbytes)) or made[-1])
     for wish in wishes:
         before, allocations = block.nbytes, len(made)
         memory = block.reserve(wish)

@@ -6,7 +6,7 @@ import pytest
 
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.gpu.nvjpeg import Backend, State, load
-from gpubeton.gpu.nvjpeg_backends import BatchedLane
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device
@@ -29,7 +29,7 @@ def make(device, faults):
     made = []
 
     def make(backend=Backend.HARDWARE, **arguments):
-        made.append(BatchedLane(device, load().create(backend), most=8, **arguments))
+        made.append(BatchedBackend(device, load().create(backend), most=8, **arguments))
         return made[-1]
 
     yield make

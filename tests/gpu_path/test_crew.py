@@ -13,10 +13,10 @@ from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.crew_bench import (
     BATCH,
     SLOTS,
-    host_of,
+    cpu_services,
     job_of,
     made_by_the_cpu,
-    make_levels_crew,
+    make_cpu_executor,
     open_gpu,
     program_of,
 )
@@ -48,7 +48,7 @@ def begin(gpu):
     made = []
 
     def begin(*programs, host=None):
-        made.append(gpu.crew(programs or [program_of()], host or host_of()))
+        made.append(gpu.crew(programs or [program_of()], host or cpu_services()))
         return made[-1]
 
     yield begin
@@ -96,7 +96,7 @@ def test_no_more_batches_than_slots_are_taken(begin):
 
 def test_submitting_never_waits_for_the_gpu(begin, gpu, faults):
     crew = begin()
-    with faults.held(gpu_stream(crew, "augment")), faults.held(gpu_stream(crew, "plant")):
+    with faults.held(gpu_stream(crew, "augment")), faults.held(gpu_stream(crew, "canary")):
         outs = [submit(crew, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
     for epoch, out in enumerate(outs):
         crew.collect()
@@ -104,7 +104,7 @@ def test_submitting_never_waits_for_the_gpu(begin, gpu, faults):
 
 
 def gpu_stream(crew, name):
-    return getattr(crew._equipment.streams, name)
+    return getattr(crew._resources.streams, name)
 
 
 def test_a_batch_may_be_empty(begin):
@@ -172,7 +172,7 @@ class Workers:
 
     def __call__(self, programs):
         self.made += 1
-        crew, close = make_levels_crew(programs), "workers closed"
+        crew, close = make_cpu_executor(programs), "workers closed"
         original = crew.close
         crew.close = lambda: (original(), self.events.append(close))
         return crew
@@ -180,7 +180,7 @@ class Workers:
 
 def test_workers_are_started_when_the_first_image_needs_them(begin, faults):
     workers = Workers()
-    crew = begin(host=host_of(workers))
+    crew = begin(host=cpu_services(workers))
     submit(crew, [*PHOTOS[:3], RAW])
     crew.collect()
     assert workers.made == 0
@@ -197,8 +197,8 @@ def test_workers_are_started_when_the_first_image_needs_them(begin, faults):
 def test_workers_have_ended_before_anybody_else_gets_the_memory_that_they_write_to(gpu):
     workers = Workers()
     take_back = gpu._take_back
-    gpu._take_back = lambda equipment: (workers.events.append("given back"), take_back(equipment))
-    crew = gpu.crew([program_of()], host_of(workers))
+    gpu._take_back = lambda resources: (workers.events.append("given back"), take_back(resources))
+    crew = gpu.crew([program_of()], cpu_services(workers))
     submit(crew, [CMYK] * BATCH)
     crew.close()
     assert workers.events == ["workers closed", "given back"]
@@ -211,7 +211,7 @@ def test_workers_that_fail_are_the_loops_error(begin):
             crew.collect = lambda: (_ for _ in ()).throw(MemoryError("planted"))
             return crew
 
-    crew = begin(host=host_of(Failing()))
+    crew = begin(host=cpu_services(Failing()))
     submit(crew, [CMYK])
     with pytest.raises(MemoryError, match="planted"):
         crew.collect()
@@ -259,11 +259,10 @@ def submit_again(crew):
 
 def test_a_batch_that_was_not_begun_when_the_crew_is_closed_gets_an_error(begin, gpu, faults):
     crew = begin()
-    plant = gpu_stream(crew, "plant")
-    with faults.held(plant):
+    with faults.held(gpu_stream(crew, "canary")):
         for _ in range(SLOTS):
             submit(crew, PHOTOS)
-        works = list(crew._works)
+        works = list(crew._batches)
         closing = threading.Thread(target=crew.close)
         closing.start()
         while not crew._feeder._is_closed:
@@ -275,23 +274,23 @@ def test_a_batch_that_was_not_begun_when_the_crew_is_closed_gets_an_error(begin,
 
 def test_equipment_is_used_again_by_the_next_epoch(begin, gpu, faults):
     first = begin()
-    equipment = first._equipment
+    resources = first._resources
     submit(first, PHOTOS)
     first.collect()
     first.close()
-    states, memory = faults.count("nvjpegJpegStateCreate"), [slot.arena.nbytes for slot in equipment.slots]
+    states, memory = faults.count("nvjpegJpegStateCreate"), [slot.arena.nbytes for slot in resources.slots]
     second = begin()
-    assert second._equipment is equipment
+    assert second._resources is resources
     out = submit(second, PHOTOS)
     second.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
     assert faults.count("nvjpegJpegStateCreate") == states
-    assert [slot.arena.nbytes for slot in equipment.slots] == memory
+    assert [slot.arena.nbytes for slot in resources.slots] == memory
 
 
 def test_an_epoch_beside_another_has_equipment_of_its_own(begin):
     first, second = begin(), begin()
-    assert first._equipment is not second._equipment
+    assert first._resources is not second._resources
     outs = [submit(crew, PHOTOS, epoch=number) for number, crew in enumerate((first, second))]
     for number, crew in enumerate((first, second)):
         assert crew.collect() == []
@@ -300,7 +299,7 @@ def test_an_epoch_beside_another_has_equipment_of_its_own(begin):
 
 def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(device, faults):
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], host_of())
+    crew = gpu.crew([program_of()], cpu_services())
     out = submit(crew, PHOTOS)
     gpu.close()
     assert crew.collect() == []
@@ -313,22 +312,22 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
 def test_closing_a_gpu_frees_its_memory_whoever_still_knows_of_it(device, faults):
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], host_of())
-    equipment = crew._equipment
+    crew = gpu.crew([program_of()], cpu_services())
+    resources = crew._resources
     faults.skip_image(PHOTOS[2].data, times=1)
     submit(crew, PHOTOS)
     crew.collect()
     crew.close()
     gpu.close()
     assert [faults.live_memory(kind) for kind in (DEVICE, PINNED)] == before
-    assert equipment.slots[0].arena.nbytes == 0
+    assert resources.slots[0].arena.nbytes == 0
 
 
 def test_every_batch_has_sentinels_of_its_own(begin, gpu, monkeypatch):
     nonces, original = [], gpu.device.launch
 
     def launch(kernel, grid, block, arguments, stream):
-        if kernel == "plant":
+        if kernel == "canary":
             nonces.append(int(arguments[2]))
         original(kernel, grid, block, arguments, stream)
 
@@ -341,14 +340,14 @@ def test_every_batch_has_sentinels_of_its_own(begin, gpu, monkeypatch):
 
 
 def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults):
-    (equipment,) = gpu._free
+    (resources,) = gpu._free
     faults.leave_memory(0)
     for _ in range(2):
         with pytest.raises(DeviceError, match="bytes were asked for"):
-            gpu.crew([program_of()], host_of())
+            gpu.crew([program_of()], cpu_services())
     faults.leave_memory(1 << 30)
-    crew = gpu.crew([program_of()], host_of())
-    assert crew._equipment is equipment
+    crew = gpu.crew([program_of()], cpu_services())
+    assert crew._resources is resources
     out = submit(crew, PHOTOS)
     crew.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
@@ -356,15 +355,15 @@ def test_an_epoch_that_cannot_begin_leaves_its_equipment_to_the_next(gpu, faults
 
 
 def test_equipment_with_an_error_is_given_up(gpu, faults):
-    crew = gpu.crew([program_of()], host_of())
-    equipment = crew._equipment
+    crew = gpu.crew([program_of()], cpu_services())
+    resources = crew._resources
     submit(crew, PHOTOS)
     faults.fail_stream(gpu_stream(crew, "augment"))
     with pytest.raises(DeviceError):
         make_batches(crew)
     with pytest.raises(DeviceError):
         crew.close()
-    assert equipment not in gpu._free
+    assert resources not in gpu._free
     assert not [thread for thread in threading.enumerate() if thread.name == "gpubeton-feeder"]
     crew.close()
     faults.fail_device(status=0)
@@ -382,7 +381,7 @@ def test_a_crew_of_the_cpu_lane_alone_needs_no_nvjpeg_call(begin, faults):
     crew.collect()
     assert np.array_equal(out.numpy(), expected([CMYK, RAW]))
     assert not faults.notes("image")
-    assert crew._equipment.left_to == {}
+    assert crew._resources.fallbacks == {}
 
 
 def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
@@ -390,8 +389,8 @@ def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
     faults.skip_image(PHOTOS[3].data)
     submit(crew, PHOTOS, first=40)
     crew.collect()
-    assert crew._equipment.left_to == {("image", 43): Lane.CPU}
+    assert crew._resources.fallbacks == {("image", 43): Lane.CPU}
     unnamed = job_of(program_of(), PHOTOS, crew.take(0, BATCH))
     crew.submit([replace(unnamed, samples=None)])
     crew.collect()
-    assert crew._equipment.left_to.keys() == {("image", 43), ("image", int(unnamed.address[3]))}
+    assert crew._resources.fallbacks.keys() == {("image", 43), ("image", int(unnamed.address[3]))}

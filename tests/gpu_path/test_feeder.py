@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.gpu.feeder import Split
+from gpubeton.gpu.feeder import LoadBalancer
 from gpubeton.gpu.nvjpeg import Backend
 from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import ToTensor
@@ -37,8 +37,8 @@ def calls_of(faults, backend):
 
 
 def make_engines_slow(gpus, faults):
-    for place in range(5, 8):
-        faults.slow_down(3000, least=3000, stream=gpus[0].streams[place])
+    for number in range(3):
+        faults.slow_down(3000, least=3000, stream=gpus[0].stream(f"hardware {number}"))
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
@@ -54,8 +54,8 @@ def test_both_lanes_share_a_batch_and_every_image_arrives(gpus, faults, path, ex
 
 @pytest.mark.parametrize("is_skipped", [True, False])
 def test_images_that_either_lane_leaves_out_or_refuses_are_repaired(gpus, faults, path, expected, is_skipped):
-    plant = faults.skip_image if is_skipped else (lambda **which: faults.fail_image(8, **which))
-    plant(every=40 if is_skipped else 200, batched=True)
+    inject = faults.skip_image if is_skipped else (lambda **which: faults.fail_image(8, **which))
+    inject(every=40 if is_skipped else 200, batched=True)
     loader = gpu_loader(path, PIPELINE, batch_size=128, deterministic=False)
     make_engines_slow(gpus, faults)
     assert_same(epochs(loader, 2), expected)
@@ -78,8 +78,8 @@ def test_small_batches_are_the_engines_alone(gpus, faults, path):
 
 def test_the_split_is_told_of_every_piece_and_of_none_alone(gpus, faults, path, monkeypatch):
     begun = []
-    original = Split.begun
-    monkeypatch.setattr(Split, "begun", lambda split, *piece: (begun.append(piece), original(split, *piece))[1])
+    original = LoadBalancer.begun
+    monkeypatch.setattr(LoadBalancer, "begun", lambda split, *piece: (begun.append(piece), original(split, *piece))[1])
     loader = gpu_loader(path, PIPELINE, batch_size=128, deterministic=False)
     epochs(loader)
     assert {lane for lane, _, _ in begun} <= {Lane.HARDWARE, Lane.SM}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.gpu_path.crew_bench import host_of, open_gpu, program_of
+from tests.gpu_path.crew_bench import cpu_services, open_gpu, program_of
 from tests.simulator.active_device import device
 
 __all__ = ["device"]
@@ -9,7 +9,7 @@ __all__ = ["device"]
 def test_closing_a_gpu_that_is_stuck_with_an_error_closes_what_can_be_closed(device, faults):
     """The error was raised where it appeared; in the finally-clause of a training script it would hide another."""
     gpu = open_gpu(device)
-    crews = [gpu.crew([program_of()], host_of()) for _ in range(2)]
+    crews = [gpu.crew([program_of()], cpu_services()) for _ in range(2)]
     for crew in crews:
         crew.close()
     faults.fail_device()

@@ -11,8 +11,8 @@ import pytest
 from gpubeton.engine import crews
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.nvjpeg_backends import BatchedLane
-from gpubeton.gpu.retry import Single
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+from gpubeton.gpu.retry import PerImageRetry
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
@@ -88,12 +88,23 @@ def use(loader, faults, stream):
     return list(batches)
 
 
-@pytest.mark.parametrize("place", range(13))
-def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, place):
+STREAMS = [
+    *("canary", "send", "augment", "tail", "repair", "hardware 0", "hardware 1", "hardware 2"),
+    *("gpu_hybrid 0", "gpu_hybrid 1", "per-image 0", "per-image 1", "per-image done"),
+]
+
+
+def test_every_stream_is_listed_here(gpus, faults, path):
+    gpu_loader(path, PIPELINE, deterministic=False).close()
+    assert [stream.name for stream in gpus[0].streams] == STREAMS
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, stream):
     faults.slow_down(300)
     loader = gpu_loader(path, PIPELINE, deterministic=False, batches_ahead=1)
     with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
-        use(loader, faults, gpus[0].streams[place])
+        use(loader, faults, gpus[0].stream(stream))
     assert feeders() == []
     with pytest.raises(DeviceError):
         list(loader)
@@ -105,7 +116,7 @@ def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, fault
 def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
     loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError) as caught:
-        use(loader, faults, gpus[0].streams[2])
+        use(loader, faults, gpus[0].stream("augment"))
     assert "of epoch 0, samples" in told(caught)
     loader.close()
     faults.fail_device(status=0)
@@ -154,7 +165,7 @@ def failing_at(monkeypatch, owner, name, number, applies=lambda *_arguments: Tru
 
 
 @pytest.mark.parametrize("number", [1, 4, 6])
-@pytest.mark.parametrize("kernel", ["plant", "augment"])
+@pytest.mark.parametrize("kernel", ["canary", "augment"])
 def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     gpus, path, expected, monkeypatch, kernel, number
 ):
@@ -176,7 +187,7 @@ def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (BatchedLane, "begin"),
+        (BatchedBackend, "begin"),
         (SimulatedDevice, "copy"),
         (SimulatedDevice, "empty"),
         (SimulatedDevice, "hand_over"),
@@ -222,7 +233,7 @@ def test_an_error_in_the_tail_leaves_the_gpu_usable(gpus, path, expected, monkey
 
 def test_a_repair_that_raises_reaches_the_loop(gpus, faults, path, expected, monkeypatch):
     faults.skip_image(IMAGES[0].data, times=1)
-    failing_at(monkeypatch, Single, "decode", 1)
+    failing_at(monkeypatch, PerImageRetry, "decode", 1)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError):
         list(loader)

@@ -65,16 +65,16 @@ def test_a_status_for_one_image_of_a_batch_costs_no_image(gpus, faults, path, de
 @pytest.mark.parametrize("lanes", [("hardware", "hybrid"), ("sm", "hybrid"), ("hybrid",), ("hardware",)])
 @pytest.mark.parametrize("is_skipped", [True, False])
 def test_an_image_that_fails_once_is_decoded_alone(gpus, faults, path, decoded, lanes, is_skipped):
-    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(8, *data, **which))
-    plant(PHOTOS[BAD].data, times=1)
+    inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(8, *data, **which))
+    inject(PHOTOS[BAD].data, times=1)
     assert_same(epochs(gpu_loader(path, PIPELINE, lanes=lanes)), on_cpu(decoded))
 
 
 @pytest.mark.parametrize("backend", [Backend.HARDWARE, Backend.GPU_HYBRID])
 @pytest.mark.parametrize("is_skipped", [True, False])
 def test_an_image_that_its_lane_never_decodes_is_decoded_by_the_other(gpus, faults, path, decoded, backend, is_skipped):
-    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
-    plant(PHOTOS[BAD].data, backend=backend)
+    inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
+    inject(PHOTOS[BAD].data, backend=backend)
     lanes = ("hardware", "hybrid") if backend == Backend.HARDWARE else ("sm", "hybrid")
     assert_same(epochs(gpu_loader(path, PIPELINE, lanes=lanes), 2), on_cpu(decoded, 2))
 
@@ -82,8 +82,8 @@ def test_an_image_that_its_lane_never_decodes_is_decoded_by_the_other(gpus, faul
 @pytest.mark.parametrize("is_skipped", [True, False])
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_an_image_that_nvjpeg_never_decodes_is_made_by_the_cpu(gpus, faults, path, decoded, is_skipped, os_cache):
-    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
-    plant(PHOTOS[BAD].data)
+    inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
+    inject(PHOTOS[BAD].data)
     found = epochs(gpu_loader(path, PIPELINE, os_cache=os_cache), 2)
     expected, of_the_cpu = on_cpu(decoded, 2), on_cpu(path, 2)
     for batch, ours, theirs in zip(found, expected, of_the_cpu, strict=True):
@@ -174,8 +174,8 @@ def failed_calls(faults):
 
 @pytest.mark.parametrize("is_skipped", [True, False])
 def test_what_only_the_cpu_can_decode_is_not_tried_again(gpus, faults, path, is_skipped):
-    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
-    plant(PHOTOS[BAD].data)
+    inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(3, *data, **which))
+    inject(PHOTOS[BAD].data)
     loader = gpu_loader(path, PIPELINE, order="random")
     list(loader)
     faults.forget_notes()
@@ -188,8 +188,8 @@ def test_what_only_the_cpu_can_decode_is_not_tried_again(gpus, faults, path, is_
 
 @pytest.mark.parametrize("is_skipped", [True, False])
 def test_what_only_another_lane_can_decode_goes_there_at_once(gpus, faults, path, decoded, is_skipped):
-    plant = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
-    plant(PHOTOS[BAD].data, backend=Backend.HARDWARE)
+    inject = faults.skip_image if is_skipped else (lambda *data, **which: faults.fail_image(4, *data, **which))
+    inject(PHOTOS[BAD].data, backend=Backend.HARDWARE)
     loader = gpu_loader(path, PIPELINE)
     list(loader)
     faults.forget_notes()
@@ -207,7 +207,7 @@ def test_an_image_that_failed_with_others_or_once_keeps_its_lane(gpus, faults, p
     list(loader)
     faults.forget_notes()
     list(loader)
-    assert loader.gpu._free[0].left_to == {}
+    assert loader.gpu._free[0].fallbacks == {}
     loader.close()
     assert {note.backend for note in faults.notes("image")} == {Backend.HARDWARE}
     assert len(calls(faults)) == 3

@@ -134,7 +134,7 @@ def test_closing_the_loader_from_another_thread_ends_the_loop(make):
 
 def test_closing_while_a_batch_is_under_way_on_the_gpu_waits_for_it(make, gpus, faults):
     loader = make()
-    augment = gpus[0].streams[2]
+    augment = gpus[0].stream("augment")
     with faults.held(augment):
         batches = iter(loader)
         while augment.is_idle:

@@ -111,10 +111,10 @@ def test_a_batch_makes_few_calls_and_none_for_a_single_image(gpus, faults, photo
 def test_memory_of_a_slot_is_that_of_the_largest_batch_and_an_eighth(gpus, photos):
     loader = gpu_loader(photos, PIPELINE, batch_size=32)
     list(loader)
-    (equipment,) = loader.gpu._free
+    (resources,) = loader.gpu._free
     pixels = 32 * SIDE * 3 * SIDE
     compressed = max(sum(len(jpeg(photo(SIDE, SIDE, n))) + 16 for n in range(i, i + 32)) for i in (0, 32, 64))
-    for slot in equipment.slots:
+    for slot in resources.slots:
         assert pixels <= slot.arena.nbytes <= (pixels + 2 * ALIGNMENT) * 9 / 8 + STEP
         assert compressed <= slot.staging.nbytes <= (compressed + ALIGNMENT) * 9 / 8 + STEP
         assert slot.levels.nbytes <= STEP

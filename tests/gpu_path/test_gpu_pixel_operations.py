@@ -65,7 +65,7 @@ def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_one_launch(gpus
     own = [ColorJitter(0.4, 0.4, 0.4, 0.1), CASES["position"].make(), Cutout(4, (9, 8, 7))]
     found = epochs(gpu_loader(path, [*HEAD, *own, *BACK]))
     # What is planted, to see later whether the decoder wrote, comes before it decodes.
-    assert launched == ["plant", "augment"] * len(found)
+    assert launched == ["canary", "augment"] * len(found)
     assert_same(found, epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu")))
 
 

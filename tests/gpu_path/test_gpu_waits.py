@@ -13,13 +13,13 @@ import pytest
 
 from tests.gpu_path.wait_scenarios import (
     AUGMENT,
-    DECODERS,
+    CANARY,
+    DECODERS_WITHOUT_ENGINES,
     DELAYS,
     ENGINES,
     FOREIGN,
     JPEGS,
     MIXED,
-    PLANT,
     RAWS,
     REPAIR,
     SEND,
@@ -36,7 +36,7 @@ from tests.gpu_path.wait_scenarios import (
     images_of_one_piece_with_several_states,
     leaving,
     memory_of_batches_had_an_owner,
-    one_of_the_epochs_queues,
+    one_of_the_epochs_streams,
     sentinels_come_late,
     the_feeder_ends,
     workers_are_slow,
@@ -84,9 +84,9 @@ LEAVING_EARLY = partial(leaving, slow=ENGINES, fails=True)
 
 #: For each wait what shows that it is missing: scenarios, some of them in one way of hardware to write alone.
 CASES = {
-    "constants sent": [partial(an_epoch, slow=[PLANT])],
+    "constants sent": [partial(an_epoch, slow=[CANARY])],
     "batch memory free": [memory_of_batches_had_an_owner],
-    "batch issued": [partial(an_epoch, slow=[PLANT])],
+    "batch issued": [partial(an_epoch, slow=[CANARY])],
     "batch done": [partial(an_epoch, slow=[AUGMENT])],
     "mix table free": [partial(an_epoch, slow=[TAIL], pipeline=MIXED, batches_ahead=3)],
     "handed over": [partial(an_epoch, slow=[TAIL], pipeline=MIXED)],
@@ -96,9 +96,9 @@ CASES = {
         partial(an_epoch, slow=[SEND], name="raws", raw="bytes", os_cache=False),
         partial(an_epoch, slow=[SEND], name="raws", raw="cpu"),
     ],
-    "images decoded": [partial(an_epoch, slow=DECODERS, **SM_AND_HYBRID)],
+    "images decoded": [partial(an_epoch, slow=DECODERS_WITHOUT_ENGINES, **SM_AND_HYBRID)],
     "retry canary written": [partial(a_repair, slow=[REPAIR])],
-    "retry decoded": [partial(a_repair, slow=DECODERS, **SM_AND_HYBRID)],
+    "retry decoded": [partial(a_repair, slow=DECODERS_WITHOUT_ENGINES, **SM_AND_HYBRID)],
     "retry augmented": [partial(a_repair, slow=[REPAIR], every_time=True)],
 }
 
@@ -115,7 +115,7 @@ LANE_CASES = {
     "per-image states idle": partial(leaving, slow=SINGLES, fails=True),
     "states idle": LEAVING_EARLY,
     "resources closing": closing_equipment,
-    "each stream idle": partial(one_of_the_epochs_queues, place=SEND),
+    "each stream idle": partial(one_of_the_epochs_streams, name=SEND),
     "feeder ended": the_feeder_ends,
     "library idle": another_library_settles,
 }

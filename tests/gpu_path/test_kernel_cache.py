@@ -8,7 +8,7 @@ import pytest
 
 from gpubeton.errors import KernelError
 from gpubeton.gpu import gpu_kernels, nvrtc
-from gpubeton.gpu.gpu_kernels import cache_folder, load_cubin
+from gpubeton.gpu.gpu_kernels import cache_folder, load_machine_code
 
 
 class Compiler:
@@ -36,35 +36,35 @@ def entries():
 
 
 def test_a_kernel_is_compiled_once(compiler):
-    first = load_cubin("plant", "sm_90")
-    assert load_cubin("plant", "sm_90") == first
-    assert compiler.compiled == [("plant", "sm_90")]
-    assert [entry.name.rpartition("-")[0] for entry in entries()] == ["plant-sm_90"]
+    first = load_machine_code("canary", "sm_90")
+    assert load_machine_code("canary", "sm_90") == first
+    assert compiler.compiled == [("canary", "sm_90")]
+    assert [entry.name.rpartition("-")[0] for entry in entries()] == ["canary-sm_90"]
 
 
 def test_another_kernel_or_architecture_is_another_entry(compiler):
-    codes = {load_cubin(*which) for which in (("plant", "sm_90"), ("plant", "sm_80"), ("augment", "sm_90"))}
+    codes = {load_machine_code(*which) for which in (("canary", "sm_90"), ("canary", "sm_80"), ("augment", "sm_90"))}
     assert len(codes) == len(entries()) == 3
 
 
 def test_it_is_compiled_anew_when_the_source_the_compiler_or_the_options_change(compiler, monkeypatch):
-    load_cubin("plant", "sm_90")
+    load_machine_code("canary", "sm_90")
     compiler.version = (13, 1)
-    load_cubin("plant", "sm_90")
+    load_machine_code("canary", "sm_90")
     monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++17",))
-    load_cubin("plant", "sm_90")
+    load_machine_code("canary", "sm_90")
     monkeypatch.setattr(gpu_kernels, "source_of", lambda _: "another")
-    assert load_cubin("plant", "sm_90").endswith(b"another")
+    assert load_machine_code("canary", "sm_90").endswith(b"another")
     assert len(compiler.compiled) == len(entries()) == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None, b"x" * 500])
 def test_a_damaged_entry_is_made_again(compiler, damage):
-    first = load_cubin("plant", "sm_90")
+    first = load_machine_code("canary", "sm_90")
     (entry,) = entries()
     content = entry.read_bytes()
     entry.write_bytes(content[:-1] + b"?" if damage is None else damage)
-    assert load_cubin("plant", "sm_90") == first
+    assert load_machine_code("canary", "sm_90") == first
     assert entry.read_bytes() == content
     assert len(compiler.compiled) == 2
 
@@ -72,17 +72,17 @@ def test_a_damaged_entry_is_made_again(compiler, damage):
 def test_an_entry_of_nothing_is_made_again(compiler):
     import hashlib
 
-    load_cubin("plant", "sm_90")
+    load_machine_code("canary", "sm_90")
     (entry,) = entries()
     entry.write_bytes(hashlib.sha256(b"").digest())
-    assert load_cubin("plant", "sm_90") != b""
+    assert load_machine_code("canary", "sm_90") != b""
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(compiler, monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"")
     monkeypatch.setenv(gpu_kernels.VARIABLE, str(file / "below"))
-    assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
+    assert load_machine_code("canary", "sm_90") == load_machine_code("canary", "sm_90")
     assert len(compiler.compiled) == 2
 
 
@@ -91,7 +91,7 @@ def test_nothing_is_left_where_an_entry_could_not_be_written(compiler, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", refuse)
-    load_cubin("plant", "sm_90")
+    load_machine_code("canary", "sm_90")
     assert entries() == []
 
 
@@ -101,13 +101,13 @@ def test_a_kernel_that_does_not_compile_is_not_kept(compiler, monkeypatch):
 
     monkeypatch.setattr(compiler, "compile", fail)
     with pytest.raises(KernelError, match="no"):
-        load_cubin("plant", "sm_90")
+        load_machine_code("canary", "sm_90")
     assert not cache_folder().exists()
 
 
 def test_a_kernel_that_does_not_exist_is_named(compiler):
     with pytest.raises(KernelError, match="no kernel 'none'"):
-        load_cubin("none", "sm_90")
+        load_machine_code("none", "sm_90")
 
 
 def test_the_folder_is_the_users_cache_or_what_the_environment_says(monkeypatch):
@@ -128,7 +128,7 @@ def test_a_user_without_a_home_compiles_each_time(compiler, monkeypatch):
     for variable in (gpu_kernels.VARIABLE, "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "expanduser", homeless)
-    assert load_cubin("plant", "sm_90") == load_cubin("plant", "sm_90")
+    assert load_machine_code("canary", "sm_90") == load_machine_code("canary", "sm_90")
     assert len(compiler.compiled) == 2
 
 
@@ -139,7 +139,7 @@ def _load_often(folder, source):
     os.environ[gpu_kernels.VARIABLE] = folder
     nvrtc.load = Compiler
     gpu_kernels.source_of = lambda _: source
-    codes = {load_cubin("plant", "sm_90") for _ in range(50)}
+    codes = {load_machine_code("canary", "sm_90") for _ in range(50)}
     sys.exit(0 if codes == {f"(13, 0) sm_90 {source}".encode()} else 1)
 
 

@@ -5,7 +5,7 @@ import pytest
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
-from gpubeton.gpu.nvjpeg_backends import BatchedLane, open_nvjpeg_lanes
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
 from gpubeton.plan.lanes import Lane
 from tests.gpu_path.pieces import Pieces
 from tests.gpu_path.test_batched_lane import SMALL
@@ -23,7 +23,7 @@ def opened(device, faults):
     made = []
 
     def opened(largest=(40, 30), **options):
-        made.append(open_nvjpeg_lanes(device, load(), GpuOptions(**options), largest))
+        made.append(open_nvjpeg_backends(device, load(), GpuOptions(**options), largest))
         return made[-1]
 
     yield opened
@@ -70,7 +70,7 @@ def test_memory_for_the_largest_image_is_there_from_the_beginning(opened, device
 
 def test_the_largest_height_and_width_are_not_mixed_up(opened, monkeypatch):
     asked = []
-    monkeypatch.setattr(BatchedLane, "reserve", lambda _lane, width, height: asked.append((width, height)))
+    monkeypatch.setattr(BatchedBackend, "reserve", lambda _lane, width, height: asked.append((width, height)))
     opened(largest=(40, 30))
     assert asked == [(30, 40)]
 

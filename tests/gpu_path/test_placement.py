@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
-from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, place
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
@@ -66,7 +66,7 @@ class Placed:
         self.programs, self.sources, self.lanes = programs, sources, lanes_of(images)
         self.samplings = rng.integers(0, 7, len(images)).astype(np.int32)
         count = len(programs)
-        self.made = place(programs, self.jobs, sources, [self.lanes] * count, [self.samplings] * count)
+        self.made = lay_out_batch(programs, self.jobs, sources, [self.lanes] * count, [self.samplings] * count)
 
     def arena(self):
         """(first byte, last byte + 1) of every image in the arena."""

@@ -151,7 +151,7 @@ def test_a_kernel_of_the_checkout_runs(device):
     pictures = np.zeros(1, PICTURE)
     pictures[["address", "pitch", "height", "width", "is_guarded"]] = (image.address, 64 * 3, 8, 64, 1)
     described = pinned(device, pictures)
-    device.launch("plant", (1, 1, 1), (64, 1, 1), [np.uint64(described.address), np.int32(1), np.uint32(7)], stream)
+    device.launch("canary", (1, 1, 1), (64, 1, 1), [np.uint64(described.address), np.int32(1), np.uint32(7)], stream)
     stream.synchronize()
     assert image.array[:8].tolist() != [GARBAGE] * 8
 

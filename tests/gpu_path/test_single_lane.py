@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpubeton.gpu.nvjpeg import Backend, load
-from gpubeton.gpu.nvjpeg_backends import SingleLane
+from gpubeton.gpu.nvjpeg_backends import PerImageBackend
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
 from tests.simulator.active_device import device
@@ -26,7 +26,7 @@ def pieces(device):
 
 @pytest.fixture
 def lane(device, faults):
-    lane = SingleLane(device, load().create(Backend.DEFAULT))
+    lane = PerImageBackend(device, load().create(Backend.DEFAULT))
     yield lane
     lane.settle()
     lane.close()

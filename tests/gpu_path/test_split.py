@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from gpubeton.gpu.feeder import Split
+from gpubeton.gpu.feeder import LoadBalancer
 from gpubeton.plan.lanes import Lane
 
 HARDWARE, SM = Lane.HARDWARE, Lane.SM
@@ -38,7 +38,7 @@ def clock():
 
 @pytest.fixture
 def split(clock):
-    return Split([HARDWARE, SM], clock)
+    return LoadBalancer([HARDWARE, SM], clock)
 
 
 ENDLESS = 10**12

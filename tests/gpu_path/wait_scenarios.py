@@ -12,11 +12,11 @@ from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table
 from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.nvjpeg import Backend, State, load
-from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane
-from gpubeton.gpu.other_libraries import AdapterLane
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend
+from gpubeton.gpu.other_libraries import LibraryBackend
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
-from tests.gpu_path.crew_bench import host_of, job_of, made_by_the_cpu, open_gpu, program_of
+from tests.gpu_path.crew_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
 from tests.gpu_path.pieces import Pieces
 from tests.gpu_path.zoo import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice
@@ -35,13 +35,13 @@ FOREIGN = [stored(pillow_jpeg(photo(30 + number, 45 - number, number), "CMYK")) 
 #: busy machine may need more for it to show.
 DELAYS = (5_000, 20_000, 80_000, 300_000)
 
-#: Streams by the order in which they are made: `Streams`, then the lanes' states.
-PLANT, SEND, AUGMENT, TAIL, REPAIR = range(5)
-ENGINES, SINGLES = (5, 6, 7), (10, 11)
-#: Without engines: those of the processors, and of single images.
-DECODERS = (5, 6, 7, 8)
-#: Where the lane of single images marks that all of a piece is done; nothing else is in it.
-MARKS = 12
+#: Names of streams: those of an epoch,
+CANARY, SEND, AUGMENT, TAIL, REPAIR = "canary", "send", "augment", "tail", "repair"
+#: those of the decode backends,
+ENGINES, SINGLES = ("hardware 0", "hardware 1", "hardware 2"), ("per-image 0", "per-image 1")
+DECODERS_WITHOUT_ENGINES = ("gpu_hybrid 0", "gpu_hybrid 1", *SINGLES)
+#: and the one that marks the end of a request of single images; nothing else is in it.
+MARKS = "per-image done"
 
 
 class Bench:
@@ -52,9 +52,9 @@ class Bench:
         self.symptoms = set()
         self.delay = DELAYS[0]
 
-    def slow(self, *places):
-        for place in places:
-            self.slow_stream(self.gpus[0].streams[place])
+    def slow(self, *names):
+        for name in names:
+            self.slow_stream(self.gpus[0].stream(name))
 
     def slow_stream(self, stream=None):
         """One, or all."""
@@ -106,7 +106,7 @@ def sentinels_come_late(bench):
         bench.faults.slow_down(0, stream=stream)
         send(table, stream)
         stream.synchronize()
-        bench.slow(PLANT)
+        bench.slow(CANARY)
 
     bench.changes.setattr(Table, "send", send_and_wait)
     loader = bench.loader()
@@ -142,7 +142,7 @@ def a_repair(bench, *, slow, lanes=("hardware", "hybrid"), every_time=False):
     loader = bench.loader(lanes=lanes)
     bench.slow(*slow)
     kept = bench.compare(loader)
-    if not every_time and loader.gpu._free[0].left_to:
+    if not every_time and loader.gpu._free[0].fallbacks:
         bench.symptoms.add("left to others although its own lane can")
     loader.close()
     del kept
@@ -151,13 +151,10 @@ def a_repair(bench, *, slow, lanes=("hardware", "hybrid"), every_time=False):
 # --- scenarios: lanes
 
 
-def is_idle(bench, place):
-    return bench.gpus[0].streams[place].is_idle
-
-
 def pieces_of_a_lane(bench, lane, pieces, images):
-    for stream in bench.gpus[0].streams[:2]:
-        bench.slow_stream(stream)
+    for stream in bench.gpus[0].streams:
+        if stream.name != MARKS:
+            bench.slow_stream(stream)
     own = [pieces.make(image) for image in images]
     events = [lane.begin(piece).event for piece in own]
     for piece, event in zip(own, events, strict=True):
@@ -171,14 +168,14 @@ def pieces_of_a_lane(bench, lane, pieces, images):
 
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialised each time."""
-    lane = BatchedLane(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    lane = BatchedBackend(device, load().create(Backend.HARDWARE), most=8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
     pieces_of_a_lane(bench, lane, Pieces(device), images)
 
 
 def a_piece_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
-    lane = BatchedLane(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    lane = BatchedBackend(device, load().create(Backend.HARDWARE), most=8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
     pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, bad], good, good[:2]])
 
@@ -192,7 +189,7 @@ def an_image_fails_after_it_was_begun(bench, device):
         raise NvjpegError("planted")
 
     bench.slow_stream()
-    lane, pieces = SingleLane(device, load().create(Backend.DEFAULT)), Pieces(device)
+    lane, pieces = PerImageBackend(device, load().create(Backend.DEFAULT)), Pieces(device)
     piece = pieces.make([JPEGS[0].data])
     bench.changes.setattr(State, "decode", failing)
     lane.begin(piece)
@@ -202,7 +199,7 @@ def an_image_fails_after_it_was_begun(bench, device):
 
 
 def images_of_one_piece_with_several_states(bench, device):
-    lane = SingleLane(device, load().create(Backend.DEFAULT))
+    lane = PerImageBackend(device, load().create(Backend.DEFAULT))
     pieces_of_a_lane(bench, lane, Pieces(device), [[own.data for own in JPEGS[:4]]])
 
 
@@ -219,7 +216,7 @@ def workers_are_slow(bench, device):
 
     bench.changes.setattr(Worker, "run", late)
     gpu, program = open_gpu(device), program_of()
-    crew = gpu.crew([program], host_of())
+    crew = gpu.crew([program], cpu_services())
     outs = [crew.take(0, 4) for _ in range(3)]
     for number, out in enumerate(outs):
         crew.submit([job_of(program, FOREIGN[4 * number :][:4], out)])
@@ -237,46 +234,46 @@ def workers_are_slow(bench, device):
 
 def check_idle(bench, device):
     """Nothing may be under way."""
-    if any(not stream.is_idle for place, stream in enumerate(device.streams) if place != MARKS):
+    if any(not stream.is_idle for stream in device.streams if stream.name != MARKS):
         bench.symptoms.add("work under way")
 
 
 def leaving(bench, device, *, slow, fails=False):
     """The crew is closed while batches are under way; or after an error, when decoding has begun."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], host_of())
+    crew = gpu.crew([program_of()], cpu_services())
     if fails:
-        begin = BatchedLane.begin if slow is ENGINES else SingleLane.begin
+        begin = BatchedBackend.begin if slow is ENGINES else PerImageBackend.begin
 
         def failing(lane, piece):
             begin(lane, piece)
             raise DeviceError("planted")
 
-        bench.changes.setattr(BatchedLane if slow is ENGINES else SingleLane, "begin", failing)
-    for place in slow:
-        bench.slow_stream(device.streams[place])
+        bench.changes.setattr(BatchedBackend if slow is ENGINES else PerImageBackend, "begin", failing)
+    for name in slow:
+        bench.slow_stream(device.stream(name))
     # What the crew itself frees would crash the simulator if it were in use.
     bench.changes.setattr(Augmenter, "free", lambda _augmenter: None)
     bench.changes.setattr(Table, "free", lambda _table: None)
-    crew._give_back = lambda _equipment: check_idle(bench, device)
+    crew._give_back = lambda _resources: check_idle(bench, device)
     outs = []
     for first in (0, 4, 8):
         outs.append(crew.take(0, 4))
         images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
         crew.submit([job_of(program_of(), images, outs[-1])])
-    crew._works[-1].is_issued.wait()
+    crew._batches[-1].is_issued.wait()
     crew.close()
-    equipment = crew._equipment
+    resources = crew._resources
     for stream in device.streams:
         stream.synchronize()
-    equipment.close()
+    resources.close()
     del outs
 
 
 def closing_equipment(bench, device):
     """Its memory is freed."""
     gpu = open_gpu(device)
-    (equipment,) = gpu._free
+    (resources,) = gpu._free
     gpu._free.clear()
     free = Slot.free
 
@@ -288,32 +285,32 @@ def closing_equipment(bench, device):
 
     bench.changes.setattr(Slot, "free", checked)
     bench.slow_stream()
-    slot = equipment.slots[0]
+    slot = resources.slots[0]
     staging, arena = slot.staging.reserve(64).address, slot.arena.reserve(64).address
-    device.copy(arena, staging, 64, equipment.streams.send)
-    equipment.close()
+    device.copy(arena, staging, 64, resources.streams.send)
+    resources.close()
 
 
-def one_of_the_epochs_queues(bench, device, place):
-    """Whichever of them has work."""
+def one_of_the_epochs_streams(bench, device, name):
+    """One of them has work."""
     gpu = open_gpu(device)
-    (equipment,) = gpu._free
+    (resources,) = gpu._free
     memory = device.allocate_pinned(64)
     bench.slow_stream()
-    device.copy(memory.address, memory.address, 64, device.streams[place])
-    equipment.settle()
+    device.copy(memory.address, memory.address, 64, device.stream(name))
+    resources.settle()
     check_idle(bench, device)
-    device.streams[place].synchronize()
+    device.stream(name).synchronize()
     gpu.close()
 
 
 def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
-    crew = gpu.crew([program_of()], host_of())
-    bench.slow_stream(device.streams[PLANT])
-    equipment, thread = crew._equipment, crew._feeder._thread
-    settle = equipment.settle
+    crew = gpu.crew([program_of()], cpu_services())
+    bench.slow_stream(device.stream(CANARY))
+    resources, thread = crew._resources, crew._feeder._thread
+    settle = resources.settle
 
     def checked():
         if thread.is_alive():
@@ -322,7 +319,7 @@ def the_feeder_ends(bench, device):
             threading.Event().wait(0.001)
         settle()
 
-    equipment.settle = checked
+    resources.settle = checked
     out = crew.take(0, 4)
     crew.submit([job_of(program_of(), JPEGS[:4], out)])
     crew.close()
@@ -337,7 +334,7 @@ def another_library_settles(bench, device):
 
     memory = device.allocate_pinned(64)
     bench.slow_stream()
-    pieces, lane = Pieces(device), AdapterLane(device, Copying())
+    pieces, lane = Pieces(device), LibraryBackend(device, Copying())
     lane.begin(pieces.make([JPEGS[0].data]))
     lane.settle()
     check_idle(bench, device)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import gpubeton.gpu
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.batch_state import Work
-from gpubeton.gpu.gpu_executor import GpuCrew
-from gpubeton.gpu.gpu_resources import Equipment, Streams
-from gpubeton.gpu.nvjpeg_backends import BatchedLane, SingleLane, StateRing
-from gpubeton.gpu.other_libraries import AdapterLane
+from gpubeton.gpu.batch_state import BatchState
+from gpubeton.gpu.gpu_executor import GpuExecutor
+from gpubeton.gpu.gpu_resources import EpochStreams, GpuResources
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend, StateRing
+from gpubeton.gpu.other_libraries import LibraryBackend
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
 #: The simulated device is in the place of the first two; `test_decoders.py` tests the waits of the others.
@@ -29,10 +29,10 @@ MARK = "# wait point: "
 #: The methods that wait, on the host or in a stream.
 _OWNERS = {
     "wait": [SimulatedStream],
-    "synchronize": [SimulatedStream, SimulatedEvent, Streams],
-    "settle": [Equipment, BatchedLane, SingleLane, AdapterLane, StateRing],
+    "synchronize": [SimulatedStream, SimulatedEvent, EpochStreams],
+    "settle": [GpuResources, BatchedBackend, PerImageBackend, LibraryBackend, StateRing],
     "hand_over": [SimulatedDevice],
-    "collect_levels": [GpuCrew],
+    "collect_cpu_images": [GpuExecutor],
     "join": [Thread],
 }
 
@@ -52,16 +52,16 @@ def wait_points():
         if path.name in LEFT_OUT:
             continue
         source = path.read_text()
-        lines = source.splitlines()
+        names = {number: line.partition(MARK)[2].strip() for number, line in enumerate(source.splitlines(), 1)}
+        marked = {number for number, name in names.items() if name}
         for node in ast.walk(ast.parse(source)):
             if _is_a_wait(node):
-                last = lines[node.end_lineno - 1]
-                name = last.partition(MARK)[2].strip() if MARK in last else f"{path.name}:{node.lineno}"
+                lines = range(node.lineno, node.end_lineno + 1)
+                name = next((names[number] for number in lines if names[number]), f"{path.name}:{node.lineno}")
                 assert name not in found, f"two waits are called {name!r}"
-                found[name] = WaitPoint(str(path), range(node.lineno, node.end_lineno + 1), node.func.attr)
-        assert source.count(MARK) == sum(
-            MARK in lines[point.lines[-1] - 1] for point in found.values() if point.path == str(path)
-        ), f"{path}: a mark without a wait"
+                found[name] = WaitPoint(str(path), lines, node.func.attr)
+                marked -= set(lines)
+        assert not marked, f"{path}: lines {marked} are marked and do not wait"
     return found
 
 
@@ -76,10 +76,10 @@ def take_away(monkeypatch, name):
     """Let one wait do nothing."""
     point = wait_points()[name]
     if name == "batch issued":
-        monkeypatch.setattr(Work, "is_issued", _NeverWaiting(), raising=False)
+        monkeypatch.setattr(BatchState, "is_issued", _NeverWaiting(), raising=False)
         return
-    if point.method == "collect_levels":
-        monkeypatch.setattr(GpuCrew, point.method, _in_the_background(GpuCrew.collect_levels))
+    if point.method == "collect_cpu_images":
+        monkeypatch.setattr(GpuExecutor, point.method, _in_the_background(GpuExecutor.collect_cpu_images))
         return
     for owner in _OWNERS[point.method]:
         monkeypatch.setattr(owner, point.method, _unless_called_at(point, getattr(owner, point.method)))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.gpu.gpu_kernels import OwnKernel, function_of, source_of
+from gpubeton.gpu.gpu_kernels import UserKernel, function_of, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
@@ -137,7 +137,7 @@ class HostKernels:
 @cache
 def kernels_of(name):
     """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.OwnKernel`."""
-    if not isinstance(name, OwnKernel):
+    if not isinstance(name, UserKernel):
         return HostKernels(build([name]))
     source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"
     source.parent.mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,7 @@ def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=F
     largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
     steps = place(batch.steps if has_colours else np.zeros((count, 0), np.int32))
     num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
-    sums, turns = place(np.zeros((count, num_sums), np.uint64)), place(np.zeros(2 + count, np.uint32))
+    sums, tickets = place(np.zeros((count, num_sums), np.uint64)), place(np.zeros(2 + count, np.uint32))
     rows = count if batch.rows is None else batch.rows
     nbytes = rows * height * width * 3 * batch.item_size
     out = place(np.full(nbytes, UNTOUCHED, np.uint8), batch.shift * batch.item_size)
@@ -133,13 +133,13 @@ def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=F
         address(first), address(weights), address(numbers), address(largest), address(fills),
         address(levels) if has_colours else np.uint64(0), address(steps), *ints(steps.shape[1] // 2),
         address(sums), *ints(num_sums, *batch.late), np.uint64(0) if table is None else address(table),
-        *ints(batch.item_size), np.uint32(batch.nonce), address(out), address(status), address(turns),
+        *ints(batch.item_size), np.uint32(batch.nonce), address(out), address(status), address(tickets),
     ]  # fmt: skip
     blocks = count * blocks_of_image(height, width, num_sums if has_colours else None)
     run = (host_kernels() if kernels is None else kernels).launch
     if blocks:
         run(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, order, seed)
-    assert not turns.any(), "it can be launched again"
+    assert not tickets.any(), "it can be launched again"
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 
@@ -229,9 +229,9 @@ def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0
     return made
 
 
-def plant(pictures, nonce, order=FORWARD, count=None):
-    """Run plant.cu on pictures."""
+def write_canaries(pictures, nonce, order=FORWARD, count=None):
+    """Run canary.cu on pictures."""
     count = len(pictures.table) if count is None else count
     grid = (max(1, -(-3 * count // THREADS)), 1, 1)
     arguments = [address(pictures.table), *ints(count), np.uint32(nonce)]
-    host_kernels().launch("plant", grid, (THREADS, 1, 1), arguments, order)
+    host_kernels().launch("canary", grid, (THREADS, 1, 1), arguments, order)

@@ -62,7 +62,7 @@ def make_images(kernels, order, shape, rule, item_size):
         memory[i][:] = generator.integers(0, 256, nbytes, np.uint8)
         assert memory[i].ctypes.data % 16 == 0, "as the kernel's fast path wants it"
         pictures[i] = (memory[i].ctypes.data, between, *source, i, i % 2, 0)
-    kernels.launch("plant", (1, 1, 1), THREADS, [address(pictures), *ints(count), np.uint32(9)], order)
+    kernels.launch("canary", (1, 1, 1), THREADS, [address(pictures), *ints(count), np.uint32(9)], order)
 
     fills, table = np.arange(9, dtype=np.uint8).reshape(3, 3), np.arange(768, dtype=np.uint32).reshape(256, 3)
     batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)

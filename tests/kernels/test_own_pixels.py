@@ -9,7 +9,7 @@ from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
 from gpubeton.gpu.device_structs import num_sums
-from gpubeton.gpu.gpu_kernels import OwnKernel, augment_kernel, function_of, source_of, text_of
+from gpubeton.gpu.gpu_kernels import UserKernel, augment_kernel, function_of, source_of, source_of_operations
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast
@@ -92,7 +92,7 @@ def test_only_a_program_with_pixel_operations_has_a_kernel_of_its_own():
 
 def test_the_statements_stand_under_a_name_of_their_own():
     operation = PixelOperation("r *= gain;\ng = 3;", parameters={"gain": 2.0}, name='my "best"\n\\one')
-    lines = source_of(OwnKernel("augment", text_of([operation]))).splitlines()
+    lines = source_of(UserKernel("augment", source_of_operations([operation]))).splitlines()
     at = lines.index('#line 1 "PixelOperation my _best___one, cuda"')
     assert lines[at + 1 : at + 3] == ["r *= gain;", "g = 3;"]
     assert lines.index('#line 1 "kernels/augment.cu"') > at
@@ -104,7 +104,7 @@ needs_nvrtc = pytest.mark.skipif(not COMPILERS, reason="no NVRTC: pip install nv
 
 @needs_nvrtc
 def test_the_kernel_compiles_for_a_gpu_without_a_warning():
-    made = OwnKernel("augment", text_of(operations(CASES)))
+    made = UserKernel("augment", source_of_operations(operations(CASES)))
     for compiler in COMPILERS:
         compiled = compiler.compile(source_of(made), "augment", "sm_90")
         assert b"augment" in compiled.code
@@ -115,7 +115,7 @@ def test_the_kernel_compiles_for_a_gpu_without_a_warning():
 def test_a_mistake_in_the_statements_is_told_with_its_line():
     program = program_of(["position"], (4, 4))
     wrong = PixelOperation("r *= gain;\ng = gian;", parameters={"gain": 2.0}, name="warm")
-    kernel = OwnKernel("augment", text_of([program.colours[0][0], wrong]))
+    kernel = UserKernel("augment", source_of_operations([program.colours[0][0], wrong]))
     with pytest.raises(KernelError, match=r'PixelOperation warm, cuda\(2\): error: identifier "gian" is undefined'):
         nvrtc.load().compile(source_of(kernel), kernel, "sm_90")
 

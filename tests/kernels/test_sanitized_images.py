@@ -11,7 +11,7 @@ from tests.kernels.test_sanitized_colours import sanitizer
 
 pytestmark = needs_compiler
 
-IMAGES = ["augment", "gather", "plant"]
+IMAGES = ["augment", "canary", "gather"]
 COLOURS = ["augment", "mix"]
 
 

@@ -61,8 +61,9 @@ class SimulatedEvent:
 class SimulatedStream:
     """`gpubeton.gpu.device.Stream`."""
 
-    def __init__(self, device, is_urgent):
+    def __init__(self, device, is_urgent, name):
         self.device = device
+        self.name = name
         self.is_urgent = is_urgent
         self.handle = library().simulated_stream_make(device.number, is_urgent)
 
@@ -156,10 +157,15 @@ class SimulatedDevice:
 
     # --- streams
 
-    def make_stream(self, *, is_urgent=True):
+    def make_stream(self, name="", *, is_urgent=True):
         self._check_active()
-        self.streams.append(SimulatedStream(self, is_urgent))
+        self.streams.append(SimulatedStream(self, is_urgent, name))
         return self.streams[-1]
+
+    def stream(self, name):
+        """The stream that was given this name."""
+        (found,) = (stream for stream in self.streams if stream.name == name)
+        return found
 
     def make_event(self):
         self._check_active()

@@ -16,7 +16,7 @@ from benchmarks.gpu.hazards.finding import Finding
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format.index import Index
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.retry import Single
+from gpubeton.gpu.retry import PerImageRetry
 from gpubeton.loader import Loader
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 
@@ -55,15 +55,15 @@ def is_every_image_written(
         ToTensor(),
         ToTorchImage(),
     ]
-    repair = Single.decode
+    repair = PerImageRetry.decode
 
-    def counting(own: Single, *arguments: Any) -> Any:
+    def counting(own: PerImageRetry, *arguments: Any) -> Any:
         counts["repaired"] += 1
         return repair(own, *arguments)
 
     start = time.perf_counter()
     batch_size = min(batch_size, Index.open(beton).num_samples)
-    with mock.patch.object(Single, "decode", counting):
+    with mock.patch.object(PerImageRetry, "decode", counting):
         loader = Loader(
             beton,
             batch_size,

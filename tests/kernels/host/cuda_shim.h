@@ -3,7 +3,7 @@
 // A launch runs the threads of a block one after another, in the order asked for, and blocks too; but if that order is
 // random, several blocks at a time. What CUDA leaves open (which block, which thread, which atomic comes first) is
 // therefore open here too, and a kernel whose result depends on it shows. Barriers are those of kernels/steps.cuh, waits
-// between blocks those of kernels/turns.cuh: their host versions are at the end of this file.
+// between blocks those of kernels/phase_scheduler.cuh: their host versions are at the end of this file.
 #pragma once
 
 #include <atomic>
@@ -340,9 +340,9 @@ static inline void warp_step(Step step) {
     for (unsigned i = 0; i < 32; i++) step((int)order[i]);
 }
 
-// --- turns, see kernels/turns.cuh ------------------------------------------------------------------------------------
+// --- tickets, see kernels/phase_scheduler.cuh ------------------------------------------------------------------------------------
 
-#define GPUBETON_TURNS
+#define GPUBETON_PHASES
 // In random order blocks hesitate, now and then for longer than others take: who does not wait for them is wrong.
 static inline unsigned draw_number(unsigned* next) {
     unsigned counted = __atomic_fetch_add(next, 1u, __ATOMIC_RELAXED);

@@ -1,6 +1,6 @@
 """Runs augment.cu, compiled with the sanitizer of threads, blocks at the same time: what one does not wait for shows.
 
-A program of its own: the sanitizer has to be loaded before Python. `test_turns.py` starts it.
+A program of its own: the sanitizer has to be loaded before Python. `test_phase_scheduler.py` starts it.
 """
 
 from __future__ import annotations

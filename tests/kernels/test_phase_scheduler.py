@@ -20,7 +20,7 @@ def run_sanitized(*macros):
     options = "halt_on_error=1 exitcode=66 report_signal_unsafe=0"
     environment = dict(os.environ, LD_PRELOAD=sanitizer("libtsan"), TSAN_OPTIONS=options, PYTHONPATH=str(ROOT))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.sanitized_turns", str(library)],
+        [sys.executable, "-m", "tests.kernels.sanitized_phases", str(library)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if "unexpected memory mapping" in done.stderr:

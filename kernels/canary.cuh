@@ -1,4 +1,4 @@
-// sentinel.cuh -- bytes planted in an image's memory before it is decoded: where they still stand, nothing was decoded.
+// canary.cuh -- bytes written to an image's memory before it is decoded: where they are left, nothing was decoded.
 //
 // Each byte's pattern is a hash of a number that changes with every batch and of the byte's own address: neither what
 // an earlier batch left there nor a neighbour's pattern passes for it, and places that overlap agree.
@@ -6,9 +6,9 @@
 
 #include "picture.cuh"
 
-enum { SENTINEL_PLACES = 3, SENTINEL_BYTES = 8 };
+enum { CANARY_PLACES = 3, CANARY_BYTES = 8 };
 
-static __device__ __forceinline__ unsigned char sentinel_byte(unsigned nonce, unsigned long long address) {
+static __device__ __forceinline__ unsigned char canary_byte(unsigned nonce, unsigned long long address) {
     unsigned mixed = nonce * 0x9e3779b9u ^ (unsigned)address ^ ((unsigned)(address >> 32) * 0x85ebca6bu);
     mixed ^= mixed >> 16;
     mixed *= 0x7feb352du;
@@ -18,23 +18,23 @@ static __device__ __forceinline__ unsigned char sentinel_byte(unsigned nonce, un
 }
 
 // How many bytes a place has: eight, or a narrower image's whole row.
-static __device__ __forceinline__ int sentinel_size(const Picture& picture) {
-    return picture.width < 1 || picture.height < 1 ? 0 : min((int)SENTINEL_BYTES, 3 * picture.width);
+static __device__ __forceinline__ int canary_size(const Picture& picture) {
+    return picture.width < 1 || picture.height < 1 ? 0 : min((int)CANARY_BYTES, 3 * picture.width);
 }
 
 // The beginning of the first row, the middle of the middle row, the end of the last row: decoders write from top to
 // bottom, some in bands at the same time, and one that stops leaves the end.
-static __device__ __forceinline__ unsigned char* sentinel_place(const Picture& picture, int place) {
-    int spare = 3 * picture.width - sentinel_size(picture);
+static __device__ __forceinline__ unsigned char* canary_place(const Picture& picture, int place) {
+    int spare = 3 * picture.width - canary_size(picture);
     long long row = place == 0 ? 0 : place == 1 ? picture.height / 2 : picture.height - 1;
     int offset = place == 0 ? 0 : place == 1 ? spare / 2 : spare;
     return (unsigned char*)picture.address + row * picture.pitch + offset;
 }
 
-static __device__ __forceinline__ bool sentinel_stands(const Picture& picture, int place, unsigned nonce) {
-    int size = sentinel_size(picture);
-    const unsigned char* bytes = sentinel_place(picture, place);
+static __device__ __forceinline__ bool is_canary_left(const Picture& picture, int place, unsigned nonce) {
+    int size = canary_size(picture);
+    const unsigned char* bytes = canary_place(picture, place);
     for (int i = 0; i < size; i++)
-        if (bytes[i] != sentinel_byte(nonce, (unsigned long long)(bytes + i))) return false;
+        if (bytes[i] != canary_byte(nonce, (unsigned long long)(bytes + i))) return false;
     return size > 0;
 }

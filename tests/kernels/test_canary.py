@@ -6,7 +6,7 @@ import pytest
 from tests.cpu.making import draw_of, program_of
 from tests.cpu.pictures import noise
 from tests.kernels.host_build import FORWARD, ORDERS, needs_compiler
-from tests.kernels.launching import DONE, MISSING, Pictures, launch_augment, plant
+from tests.kernels.launching import DONE, MISSING, Pictures, launch_augment, write_canaries
 
 pytestmark = needs_compiler
 
@@ -35,7 +35,7 @@ def test_three_places_are_planted_and_nothing_beside_them(order):
     images = [np.full((*size, 3), 0x77, np.uint8) for size in SIZES]
     pictures = Pictures(images, is_guarded=1)
     before = [memory.copy() for memory in pictures.memory]
-    plant(pictures, 5, order)
+    write_canaries(pictures, 5, order)
     for i, image in enumerate(images):
         planted = np.zeros((image.shape[0], 3 * image.shape[1]), bool)
         for row, columns in places(*image.shape[:2]):
@@ -55,7 +55,7 @@ def test_three_places_are_planted_and_nothing_beside_them(order):
 def test_an_image_that_nobody_wrote_is_missing(size, order):
     images = [noise(*size)] * 3
     pictures = Pictures(images, is_guarded=1)
-    plant(pictures, 41, order)
+    write_canaries(pictures, 41, order)
     for i, image in enumerate(images):
         if i != 1:
             pictures.memory[i][:] = Pictures([image]).memory[0]
@@ -66,7 +66,7 @@ def test_an_image_that_nobody_wrote_is_missing(size, order):
 def test_an_image_of_which_one_place_was_not_written_is_missing(place):
     image = noise(20, 31)
     pictures = Pictures([image], is_guarded=1)
-    plant(pictures, 41)
+    write_canaries(pictures, 41)
     planted = pictures.pixels(0).reshape(20, -1)
     rows = pictures.memory[0].reshape(20, -1)
     rows[:, : 3 * 31] = image.reshape(20, -1)
@@ -80,13 +80,13 @@ def test_an_image_of_which_one_place_was_not_written_is_missing(place):
 def test_an_earlier_batchs_sentinel_is_no_sentinel():
     image = noise(9, 9)
     pictures = Pictures([image], is_guarded=1)
-    plant(pictures, 41)
+    write_canaries(pictures, 41)
     assert status_of(pictures, [image], 42) == [DONE]
 
 
 def test_images_have_different_sentinels():
     pictures = Pictures([np.zeros((4, 9, 3), np.uint8)] * 20, is_guarded=1)
-    plant(pictures, 1)
+    write_canaries(pictures, 1)
     first = {pictures.pixels(i).reshape(-1)[:8].tobytes() for i in range(20)}
     assert len(first) == 20
 
@@ -95,7 +95,7 @@ def test_images_without_guard_are_neither_planted_nor_looked_at():
     images = [np.zeros((4, 9, 3), np.uint8)] * 2
     pictures = Pictures(images, is_guarded=1)
     pictures.table["is_guarded"] = 0, 1
-    plant(pictures, 3)
+    write_canaries(pictures, 3)
     assert not pictures.pixels(0).any()
     assert pictures.pixels(1).any()
     assert status_of(pictures, images, 3) == [DONE, MISSING]
@@ -105,7 +105,7 @@ def test_images_without_guard_are_neither_planted_nor_looked_at():
 
 def test_no_more_images_are_planted_than_there_are():
     pictures = Pictures([np.zeros((4, 9, 3), np.uint8)] * 3, is_guarded=1)
-    plant(pictures, 3, count=2)
+    write_canaries(pictures, 3, count=2)
     assert pictures.pixels(1).any()
     assert not pictures.pixels(2).any()
 
@@ -114,5 +114,5 @@ def test_an_image_without_pixels_is_left_alone():
     pictures = Pictures([np.zeros((4, 9, 3), np.uint8)] * 2, is_guarded=1)
     before = [memory.copy() for memory in pictures.memory]
     pictures.table["height"][0], pictures.table["width"][1] = 0, -1
-    plant(pictures, 3)
+    write_canaries(pictures, 3)
     assert all(np.array_equal(*pair) for pair in zip(pictures.memory, before, strict=True))
