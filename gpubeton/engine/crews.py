@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gpubeton.cpu.finish_mixed import finish_mixed
 from gpubeton.cpu.jpeg.survey import survey_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
+from gpubeton.pipeline.pixel_type import pixel_type
 from gpubeton.pipeline.ragged import tensors_in
 from gpubeton.plan.image_executor import Usage
 
@@ -178,10 +179,8 @@ class Crews:
             array = self._gpu.mix(self._on_gpu.index(number), array, mixes)
         if not self._outputs[number].program.returns_to_cpu:
             return array
-        import torch
-
         tensor = self._gpu.fetch(array)
-        return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+        return pixel_type(tensor.dtype).array(tensor)
 
     def arrival(self, outputs: Sequence[Any]) -> Callable[[], None] | None:
         """Mark that a batch is ready.

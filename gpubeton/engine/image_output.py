@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,14 +49,13 @@ class ImageOutput:
             Not initialised, of the type that the pass over single images writes; numpy has no bfloat16, so that one is
             uint16.
         """
-        dtype = "uint16" if self.program.pass_dtype == "bfloat16" else self.program.pass_dtype
         shape = (count, self.program.height, self.program.width, self.program.kind.channels)
-        return pool.take(shape, np.dtype(dtype))
+        return pool.take(shape, pixel_type(self.program.pass_dtype).dtype)
 
     @property
     def nbytes_per_sample(self) -> int:
         """Bytes that the crew writes for one sample."""
-        itemsize = {"uint8": 1, "uint16": 2, "float16": 2, "bfloat16": 2, "float32": 4}[self.program.dtype]
+        itemsize = pixel_type(self.program.dtype).dtype.itemsize
         return self.program.height * self.program.width * self.program.kind.channels * itemsize
 
     def explain(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.engine.user_code import allocate, call_code
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.error_notes import add_error_note
-from gpubeton.pipeline.pixel_type import torch_dtype
+from gpubeton.pipeline.pixel_type import pixel_type, torch_dtype
 from gpubeton.plan.batch_ops import plain_code
 from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.philox import uniform_of_rows
@@ -80,10 +80,9 @@ def finish_images(
 ) -> Any:
     """Run the operations after the pass over the pixels on the images that an executor wrote."""
     batch: Any = array
-    if program.dtype == "bfloat16" and isinstance(array, np.ndarray):  # numpy has it as uint16
-        import torch
-
-        batch = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    written = pixel_type(program.dtype)
+    if not written.has_numpy and isinstance(array, np.ndarray):
+        batch = written.tensor(array)
     elif program.halves_as_int16:
         batch = array.view(np.int16 if isinstance(array, np.ndarray) else torch_dtype("int16"))
     return run_batch_ops(program.tail, batch, seed, epoch, samples, shared)

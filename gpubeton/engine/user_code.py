@@ -11,7 +11,7 @@ from gpubeton.errors import OperationError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.error_notes import take_nopython_errors
-from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.plan.batch_ops import declare, plain_code
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def allocate(memory: Memory, count: int, take: Callable[..., Any] = np.empty) ->
         return tuple(allocate(query, count, take) for query in memory)
     shape = (count, *map(int, memory.shape))  # also of numpy's integers, from a field's metadata
     on_cpu = memory.device is None or str(memory.device).startswith("cpu")
-    if on_cpu and not is_torch_dtype(memory.dtype) and dtype_name(memory.dtype) != "bfloat16":
+    if on_cpu and not is_torch_dtype(memory.dtype) and pixel_type(memory.dtype).has_numpy:
         return take(shape, memory.dtype)
     import torch
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from gpubeton.errors import DeviceError
+from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -460,9 +461,7 @@ class CudaDevice:
         kind = getattr(torch, dtype)
         if 0 in shape:
             return torch.empty(shape, dtype=kind, device=device)
-        # numpy has no bfloat16, and torch is told numpy's types.
-        known = np.dtype("int16" if dtype == "bfloat16" else dtype)
-        described = DescribedMemory(address, shape, strides, known)
+        described = DescribedMemory(address, shape, strides, pixel_type(dtype).exchange_dtype)
         return torch.as_tensor(described, device=device).view(kind)
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:

@@ -16,10 +16,10 @@ from gpubeton.fields.image_decoders import (
 )
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
-from gpubeton.pipeline.pixel_type import is_torch_dtype
+from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton.plan.philox import StreamNumbers
-from gpubeton.plan.program import FUSED_DTYPES, MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
+from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.ops import ToDevice
@@ -256,7 +256,7 @@ class _Fusion:
         return True
 
     def add_normalization(self, normalize: NormalizeImage) -> bool:
-        if self.normalize is not None or normalize.type not in FUSED_DTYPES:
+        if self.normalize is not None or not pixel_type(normalize.type).is_fused:
             return False
         self.normalize = normalize
         self.halves_as_int16 = normalize.type == "float16" and not is_torch_dtype(self.state.dtype)

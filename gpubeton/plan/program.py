@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from gpubeton.transforms.mixing import ImageMixing
     from gpubeton.transforms.transform import Transform
 
-FUSED_DTYPES = ("float16", "bfloat16", "float32")
-"""Element types that executors can write besides uint8."""
-
 MAX_COLOUR_STEPS = 24
 """Steps on the colours of an image that are fused."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, torch_dtype
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type, torch_dtype
 from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw, num_channels
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
@@ -88,10 +88,7 @@ class NormalizeImage(Transform):
         mean, std = self.constants(channels)
         levels = np.arange(num_levels, dtype=np.float64)[:, None]
         exact = (levels - np.array(mean)) / np.array(std)
-        if self.type == "bfloat16":
-            return _bfloat16_bits(exact)
-        rounded: NDArray[Any] = exact.astype(self.type)
-        return rounded
+        return pixel_type(self.type).encode(exact)
 
     def constants(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel.
@@ -127,10 +124,10 @@ class NormalizeImage(Transform):
                 f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
                 f"{dtype_name(previous_state.dtype)}. Put it before whatever converts them."
             )
-        if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
+        jit_dtype = pixel_type(self.type).jit_dtype
+        if jit_dtype is None or is_torch_dtype(previous_state.dtype):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
-        carried = "int16" if self.type == "float16" else self.type
-        return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
+        return replace(previous_state, jit_mode=True, dtype=jit_dtype), None
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_normalization(self)
@@ -159,19 +156,14 @@ class NormalizeImage(Transform):
             values = take(levels.shape, table.dtype)
             bits = f"u{table.itemsize}"
             Compiler.compile(look_up)(levels, np.ascontiguousarray(table.T).view(bits), values.view(bits))
-            if self.type == "bfloat16":
-                values = _as_bfloat16(values)
-            elif self.type == "float16":
-                values = values.view(np.int16)
+            written = pixel_type(self.type)
+            values = written.tensor(values) if written.jit_dtype is None else values.view(written.jit_dtype)
         else:
             values = self._tensor_table(table, batch.device)[levels.long(), list(range(channels))]
         return as_nchw(values) if is_nchw(batch) else values
 
     def _tensor_table(self, table: NDArray[Any], device: Any) -> Any:
-        import torch
-
-        values = _as_bfloat16(table) if self.type == "bfloat16" else torch.from_numpy(table)
-        return values.to(device)
+        return pixel_type(self.type).tensor(table).to(device)
 
 
 def look_up(levels: Any, table: Any, values: Any) -> None:
@@ -203,15 +195,3 @@ def _numbers(name: str, values: float | Sequence[float]) -> tuple[float, ...]:
             f"four), in levels from 0 to 255"
         )
     return tuple(numbers.tolist())
-
-
-def _bfloat16_bits(values: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """Round to bfloat16, to nearest even, by way of float32 as torch does; the bits as uint16."""
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-
-
-def _as_bfloat16(bits: NDArray[np.uint16]) -> Any:
-    import torch
-
-    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

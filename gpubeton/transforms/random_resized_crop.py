@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.pixel_type import dtype_name
+from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
 from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
 from gpubeton.pipeline.validation import check_range
 from gpubeton.transforms.area_resize import pick_crops, resize_crops
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
 
 _LEVELS = ("uint8", "uint16")
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_FLOATS = (*PIXEL_TYPES, "float64")
 
 
 class RandomResizedCrop(Transform):
