@@ -1,4 +1,4 @@
-"""DatasetWriter: turns a dataset into a ``.beton`` file."""
+"""DatasetWriter: writes a dataset to a ``.beton`` file."""
 
 from __future__ import annotations
 
@@ -13,41 +13,35 @@ from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
-from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.atomic_file import AtomicFile
+from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder, Shards
 from gpubeton.writing.encoder import Encoder
-from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
-from gpubeton.writing.placement import checked_page_size
-from gpubeton.writing.processes import Processes, default_start_method
-from gpubeton.writing.tasks import Job, Task, TaskQueue
-from gpubeton.writing.webdataset import Shards
+from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
+from gpubeton.writing.tasks import MAX_CHUNKSIZE, Job, TaskQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["DatasetWriter"]
 
-#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
-#: for a writing process to read, while that one waits for it.
-_MAX_CHUNK = 256
-
 
 class DatasetWriter:
-    """Turns a dataset into a ``.beton`` file, which FFCV reads as well.
+    """Write a dataset to a ``.beton`` file, which FFCV reads as well.
 
     The file appears under its name when it is complete and on the disk; until
-    then, and if anything goes wrong, an older file stays as it was. Its bytes
-    do not depend on the number of processes.
+    then, and after an error, an older file stays unchanged. Its bytes do not
+    depend on the number of processes.
 
     Parameters
     ----------
     fname : str or path
         The file.
     fields : mapping of str to Field
-        How the values of a sample are stored, in their order. Names have at
-        most 16 ASCII characters.
+        The type of each value of a sample, in their order. Names have at most
+        16 ASCII characters.
     page_size : int
         Bytes of a page: a power of two from 2 MiB, below 4 GiB. No sample can be
         larger than a page.
@@ -58,17 +52,17 @@ class DatasetWriter:
     progress : bool
         Whether a progress bar is shown.
     start_method : {"fork", "forkserver", "spawn"}, optional
-        How processes are started. By default "fork" on Linux, so that any
-        dataset will do; the others want a dataset and fields that can be
-        pickled, and are for datasets that cannot be used after a fork.
+        How processes are started. By default "fork" on Linux, which works with
+        any dataset. The others need a dataset and fields that can be pickled;
+        use them for datasets that cannot be used after a fork.
     notes : mapping of str to object, optional
-        Whatever JSON can hold, to be kept in the file, with a checksum of each region; ``Reader.notes`` gives it back.
-        ``class_names`` is the one for names of classes. FFCV reads such a file as any other, and does not see them.
+        JSON values to keep in the file, with a checksum of each region; ``Reader.notes`` returns them. Use the key
+        ``class_names`` for names of classes. FFCV reads such a file as any other, and ignores the notes.
 
     Raises
     ------
     PageSizeError
-        If the page size is none.
+        If the page size is not such a number.
     FieldNameError
         If a name does not fit in the format.
     OptionError
@@ -124,8 +118,8 @@ class DatasetWriter:
             ``dataset[index]`` gives one value per field, in their order, or a
             mapping with the fields' names. With `indices` it needs no length.
         indices : sequence, optional
-            Which samples, in the order in which they are to stand in the file;
-            one may occur more than once. By default all.
+            The samples, in their order in the file; one may occur more than
+            once. By default all.
         chunksize : int
             Samples that a process encodes at a time, at most 256; fewer for small
             datasets. Each process keeps up to two chunks in memory.
@@ -140,19 +134,21 @@ class DatasetWriter:
         NoSamplesError
             If there is no sample.
         SampleError
-            If a sample could not be taken or encoded; `RegionTooLargeError` if it is larger than a page.
+            If a sample cannot be read or encoded; `RegionTooLargeError` if it is larger than a page.
         WorkerDiedError
-            If a process ended by itself.
+            If a process ends unexpectedly.
         StorageError
-            If the file could not be written.
+            If the file cannot be written.
         """
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
         _checked_chunksize(chunksize)
         with AtomicFile(self.fname) as file:
-            lines = TaskQueue.of_single(self._split(len(chosen), chunksize))
-            self._write(file, dataset, chosen, lines, min(self.num_workers, len(chosen)))
+            # Large chunks of a small dataset would leave processes without work.
+            size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
+            queue = TaskQueue.of_rows(0, len(chosen), size)
+            self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)))
 
     def from_webdataset(
         self,
@@ -163,9 +159,8 @@ class DatasetWriter:
     ) -> None:
         """Write the samples of shards in webdataset's format; needs ``pip install 'gpubeton[webdataset]'``.
 
-        The samples come in the order of the shards. Each process reads whole shards, twice: the first time to count.
-        In which order samples lie in the file's pages depends on which process was faster; what a loader gives does
-        not.
+        The samples have the order of the shards. Each process reads whole shards, twice: the first time to count.
+        Where samples are in the file's pages depends on the speed of the processes; what a loader gives does not.
 
         Parameters
         ----------
@@ -174,8 +169,8 @@ class DatasetWriter:
         pipeline : callable
             Called with the ``webdataset.WebDataset`` of each shard, gives its samples: tuples of one value per field,
             in their order, or mappings with the fields' names. It has to give the same number of samples each time.
-            Images need not be decoded: ``dataset.to_tuple("jpg", "cls")`` gives JPEG files, which are taken over
-            without being encoded again if they fit the field's settings.
+            Images need not be decoded: ``dataset.to_tuple("jpg", "cls")`` gives JPEG files, which are stored as they
+            are if they fit the field's settings.
         chunksize : int
             Samples that a process encodes at a time, at most 256.
 
@@ -184,7 +179,7 @@ class DatasetWriter:
         NoSamplesError
             If there is no sample.
         WriteError
-            If webdataset is not installed, or the pipeline raised an exception or gave another number of samples than
+            If webdataset is not installed, or the pipeline raises an exception or gives another number of samples than
             when they were counted. Otherwise as for `from_indexed_dataset`.
         """
         dataset = Shards(shards, pipeline)
@@ -196,8 +191,8 @@ class DatasetWriter:
                 dataset.accept_counts(encoders.count(num_shards))
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
-            lines = TaskQueue(dataset.lines(min(_checked_chunksize(chunksize), _MAX_CHUNK)))
-            self._write(file, dataset, range(len(dataset)), lines, workers)
+            queue = TaskQueue(dataset.task_sequences(min(_checked_chunksize(chunksize), MAX_CHUNKSIZE)))
+            self._write(file, dataset, range(len(dataset)), queue, workers)
 
     def from_image_folder(
         self,
@@ -208,11 +203,11 @@ class DatasetWriter:
         seed: int | None = None,
         suffixes: Sequence[str] = IMAGE_SUFFIXES,
     ) -> tuple[str, ...]:
-        """Write the images below one folder per class, with the number of the class.
+        """Write the images of one folder per class, with the number of the class.
 
         Classes and images have the order of torchvision's ImageFolder. JPEG
-        files that fit the field's settings are taken over without being encoded
-        again, see `RGBImageField`.
+        files that fit the field's settings are stored as they are, see
+        `RGBImageField`.
 
         Parameters
         ----------
@@ -221,12 +216,12 @@ class DatasetWriter:
         chunksize, shuffle_indices, seed
             As for `from_indexed_dataset`.
         suffixes : sequence of str
-            Endings of image files, in lower case; other files are passed over.
+            Endings of image files, in lower case; other files are ignored.
 
         Returns
         -------
         tuple of str
-            Names of the classes; their position is the label. The file does not hold them.
+            Names of the classes; their position is the label. The file does not contain them.
 
         Raises
         ------
@@ -251,34 +246,29 @@ class DatasetWriter:
         self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
         return dataset.classes
 
-    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], lines: TaskQueue, workers: int) -> None:
-        """Write everything, and let the file appear."""
-        assembly = Assembly(file, describe(self.fields), self.metadata_type.itemsize, self.page_size, len(chosen))
+    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int) -> None:
+        """Write and commit the file."""
+        descriptors = make_descriptors(self.fields)
+        builder = FileBuilder(file, descriptors, self.metadata_type.itemsize, self.page_size, len(chosen))
         job = Job(
             dataset,
             chosen,
             self.fields,
             self.page_size,
-            assembly.metadata_offset,
+            builder.metadata_offset,
             os.fspath(file.temporary),
             checksums=self.notes is not None,
         )
-        # A progress bar may have a thread, which had better not be there yet when processes are forked.
+        # A progress bar may have a thread, which should not exist yet when processes are forked.
         bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
         with self._encoders(job, workers) as encoders, bar() as progress:
-            encoders.run(lines, assembly.place, lambda task: progress.update(task.stop - task.start))
+            encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
             progress.set_description_str("bringing it to the disk")
-            assembly.finish(self.notes)
+            builder.finish(self.notes)
             file.commit()
 
-    def _encoders(self, job: Job, workers: int) -> Encoder | Processes:
-        return Encoder(job) if workers == 1 else Processes(job, workers, self.start_method)
-
-    def _split(self, count: int, chunksize: int) -> Iterator[Task]:
-        """Split the rows into chunks."""
-        # Large chunks of a small dataset would leave processes without work.
-        size = max(1, min(chunksize, _MAX_CHUNK, count // (4 * self.num_workers)))
-        return (Task(start, min(start + size, count)) for start in range(0, count, size))
+    def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:
+        return Encoder(job) if workers == 1 else EncoderPool(job, workers, self.start_method)
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:
@@ -298,7 +288,7 @@ def _check_names(fields: Mapping[str, Any]) -> None:
 def _choose(
     dataset: Any, indices: Sequence[Any] | NDArray[Any] | None, shuffled: bool, seed: int | None
 ) -> Sequence[Any]:
-    """List the indices of the samples in the order of the rows, as Python's own integers."""
+    """List the indices of the samples in the order of the rows, as Python integers."""
     if indices is None:
         chosen: Sequence[Any] = range(len(dataset))
     else:

@@ -235,13 +235,13 @@ def test_no_samples_are_refused_before_anything_is_written(tmp_path):
 
 @pytest.mark.parametrize("page_size", [0, 1 << 20, (2 << 20) + 1, 3 << 20, 1 << 32])
 def test_page_sizes_that_the_format_does_not_know_are_refused(page_size):
-    with pytest.raises(PageSizeError, match=f"page_size is {page_size}, expected a power of two from 2097152"):
+    with pytest.raises(PageSizeError, match=rf"{page_size}, .* 2097152"):
         DatasetWriter("data.beton", {"x": IntField()}, page_size)
 
 
 @pytest.mark.parametrize("name", ["a_name_of_17_char", "café", "a\0b"])
 def test_names_that_ffcv_would_cut_or_fail_at_are_refused(name):
-    with pytest.raises(FieldNameError, match="up to 16 ASCII characters"):
+    with pytest.raises(FieldNameError, match="16 ASCII characters"):
         DatasetWriter("data.beton", {name: IntField()})
 
 
@@ -294,7 +294,7 @@ def test_a_folder_of_images_keeps_the_files_that_fit(num_workers, tmp_path):
 
 
 def test_a_folder_of_images_wants_two_fields(tmp_path):
-    with pytest.raises(OptionError, match=r"2 values.*but there are 1 fields: 'image'"):
+    with pytest.raises(OptionError, match=r"2 values.* 1 fields: 'image'"):
         DatasetWriter(tmp_path / "data.beton", {"image": RGBImageField()}).from_image_folder(tmp_path)
 
 

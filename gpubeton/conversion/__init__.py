@@ -1,10 +1,10 @@
-"""Making ``.beton`` files from datasets of other kinds; what ``gpubeton convert`` does."""
+"""Making ``.beton`` files from datasets of other kinds, as ``gpubeton convert`` does."""
 
 from __future__ import annotations
 
 from gpubeton.conversion.conversion import BadSource, Conversion, convert
-from gpubeton.conversion.opening import SOURCE_KINDS, open_source, recognise
-from gpubeton.conversion.settings import Settings
+from gpubeton.conversion.file_settings import Settings
 from gpubeton.conversion.source import Source
+from gpubeton.conversion.source_kinds import SOURCE_KINDS, open_source, recognise
 
 __all__ = ["SOURCE_KINDS", "BadSource", "Conversion", "Settings", "Source", "convert", "open_source", "recognise"]

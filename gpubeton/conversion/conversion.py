@@ -1,4 +1,4 @@
-"""Conversion: makes a ``.beton`` file from a source, and goes on where it was interrupted."""
+"""Conversion: make a ``.beton`` file from a source, and continue after an interruption."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton import __version__
-from gpubeton.conversion.examined import Examined
-from gpubeton.conversion.settings import Settings
+from gpubeton.conversion.file_settings import Settings
+from gpubeton.conversion.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
 from gpubeton.machine import count_cores
-from gpubeton.writing.assembly import Assembly, describe
 from gpubeton.writing.encoder import Encoder
-from gpubeton.writing.processes import Processes, default_start_method
-from gpubeton.writing.resumable_file import Finished, ResumableFile
-from gpubeton.writing.tasks import Job, Placed, Task, TaskQueue
+from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
+from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
+from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton.writing.tasks import MAX_CHUNKSIZE, Job, Task, TaskQueue
 
 if TYPE_CHECKING:
     from gpubeton.conversion.source import Source
-    from gpubeton.writing.extent import Extent, Refusal
+    from gpubeton.writing.file_builder import SkippedSample
 
 __all__ = ["BadSource", "Conversion", "convert"]
-
-#: Samples of a chunk: what is lost at most when a process is killed, times two for each process.
-_CHUNK = 64
 
 Progress = Callable[[int, int], object]
 """Called with the samples that are done, and with all of them."""
@@ -38,14 +35,14 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class BadSource:
-    """A sample of a source that could not be taken over.
+    """A sample of a source that could not be read or encoded.
 
     Parameters
     ----------
     name : str
-        Where it comes from.
+        Its name in the source.
     reason : str
-        What is wrong with it.
+        The error.
 
     Examples
     --------
@@ -59,7 +56,7 @@ class BadSource:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What came of a conversion.
+    """The result of a conversion.
 
     Parameters
     ----------
@@ -68,7 +65,7 @@ class Conversion:
     samples : int
         Samples in it.
     resumed : int
-        Samples of the source that an interrupted conversion had done before.
+        Samples of the source that an interrupted conversion had finished before.
     bytes : int
         Size of the file.
     class_names : tuple of str or None
@@ -76,11 +73,11 @@ class Conversion:
     skipped : list of BadSource
         Samples that were left out.
     passed_over : dict of str to int
-        How many files of the source are no images by their names, or in no class, by their ending.
+        How many files of the source are not images by their names, or in no class, by their ending.
     began_anew : bool
-        Whether an interrupted conversion by other settings, or of another source, was thrown away.
+        Whether an interrupted conversion with other settings, or of another source, was discarded.
     changed : dict of str to int
-        How many images are not what they were: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
+        How many images have lost something: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
         "colours" (made gray), "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette"
         (its numbers kept, not its colours).
 
@@ -113,44 +110,47 @@ def convert(
     fresh: bool = False,
     start_method: str | None = None,
     on_progress: Progress | None = None,
+    chunksize: int = 64,
 ) -> Conversion:
     """Make a ``.beton`` file from a source.
 
-    Whatever interrupts it, the same call goes on where it was: what is finished is compared with its checksums and
-    stays, unless its source has changed since. The file is the same, byte for byte, however often that happens and
-    however many processes there are. Its notes hold the names of the classes, the settings, and a checksum of each
-    region; ``Reader.notes`` gives them.
+    After an interruption of any kind, the same call continues: finished samples are compared with their checksums and
+    kept, unless their source has changed since. The file is the same, byte for byte, with any number of interruptions
+    and processes. Its notes, see ``Reader.notes``, hold the names of the classes, the settings, and a checksum of each
+    region.
 
     Parameters
     ----------
     source : Source
-        The samples, see `open_source`.
+        The samples, from `open_source`.
     path : str or path
         The file.
     settings : Settings, optional
         How they are stored.
     on_error : {"raise", "skip"}
-        What happens to a sample that cannot be read or encoded.
+        Whether a sample that cannot be read or encoded raises an error or is left out.
     num_workers : int
         Number of processes; less than 1 means one for each core.
     fresh : bool
-        Whether what an interrupted conversion has left is thrown away.
+        Whether to discard the result of an interrupted conversion.
     start_method : {"fork", "forkserver", "spawn"}, optional
         How processes are started.
     on_progress : callable, optional
-        Called with the samples done and all of them, now and then.
+        Called with the number of finished samples and of all samples, from time to time.
+    chunksize : int
+        Samples that a process encodes at a time, at most 256. An interruption loses up to two chunks of each process.
 
     Returns
     -------
     Conversion
-        What came of it.
+        The result.
 
     Raises
     ------
     SampleError
         If a sample cannot be read or encoded, and `on_error` is "raise".
     NoSamplesError
-        If there is none, or none is left.
+        If there are no samples, or all are left out.
     WriteError
         If the file cannot be written, or a process dies.
 
@@ -162,22 +162,35 @@ def convert(
     settings = settings or Settings()
     if on_error not in ("raise", "skip"):
         raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    if not 1 <= chunksize <= MAX_CHUNKSIZE:
+        raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
     chosen = _choose(len(source), settings)
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
-    work = _Work(source, Path(path), settings, chosen, skip=on_error == "skip")
-    with ResumableFile(path, work.key, fresh=fresh) as file:
-        return work.carry_out(file, num_workers, start_method or default_start_method(), on_progress or _ignore)
+    workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
+    run = _Run(source, Path(path), settings, chosen, workers, skip=on_error == "skip")
+    with ResumableFile(path, run.key, fresh=fresh) as file:
+        return run.write(file, on_progress or _ignore)
 
 
-class _Work:
-    """One conversion: what is written from what, and how far it is."""
+@dataclass(frozen=True)
+class _Workers:
+    count: int
+    start_method: str | None
+    chunksize: int
 
-    def __init__(self, source: Source, path: Path, settings: Settings, chosen: Sequence[int], *, skip: bool) -> None:
+
+class _Run:
+    """One conversion."""
+
+    def __init__(
+        self, source: Source, path: Path, settings: Settings, chosen: Sequence[int], workers: _Workers, *, skip: bool
+    ) -> None:
         self.source, self.path, self.settings, self.chosen, self.skip = source, path, settings, chosen, skip
+        self.workers = workers
         self.fields = settings.fields(dict(source.fields))
         self.row_size = metadata_dtype([each.metadata_type for each in self.fields.values()]).itemsize
-        self.descriptors = describe(self.fields)
+        self.descriptors = make_descriptors(self.fields)
         self.key = _digest(
             [
                 __version__,
@@ -190,96 +203,99 @@ class _Work:
             ]
         )
 
-    def carry_out(
-        self, file: ResumableFile, num_workers: int, start_method: str | None, on_progress: Progress
-    ) -> Conversion:
-        total = len(self.chosen)
-        kept, assembly = self._look_at_what_is_there(file, on_progress)
-        resumed = done = kept[-1].task.stop if kept else 0
-        unplaced = {}
-
-        def place(task: Task, extent: Extent) -> Placed:
-            placed = assembly.place(task, extent)
-            unplaced[task.start] = extent, placed
-            return placed
-
-        def note(task: Task) -> None:
-            nonlocal done
-            extent, placed = unplaced.pop(task.start)
-            rows = self._rows(assembly, placed, extent)
-            file.note(Finished(task, extent, file.checksum(*rows), self._identity(task)))
-            done += task.stop - task.start
-            on_progress(done, total)
-
-        on_progress(done, total)
+    def write(self, file: ResumableFile, on_progress: Progress) -> Conversion:
+        kept, builder = self._resume(file, on_progress)
+        resumed = kept[-1].task.stop if kept else 0
+        on_progress(resumed, len(self.chosen))
         job = Job(
-            Examined(self.source, self.settings),
+            ValidatedSource(self.source, self.settings),
             self.chosen,
             self.fields,
             self.settings.page_size,
-            assembly.metadata_offset,
+            builder.metadata_offset,
             os.fspath(file.temporary),
             skip=self.skip,
             checksums=True,
-            remarks=True,
+            count_changes=True,
         )
-        tasks = [Task(start, min(start + _CHUNK, total)) for start in range(done, total, _CHUNK)]
-        workers = min(num_workers if num_workers >= 1 else count_cores(), len(tasks))
-        try:
-            with Encoder(job) if workers <= 1 else Processes(job, workers, start_method) as encoders:
-                encoders.run(TaskQueue.of_single(tasks), place, note)
-        except SampleError as error:
-            raise type(error)(
-                f"{self.source.name(error.sample)}: {error}. What is done is kept: mend it, or leave such samples out "
-                "(on_error='skip'; --on-error skip of the command), and start again",
-                error.sample,
-            ) from error
-        skipped = self._name(assembly.refused)
-        if assembly.rows == 0:
+        self._encode(job, file, builder, resumed, on_progress)
+        skipped = self._name(builder.skipped)
+        if builder.rows == 0:
             raise NoSamplesError(
-                f"{self.path}: of {total} samples of the source none could be read. The first is "
+                f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
                 f"{skipped[0].name}: {skipped[0].reason}"
             )
-        assembly.finish(self._notes(skipped))
+        builder.finish(self._notes(skipped))
         file.commit()
         size = self.path.stat().st_size
         return Conversion(
-            self.path, assembly.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
-            file.begins_anew, dict(sorted(assembly.remarks.items())),
+            self.path, builder.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
+            file.discarded, dict(sorted(builder.changes.items())),
         )  # fmt: skip
 
-    def _look_at_what_is_there(self, file: ResumableFile, on_progress: Progress) -> tuple[list[Finished], Assembly]:
-        """Keep the finished chunks that are whole, and whose samples are still the same."""
-        assembly = self._new_assembly(file)
-        kept: list[Finished] = []
+    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> None:
+        """Encode and write the samples from `done` on."""
+        total, chunksize = len(self.chosen), self.workers.chunksize
+        unwritten: dict[int, tuple[RegionSizes, ChunkPlace]] = {}
+
+        def place(first: int, regions: RegionSizes) -> ChunkPlace:
+            found = builder.place(first, regions)
+            unwritten[first] = regions, found
+            return found
+
+        def record(task: Task) -> None:
+            nonlocal done
+            regions, found = unwritten.pop(task.start)
+            rows = self._rows(builder, found, regions)
+            file.record(FinishedChunk(task, regions, file.checksum(*rows), self._identity(task)))
+            done += task.stop - task.start
+            on_progress(done, total)
+
+        workers = min(self.workers.count, -(-(total - done) // chunksize))
+        start_method = self.workers.start_method or default_start_method()
+        try:
+            with Encoder(job) if workers <= 1 else EncoderPool(job, workers, start_method) as encoders:
+                encoders.run(TaskQueue.of_rows(done, total, chunksize), place, record)
+        except SampleError as error:
+            raise type(error)(
+                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend this one, or leave such "
+                "samples out (on_error='skip'; --on-error skip of the command), and start again",
+                error.sample,
+            ) from error
+
+    def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[list[FinishedChunk], FileBuilder]:
+        """Keep the finished chunks that are complete, and whose samples are still the same."""
+        builder = self._new_builder(file)
+        kept: list[FinishedChunk] = []
         for chunk in file.finished():
             if chunk.task.stop > len(self.chosen) or chunk.identity != self._identity(chunk.task):
                 break
-            placed = assembly.place(chunk.task, chunk.extent)
-            if not file.holds(chunk, placed, self._rows(assembly, placed, chunk.extent)):
-                # It has been given a place already: begin anew with those before it.
-                assembly = self._new_assembly(file)
+            place = builder.place(chunk.task.start, chunk.regions)
+            if not file.holds(chunk, place, self._rows(builder, place, chunk.regions)):
+                # It has a place already: begin again with the chunks before it.
+                builder = self._new_builder(file)
                 for before in kept:
-                    assembly.place(before.task, before.extent)
+                    builder.place(before.task.start, before.regions)
                 break
             kept.append(chunk)
             on_progress(chunk.task.stop, len(self.chosen))
-        used = assembly.metadata_offset + assembly.rows * self.row_size
-        unused = (len(self.chosen) - assembly.rows) * self.row_size
-        file.begin(kept, assembly.end if kept else 0, (used, unused))
-        return kept, assembly
+        used = builder.metadata_offset + builder.rows * self.row_size
+        unused = (len(self.chosen) - builder.rows) * self.row_size
+        file.begin(kept, builder.end if kept else 0, (used, unused))
+        return kept, builder
 
-    def _new_assembly(self, file: ResumableFile) -> Assembly:
-        return Assembly(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
+    def _new_builder(self, file: ResumableFile) -> FileBuilder:
+        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
 
-    def _rows(self, assembly: Assembly, placed: Placed, extent: Extent) -> tuple[int, int]:
-        return assembly.metadata_offset + placed.first_row * self.row_size, len(extent.counts) * self.row_size
+    def _rows(self, builder: FileBuilder, place: ChunkPlace, regions: RegionSizes) -> tuple[int, int]:
+        """Find the offset and the size of the metadata of a chunk."""
+        return builder.metadata_offset + place.first_row * self.row_size, len(regions.counts) * self.row_size
 
     def _identity(self, task: Task) -> str:
         return _digest(self.source.identity(index) for index in self.chosen[task.start : task.stop])
 
-    def _name(self, refused: Iterable[Refusal]) -> list[BadSource]:
-        return [BadSource(self.source.name(each.index), _without_place(each.reason)) for each in refused]
+    def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
+        return [BadSource(self.source.name(each.index), _without_place(each.reason)) for each in skipped]
 
     def _notes(self, skipped: Sequence[BadSource]) -> dict[str, Any]:
         notes: dict[str, Any] = {
@@ -311,5 +327,5 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _without_place(reason: str) -> str:
-    """Leave out the sample's number from a reason: its name says more."""
+    """Leave out the sample's number from a reason: its name is more useful."""
     return reason.partition("the file)")[2].lstrip(":, ") or reason

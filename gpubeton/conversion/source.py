@@ -13,25 +13,24 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-__all__ = ["IMAGE", "LABEL", "Labels", "Source", "stat_identity"]
+__all__ = ["LABEL", "LabelledSource", "Labels", "Source", "stat_identity"]
 
-IMAGE = "image"
 LABEL = "label"
 
 
 class Source(ABC):
-    """Where the samples of a new file come from. Derive from it to convert a dataset of a kind of your own.
+    """The samples of a new file. Derive from it to convert another kind of dataset.
 
     Attributes
     ----------
     kind : str
-        What kind of source it is.
+        The kind of source, for the notes of the file.
     fields : mapping of str to str
         The fields of a sample after its image: "int" or "float".
     class_names : tuple of str or None
         Names of the classes, whose position is the label.
     passed_over : mapping of str to int
-        How many files are no samples, by their ending.
+        How many files are not samples, by their ending.
 
     Examples
     --------
@@ -75,7 +74,7 @@ class Source(ABC):
 
     @abstractmethod
     def name(self, index: int) -> str:
-        """Say where a sample comes from.
+        """Name a sample, so that a person can find it.
 
         Parameters
         ----------
@@ -85,11 +84,11 @@ class Source(ABC):
         Returns
         -------
         str
-            A path, or whatever leads a person to it.
+            A path, or another description.
         """
 
     def identity(self, index: int) -> str:
-        """Give a text that changes when the sample does, so that an interrupted conversion notices.
+        """Give a text that changes with the sample, so that an interrupted conversion notices.
 
         Parameters
         ----------
@@ -105,34 +104,11 @@ class Source(ABC):
 
 
 class Labels:
-    """Labels as they stand in a table or a dataset, turned into numbers.
+    """Labels of a table or a dataset, converted to numbers.
 
-    Whole numbers stay as they are; if all are numbers, and some of them not whole, they are floats; anything else is
-    the name of a class, and becomes its position among all of them, sorted.
+    Whole numbers stay as they are. If all labels are numbers, and some of them not whole, they are floats. Anything
+    else is the name of a class, and becomes its position among all names, sorted.
 
-    Parameters
-    ----------
-    values : sequence of object
-        The label of each sample.
-    names : sequence of str, optional
-        Names of the classes in the order of their numbers.
-    where : str
-        Named in errors.
-
-    Attributes
-    ----------
-    kind : {"int", "float"}
-        How they are stored.
-    class_names : tuple of str or None
-        Names of the classes, if there are any.
-
-    Raises
-    ------
-    OptionError
-        If `names` lacks one.
-
-    Examples
-    --------
     >>> labels = Labels(["dog", "cat", "dog"], where="a table")
     >>> labels.numbers, labels.class_names
     ([1, 0, 1], ('cat', 'dog'))
@@ -141,6 +117,7 @@ class Labels:
     """
 
     def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:
+        """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors."""
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
@@ -159,19 +136,25 @@ class Labels:
             self.numbers = [numbers[str(value)] for value in values]
 
 
+class LabelledSource(Source):
+    """A source whose samples have one label or none."""
+
+    fields: Mapping[str, str] = MappingProxyType({})
+    _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
+
+    def _set_labels(self, labels: Labels) -> None:
+        self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
+
+    def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
+        return (image, self._labels[index]) if self._labels else (image,)
+
+    def _label_text(self, index: int) -> str:
+        """Give the label as a part of the sample's identity."""
+        return str(self._labels[index]) if self._labels else ""
+
+
 def stat_identity(path: str | os.PathLike[str]) -> str:
-    """Give a text that changes when a file does.
-
-    Parameters
-    ----------
-    path : str or path
-        The file.
-
-    Returns
-    -------
-    str
-        Its size and the time of its last change; "missing" if there is none.
-    """
+    """Give a text that changes when a file does: its size and the time of its last change."""
     try:
         found = Path(path).stat()
     except OSError:

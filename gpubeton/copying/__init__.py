@@ -1,8 +1,7 @@
-"""New ``.beton`` files from samples of others, without encoding anything; what ``gpubeton split`` and its like do."""
+"""Making ``.beton`` files from samples of others without encoding them, as ``gpubeton split`` and ``subset`` do."""
 
 from __future__ import annotations
 
-from gpubeton.copying.choice import choose, split
-from gpubeton.copying.copy import copy_samples
+from gpubeton.copying.copy import choose, copy_samples, split
 
 __all__ = ["choose", "copy_samples", "split"]

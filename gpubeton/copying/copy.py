@@ -1,4 +1,4 @@
-"""Copying: a file with samples of others, their bytes as they are."""
+"""Copy samples of files to a new file, byte for byte; choose and split samples."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton import __version__
-from gpubeton.copying.pointers import Moves
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.index import join
-from gpubeton.writing.assembly import Assembly
+from gpubeton.format.layout import FieldType
 from gpubeton.writing.atomic_file import AtomicFile
-from gpubeton.writing.extent import Extent
-from gpubeton.writing.placement import checked_page_size
-from gpubeton.writing.tasks import Placed, Task
+from gpubeton.writing.encoder import pointer_columns
+from gpubeton.writing.file_builder import FileBuilder, RegionSizes, checked_page_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from gpubeton.format.byte_source import ByteSource
 
-__all__ = ["copy_samples"]
+__all__ = ["MovedRegions", "choose", "copy_samples", "split"]
 
 #: Samples that are taken at a time.
 _BLOCK = 256
@@ -50,27 +48,27 @@ def copy_samples(
     class_names: Sequence[str] | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Path:
-    """Write a file with samples of others; their bytes are copied, nothing is decoded or encoded.
+    """Write a file with samples of other files; bytes are copied, nothing is decoded or encoded.
 
-    Its layout is the writer's: all samples of a file that a `DatasetWriter` has written give the same file, byte for
-    byte. It has notes if one of the others has any; checksums are compared on the way.
+    The layout is that of `DatasetWriter`: a copy of all samples of a file that it has written is the same file, byte
+    for byte. The new file has notes if one of the others has any; recorded checksums are compared while copying.
 
     Parameters
     ----------
     paths : str, path, or sequence of them
-        One file, or several with the same fields, whose samples are numbered through.
+        One file, or several with the same fields, whose samples are numbered continuously.
     out : str or path
-        The file to write. It may be one of the others, which is replaced when all is there.
+        The file to write. It may be one of the others, which is replaced when the new file is complete.
     samples : sequence of int, optional
-        Which samples, in their order in the new file; one may occur more than once. By default all.
+        The samples, in their order in the new file; one may occur more than once. By default all.
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     page_size : int, optional
         Bytes of a page. By default the largest of the files.
     class_names : sequence of str, optional
-        Names of the classes. By default those of the files, which have to agree.
+        Names of the classes. By default those of the files, which have to be the same.
     on_progress : callable, optional
-        Called with the samples done and all of them.
+        Called with the number of copied samples and of all samples.
 
     Returns
     -------
@@ -82,11 +80,11 @@ def copy_samples(
     FieldMismatchError
         If the files have different fields.
     OptionError
-        If a sample is not there, or the files name different classes.
+        If a sample does not exist, or the files name different classes.
     RegionError
         If a region has another checksum than recorded.
     StorageError
-        If bytes cannot be read or written, or a file is written to or replaced meanwhile.
+        If bytes cannot be read or written, or a file is changed or replaced while it is copied.
 
     Examples
     --------
@@ -98,8 +96,8 @@ def copy_samples(
     """
     names = listed_paths(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
-    originals = _Originals(parts, [read_notes(part.path, part.files[0].identity) for part in parts])
-    whole = originals.whole
+    inputs = _Inputs(parts, [read_notes(part.path, part.files[0].identity) for part in parts])
+    whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
     wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
     if len(wrong):
@@ -107,57 +105,54 @@ def copy_samples(
     if len(chosen) == 0:
         raise NoSamplesError(f"{os.fspath(out)}: 0 samples to write, at least 1 is needed")
     size = max(part.header.page_size for part in parts) if page_size is None else checked_page_size(page_size)
-    content = originals.content(class_names)
+    content = inputs.content(class_names)
     with AtomicFile(out) as file, ExitStack() as stack:
-        assembly = Assembly(file, whole.descriptors, whole.metadata.itemsize, size, len(chosen))
+        builder = FileBuilder(file, whole.descriptors, whole.metadata.itemsize, size, len(chosen))
         identities = [part.files[0].identity for part in parts]
         sources = [stack.enter_context(open_bytes(*each)) for each in zip(names, identities, strict=True)]
         for start in range(0, len(chosen), _BLOCK):
-            block = originals.block(chosen[start : start + _BLOCK], size)
+            block = inputs.block(chosen[start : start + _BLOCK], size)
             sums = None if content is None else np.zeros(len(block.size), np.uint32)
-            extent = Extent(block.count, block.size.astype(np.int64))
-            placed = assembly.place(Task(start, start + len(block.count)), extent)
-            new = extent.pointers(placed.offset)
+            regions = RegionSizes(block.count, block.size.astype(np.int64))
+            place = builder.place(start, regions)
+            new = regions.pointers(place.offset)
             for run, where, data in _runs(block, new, sources):
                 file.write(where, data)
                 if sums is not None:
                     _check(block, run, data, sums, whole)
             if sums is not None:
-                assembly.note_checksums(sums)
-            _write_rows(file, assembly, placed, originals.rows(block, new))
+                builder.add_checksums(sums)
+            rows = inputs.rows(block, new)
+            file.write(builder.metadata_offset + place.first_row * rows.itemsize, rows.tobytes())
             if on_progress is not None:
                 on_progress(start + len(block.count), len(chosen))
         for identity, source in zip(identities, sources, strict=True):
             identity.check(source.name, source.identity())
-        assembly.finish(content)
+        builder.finish(content)
         file.commit()
     return Path(out)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some samples, and their regions in the order of the new file.
+    """Some samples, and their regions in the order of the new file."""
 
-    `part` and `old` say where each region is: the number of its file and its offset there. `expected` are the recorded
-    checksums, -1 where there is none.
-    """
-
-    samples: NDArray[np.int64]
-    count: NDArray[np.int64]
-    owner: NDArray[np.int64]
-    part: NDArray[np.int64]
-    old: NDArray[np.uint64]
-    size: NDArray[np.uint64]
-    expected: NDArray[np.int64]
+    samples: NDArray[np.int64]  # (N,)
+    count: NDArray[np.int64]  # (N,) regions of each sample
+    owner: NDArray[np.int64]  # (R,) sample of each region, counted from 0
+    part: NDArray[np.int64]  # (R,) number of its file
+    old: NDArray[np.uint64]  # (R,) its offset there
+    size: NDArray[np.uint64]  # (R,)
+    expected: NDArray[np.int64]  # (R,) recorded checksum, -1 without
 
 
-class _Originals:
+class _Inputs:
     """The files that are copied from, as one dataset."""
 
     def __init__(self, parts: list[Index], notes: list[Notes | None]) -> None:
         self.parts = parts
         self.notes = notes
-        self.whole = join(parts)  # which refuses files with different fields
+        self.whole = join(parts)  # refuses files with different fields
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
         tables = [part.allocations for part in parts]
         owner = np.concatenate([t["sample_id"].astype(np.int64) + s for t, s in zip(tables, self.starts, strict=False)])
@@ -169,7 +164,7 @@ class _Originals:
         self._bounds = np.searchsorted(owner[order], np.arange(self.whole.num_samples + 1))
 
     def content(self, class_names: Sequence[str] | None) -> dict[str, Any] | None:
-        """Give the notes of the new file; None if no file has any."""
+        """Make the notes of the new file; None if no file has any."""
         found = [notes for notes in self.notes if notes is not None]
         if not found and class_names is None:
             return None
@@ -178,7 +173,7 @@ class _Originals:
             first, second, *_ = [notes.class_names or () for notes in found if notes.class_names in names]
             raise OptionError(
                 f"{self.whole.title}: the files name different classes ({_some(first)} and {_some(second)}), so that "
-                "one label would mean two things. Say which names hold: class_names, or --classes FILE"
+                "one label would mean two things. Choose the names: class_names, or --classes FILE"
             )
         content: dict[str, Any] = {
             "made_by": f"gpubeton {__version__}",
@@ -210,7 +205,7 @@ class _Originals:
         """Make the metadata of a block, with pointers to where its regions go."""
         rows = np.zeros(len(block.samples), self.whole.metadata.dtype)
         parts = np.searchsorted(self.starts, block.samples, side="right") - 1
-        moves = Moves(np.cumsum(block.count) - block.count, block.count, block.old, block.size, new)
+        moved = MovedRegions(np.cumsum(block.count) - block.count, block.count, block.old, block.size, new)
         for number, descriptor in enumerate(self.whole.descriptors):
             column = rows[f"f{number}"]
             stored = np.zeros(len(rows), np.uint64)
@@ -220,12 +215,14 @@ class _Originals:
                 column[own] = self.parts[each].column(descriptor.name)[local]
                 if self.whole.has_regions(descriptor.name):
                     stored[own] = self.parts[each].regions(descriptor.name).size[local]
-            moves.apply(column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None)
+            moved.update_pointers(
+                column, descriptor.type_id, stored if self.whole.has_regions(descriptor.name) else None
+            )
         return rows
 
 
 def _runs(block: _Block, new: NDArray[np.uint64], sources: Sequence[ByteSource]) -> Iterator[tuple[slice, int, bytes]]:
-    """Read regions that follow each other in both files together; give which they are, and where they go."""
+    """Read regions that follow each other in both files together; give the regions, their new offset and bytes."""
     follows = np.zeros(len(block.size) + 1, np.bool_)
     if len(block.size) > 1:
         same_file = block.part[1:] == block.part[:-1]
@@ -243,7 +240,7 @@ def _runs(block: _Block, new: NDArray[np.uint64], sources: Sequence[ByteSource])
 
 
 def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], whole: Index) -> None:
-    """Compute the checksums of some regions, and compare them with what was recorded."""
+    """Compute the checksums of some regions, and compare them with the recorded ones."""
     position = 0
     for region in range(run.start, run.stop):
         size = int(block.size[region])
@@ -258,10 +255,6 @@ def _check(block: _Block, run: slice, data: bytes, sums: NDArray[np.uint32], who
             )
 
 
-def _write_rows(file: AtomicFile, assembly: Assembly, placed: Placed, rows: NDArray[np.void]) -> None:
-    file.write(assembly.metadata_offset + placed.first_row * rows.itemsize, rows.tobytes())
-
-
 def _sums(part: Index, notes: Notes | None) -> NDArray[np.int64]:
     if notes is None or notes.checksums is None:
         return np.full(len(part.allocations), -1, np.int64)
@@ -269,9 +262,201 @@ def _sums(part: Index, notes: Notes | None) -> NDArray[np.int64]:
 
 
 def _without_names(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Leave out what is in the notes anyway, or would grow with each copy."""
+    """Leave out entries that the new notes have anyway, or that would grow with each copy."""
     return ((key, value) for key, value in content.items() if key not in ("class_names", "originals"))
 
 
 def _some(names: Sequence[str]) -> str:
     return f"{len(names)} beginning with {', '.join(map(repr, names[:3]))}"
+
+
+@dataclass(frozen=True)
+class MovedRegions:
+    """Old and new offsets of the regions of some samples."""
+
+    first: NDArray[np.int64]  # (N,) number of the first region of each sample
+    count: NDArray[np.int64]  # (N,) regions of each sample
+    old: NDArray[np.uint64]  # (R,) offset
+    size: NDArray[np.uint64]  # (R,) bytes
+    new: NDArray[np.uint64]  # (R,) offset
+
+    def update_pointers(self, column: NDArray[Any], type_id: int, stored: NDArray[np.uint64] | None) -> None:
+        """Update the pointers in the metadata of one field, shape (N,).
+
+        `stored`, shape (N,), is the size of each value if it is known: of an empty region and the next one, which
+        begin at the same offset, it selects the right one.
+        """
+        if type_id in (FieldType.INT, FieldType.FLOAT) or len(self.old) == 0:
+            return
+        # A size may by chance look like a pointer; in the library's own fields the names show which is which. Only its
+        # class knows the pointers of a custom field: there every number of 64 bits that points into a region of its
+        # sample, or to its end, counts as one.
+        names = None if type_id == FieldType.CUSTOM else ("", "ptr", "data_ptr")
+        for words in pointer_columns(column, names):
+            self._update(words, stored)
+
+    def _update(self, words: NDArray[Any], stored: NDArray[np.uint64] | None) -> None:
+        per_sample = (-1,) + (1,) * (words.ndim - 1)
+        value = words.astype(np.uint64)
+        moved, best = value.copy(), np.zeros(value.shape, np.int8)
+        for number in range(int(self.count.max(initial=0))):
+            exists = number < self.count
+            region = np.where(exists, self.first + number, 0)
+            old, size, new = (each[region].reshape(per_sample) for each in (self.old, self.size, self.new))
+            fits = exists if stored is None else exists & (self.size[region] == stored)
+            inside = exists.reshape(per_sample) & (value >= old) & (value - old <= size)
+            begins = inside & (value == old)
+            score = inside.astype(np.int8) + begins + (begins & fits.reshape(per_sample))
+            better = score > best
+            moved[better] = (new + (value - old))[better]
+            best = np.maximum(best, score)
+        words[...] = moved.astype(words.dtype)
+
+
+def split(
+    num_samples: int,
+    shares: Sequence[float | int | None],
+    *,
+    labels: NDArray[np.int64] | None = None,
+    shuffle: bool = True,
+    seed: int = 0,
+) -> list[NDArray[np.int64]]:
+    """Divide samples into parts.
+
+    Parameters
+    ----------
+    num_samples : int
+        How many there are.
+    shares : sequence of float, int or None
+        Size of each part: a share of all samples up to 1.0 if it is a float, a number of samples if it is an int, the
+        rest if it is None.
+    labels : ndarray of int64, shape (num_samples,), optional
+        The class of each sample. Each class is then divided in these proportions, up to rounding.
+    shuffle : bool
+        Whether the choice is random, by `seed`; otherwise the first part gets the first samples (of each class).
+    seed : int
+        For `shuffle`.
+
+    Returns
+    -------
+    list of ndarray of int64
+        The samples of each part, in ascending order. No sample is in two parts.
+
+    Raises
+    ------
+    OptionError
+        If there are not enough samples, a part is empty, or more than one is the rest.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in split(10, [0.5, 2, None], shuffle=False)]
+    [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    >>> [part.tolist() for part in split(6, [0.5, 0.5], labels=np.array([0, 0, 0, 0, 1, 1]), shuffle=False)]
+    [[0, 1, 4], [2, 3, 5]]
+    """
+    counts = _counts(num_samples, shares)
+    order = _order(num_samples, shuffle, seed)
+    if labels is not None:
+        # Each sample's place within its class, from 0 to 1. Sorted by it, every stretch has its share of each class.
+        by_class = order[np.argsort(labels[order], kind="stable")]
+        _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+        place = (np.arange(num_samples) - np.repeat(starts, sizes) + 0.5) / np.repeat(sizes, sizes)
+        order = by_class[np.argsort(place, kind="stable")]
+    ends = np.cumsum(counts)
+    return [np.sort(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def choose(
+    num_samples: int,
+    *,
+    indices: Sequence[int] | NDArray[np.int64] | None = None,
+    labels: NDArray[np.int64] | None = None,
+    classes: Collection[int] | None = None,
+    per_class: int | None = None,
+    count: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+) -> NDArray[np.int64]:
+    """Choose samples.
+
+    Parameters
+    ----------
+    num_samples : int
+        How many there are.
+    indices : sequence of int, optional
+        Only these samples, in this order; one may occur more than once.
+    labels : ndarray of int64, shape (num_samples,), optional
+        The class of each sample, for `classes` and `per_class`.
+    classes : collection of int, optional
+        Only samples of these classes.
+    per_class : int, optional
+        Maximum number of samples of each class.
+    count : int, optional
+        Maximum number of samples.
+    shuffle : bool
+        Whether choice and order are random, by `seed`; otherwise the first ones, in order.
+    seed : int
+        For `shuffle`.
+
+    Returns
+    -------
+    ndarray of int64, shape (N,)
+        The chosen samples.
+
+    Raises
+    ------
+    OptionError
+        If an index is out of range, labels are needed and missing, or no sample is left.
+
+    Examples
+    --------
+    >>> choose(6, labels=np.array([0, 1, 2, 0, 1, 2]), classes=[0, 2], per_class=1).tolist()
+    [0, 2]
+    """
+    chosen = np.arange(num_samples) if indices is None else np.asarray(indices, np.int64)
+    wrong = chosen[(chosen < 0) | (chosen >= num_samples)]
+    if len(wrong):
+        raise OptionError(f"no sample {wrong[0]}; there are {num_samples}: 0 to {num_samples - 1}")
+    if (classes is not None or per_class is not None) and labels is None:
+        raise OptionError("classes can only be chosen of a file with a field of labels; name it: --label FIELD")
+    if shuffle:
+        chosen = chosen[_order(len(chosen), shuffle, seed)]
+    if classes is not None and labels is not None:
+        chosen = chosen[np.isin(labels[chosen], list(classes))]
+    if per_class is not None and labels is not None:
+        by_class = np.argsort(labels[chosen], kind="stable")
+        _, starts, sizes = np.unique(labels[chosen][by_class], return_index=True, return_counts=True)
+        rank = np.arange(len(chosen)) - np.repeat(starts, sizes)
+        chosen = chosen[np.sort(by_class[rank < per_class])]
+    chosen = chosen[:count]
+    if len(chosen) == 0:
+        raise OptionError(f"no sample of {num_samples} is left; a file has at least 1")
+    return chosen
+
+
+def _order(count: int, shuffle: bool, seed: int) -> NDArray[np.int64]:
+    order: NDArray[np.int64] = np.random.default_rng(seed).permutation(count) if shuffle else np.arange(count)
+    return order
+
+
+def _counts(num_samples: int, shares: Sequence[float | int | None]) -> list[int]:
+    if sum(share is None for share in shares) > 1:
+        raise OptionError("more than one part is to get the rest")
+    for share in shares:
+        if share is not None and (not share > 0 or (isinstance(share, float) and share > 1)):
+            raise OptionError(
+                f"a share of {share}, expected a part of 1 such as 0.9, or a number of samples such as 5000"
+            )
+    # Shares add up before they are rounded: of 3 samples, 0.5 and 0.5 are all 3.
+    counts, done = [], 0.0
+    for share in shares:
+        before = done
+        done += share * num_samples if isinstance(share, float) else 0.0
+        counts.append(round(done) - round(before) if isinstance(share, float) else share or 0)
+    rest = num_samples - sum(counts)
+    if rest < 0:
+        raise OptionError(f"the parts would get {sum(counts)} samples, but there are {num_samples}")
+    counts = [rest if share is None else count for share, count in zip(shares, counts, strict=True)]
+    if 0 in counts:
+        raise OptionError(f"of {num_samples} samples, part {counts.index(0) + 1} would get none; a file has at least 1")
+    return counts

@@ -1,10 +1,8 @@
-"""Writing ``.beton`` files: encode in several processes, place in order, show the result only when it is whole.
+"""Write ``.beton`` files: encode in several processes, place samples in order, show the file only when it is complete.
 
-A chunk of samples is encoded by one process, which keeps the bytes. The
-calling process learns their sizes only and decides, in the order of the
-samples, where they go; the process that has them writes them there. So no
-image passes through a pipe, and the file is the same to the byte however many
-processes there are.
+One process encodes a chunk of samples and keeps its bytes. The calling process learns only their sizes, and decides in
+the order of the samples where they go; the encoding process writes them there. So no image passes through a pipe, and
+the bytes of the file do not depend on the number of processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AtomicFile: a file that appears under its name when it is whole, or not at all."""
+"""AtomicFile: a file that appears under its name when it is complete, or not at all."""
 
 from __future__ import annotations
 
@@ -21,39 +21,24 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer, Self
 
-__all__ = ["AtomicFile", "is_locked", "read_at", "sync_folder", "write_at"]
+__all__ = ["AtomicFile", "checked_target", "is_locked", "short_name", "sync_folder", "write_at"]
 
 
 class AtomicFile:
-    """A file that appears under its name when it is whole, or not at all.
+    """A file that appears under its name when it is complete; without `commit` it is removed.
 
-    Until then it stands beside its name as ``.NAME.<16 digits>.partial``, locked.
-    Leaving the ``with`` block without `commit` removes it. What a killed
-    process leaves is no longer locked; the next writer to the folder removes it.
-    The first 8 digits stand for the running system, as the locks of some file
-    systems on a network hold for one computer alone: files of other names are
-    removed only if they were made on this one since it was started, files of
-    the same name always. (A file without a name, O_TMPFILE, would leave
-    nothing behind, but cannot replace an older file in one step, and network
-    file systems do not have it.)
-
-    Parameters
-    ----------
-    path : str or path
-        The name. A symbolic link is followed, so that its target is replaced.
-
-    Raises
-    ------
-    StorageError
-        If nothing can be created there.
+    Until then it has the name ``.NAME.<16 digits>.partial`` in the same folder, and is locked. The file of a killed
+    process is no longer locked: the next writer to the folder removes it. The first 8 digits identify the running
+    system, because on some network file systems locks hold for one computer only: files of other names are removed
+    only if they were made on this computer since it was started, files of the same name always.
     """
 
+    # A file without a name (O_TMPFILE) would leave nothing, but cannot replace an older file in one step, and network
+    # file systems do not have it.
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(os.path.realpath(path))
-        if self.path.is_dir():
-            raise StorageError(errno.EISDIR, f"{self.path}: is a folder; expected the name of a file, such as x.beton")
-        # Long names leave no room for the additions in the 255 bytes that a file system allows.
-        self._prefix = f".{os.fsdecode(os.fsencode(self.path.name)[:200])}."
+        self.path = checked_target(path)
+        self._prefix = f".{short_name(self.path)}."
         try:
             for leftover in self._find_leftovers():
                 _remove_if_abandoned(leftover)
@@ -73,30 +58,11 @@ class AtomicFile:
             self._descriptor = -1
 
     def write(self, offset: int, content: Buffer) -> None:
-        """Write bytes at a place.
-
-        Parameters
-        ----------
-        offset : int
-            Where. What lies between the parts that are written reads as zeros.
-        content : bytes-like
-            The bytes, all of which are written.
-
-        Raises
-        ------
-        StorageError
-            If they cannot be, for example because the disk is full.
-        """
+        """Write all bytes at an offset; gaps between written parts read as zeros."""
         write_at(self._descriptor, offset, content, self.path)
 
     def commit(self) -> None:
-        """Bring everything to the disk and give the file its name, in place of an older file.
-
-        Raises
-        ------
-        StorageError
-            If that fails; the older file is then untouched.
-        """
+        """Bring everything to the disk and give the file its name, in place of an older file."""
         try:
             os.fsync(self._descriptor)
             self.temporary.replace(self.path)
@@ -121,25 +87,21 @@ class AtomicFile:
             os.close(descriptor)
 
 
+def checked_target(path: str | os.PathLike[str]) -> Path:
+    """Follow symbolic links, so that their target is replaced; refuse a folder."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise StorageError(errno.EISDIR, f"{target}: is a folder; expected the name of a file, such as x.beton")
+    return target
+
+
+def short_name(path: Path) -> str:
+    """Shorten a file name: with our additions it has to fit into the 255 bytes that file systems allow."""
+    return os.fsdecode(os.fsencode(path.name)[:200])
+
+
 def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathLike[str]) -> None:
-    """Write all of some bytes at a place of an open file.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    offset : int
-        Where.
-    content : bytes-like
-        The bytes.
-    path : str or path
-        Named in errors.
-
-    Raises
-    ------
-    StorageError
-        If they cannot be written, with the `errno` of the system.
-    """
+    """Write all bytes at an offset of an open file; `path` is named in errors."""
     rest = memoryview(content).cast("B")
     while rest:
         try:
@@ -148,66 +110,14 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
             raise StorageError(
                 error.errno,
                 f"{os.fspath(path)}: {len(rest)} bytes could not be written at {offset}: {error.strerror}. "
-                "Nothing appears under this name, and an older file is untouched.",
+                "No new file appears under this name, and an older file is unchanged.",
             ) from error
         rest = rest[count:]
         offset += count
 
 
-def read_at(descriptor: int, offset: int, size: int, path: str | os.PathLike[str]) -> bytes:
-    """Read all of some bytes at a place of an open file.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file.
-    offset : int
-        Where.
-    size : int
-        How many.
-    path : str or path
-        Named in errors.
-
-    Returns
-    -------
-    bytes
-        As many.
-
-    Raises
-    ------
-    StorageError
-        If they cannot be read, or the file ends before.
-    """
-    parts, rest = [], size
-    while rest:
-        try:
-            part = os.pread(descriptor, rest, offset + size - rest)
-        except OSError as error:
-            raise StorageError(
-                error.errno, f"{os.fspath(path)}: {rest} bytes could not be read at {offset}: {error.strerror}"
-            ) from error
-        if not part:
-            raise StorageError(
-                errno.EIO, f"{os.fspath(path)}: {size - rest} bytes at {offset}, expected {size}: the file ends before"
-            )
-        parts.append(part)
-        rest -= len(part)
-    return b"".join(parts)
-
-
 def is_locked(descriptor: int) -> bool:
-    """Tell whether another process has locked a file; if not, lock it.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file. The lock stays for as long as it is open, also in processes forked from this one.
-
-    Returns
-    -------
-    bool
-        Whether it is another's.
-    """
+    """Whether another process has locked a file; if not, lock it until it is closed here and in forked processes."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -217,9 +127,18 @@ def is_locked(descriptor: int) -> bool:
     return False
 
 
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @cache
 def _system() -> str:
-    """Give 8 digits for the operating system that runs here, which all of its containers share."""
+    """Make 8 digits from the boot id of the running system, which all containers on it share."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -229,30 +148,15 @@ def _system() -> str:
 
 def _remove_if_abandoned(path: Path) -> None:
     try:
-        # A pipe of such a name must not block.
+        # O_NONBLOCK: a pipe of such a name must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return  # gone meanwhile, or another user's
+        return  # removed in the meantime, or another user's
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             path.unlink(missing_ok=True)
     except OSError:
         pass  # still being written, or a file system without locks
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,146 +1,73 @@
-"""Tasks: what an encoder writes, and the queue from which processes take it."""
+"""Tasks: the chunks of samples that encoders write, and the queue from which they take them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.writing.extent import Extent
-
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpubeton.fields.base import Field
 
-__all__ = ["Job", "Place", "Placed", "Task", "TaskQueue"]
+__all__ = ["MAX_CHUNKSIZE", "Job", "Task", "TaskQueue", "split_rows"]
+
+#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
+#: for a writing process to read, while that one waits for it.
+MAX_CHUNKSIZE = 256
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that is to be written, and where.
+    """Everything that encoders need to know of a file."""
 
-    Parameters
-    ----------
-    dataset : indexable
-        Gives the samples.
-    indices : sequence
-        Which samples, in the order of the rows of the file.
-    fields : mapping of str to Field
-        How their values are stored.
-    page_size : int
-        Bytes of a page.
-    metadata_offset : int
-        Where the metadata begins.
-    file : str
-        The file, which exists.
-    skip : bool
-        Whether a sample that cannot be taken or encoded is left out.
-    checksums : bool
-        Whether the checksum of each region is wanted.
-    remarks : bool
-        Whether the dataset is asked for remarks on its samples: by its method ``take_remarks``, which is told which
-        ones were left out, and counts them.
-    """
-
-    dataset: Any
-    indices: Sequence[Any]
+    dataset: Any  # gives a sample for an index
+    indices: Sequence[Any]  # the samples, in the order of the file's rows
     fields: Mapping[str, Field]
-    page_size: int
-    metadata_offset: int
-    file: str
-    skip: bool = False
-    checksums: bool = False
-    remarks: bool = False
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where the samples of a chunk go.
-
-    Parameters
-    ----------
-    first_row : int
-        Row of the file of the first of them; less than the first row of its task if samples were left out.
-    offset : ndarray of uint64, shape (N,)
-        Where in the file each sample goes.
-    """
-
-    first_row: int
-    offset: NDArray[np.uint64]
+    page_size: int  # bytes
+    metadata_offset: int  # first byte of the metadata
+    file: str  # path of an existing file
+    skip: bool = False  # leave out samples that cannot be read or encoded
+    checksums: bool = False  # compute the checksum of each region
+    count_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
 
 
 @dataclass(frozen=True)
 class Task:
-    """The rows of one chunk.
-
-    Parameters
-    ----------
-    start, stop : int
-        First row, and the one behind the last.
-    """
+    """The rows of one chunk: from `start` up to `stop`, exclusive."""
 
     start: int
     stop: int
 
 
-Place = Callable[[Task, Extent], Placed]
-"""Called with each task and the extent of its chunk, in the order of the tasks; says where the samples go."""
-
-
 class TaskQueue:
-    """Tasks in lines: those of one line are for one process, in their order.
+    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order.
 
-    Parameters
-    ----------
-    lines : iterable of iterables of Task
-        The lines. A process begins with the next one when it is through with its own.
-
-    Examples
-    --------
-    >>> lines = TaskQueue([[Task(0, 2), Task(2, 3)], [Task(3, 5)], [Task(5, 6)]])
-    >>> [lines.take(process).start for process in (0, 1, 1, 0)], lines.take(0), lines.take(1)
+    >>> queue = TaskQueue([[Task(0, 2), Task(2, 3)], [Task(3, 5)], [Task(5, 6)]])
+    >>> [queue.take(worker).start for worker in (0, 1, 1, 0)], queue.take(0), queue.take(1)
     ([0, 3, 5, 2], None, None)
     """
 
-    def __init__(self, lines: Iterable[Iterable[Task]]) -> None:
-        self._waiting = iter(lines)
+    def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
+        self._waiting = iter(sequences)
         self._begun: dict[int, Iterator[Task]] = {}
 
     @classmethod
-    def of_single(cls, tasks: Iterable[Task]) -> TaskQueue:
-        """Make a line of each task, so that any process may carry it out.
+    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
+        """Split rows into chunks that any worker may take."""
+        return cls([task] for task in split_rows(start, stop, chunksize))
 
-        Parameters
-        ----------
-        tasks : iterable of Task
-            The tasks.
-
-        Returns
-        -------
-        TaskQueue
-            As many lines.
-        """
-        return cls([task] for task in tasks)
-
-    def take(self, process: int) -> Task | None:
-        """Take the next task of a process.
-
-        Parameters
-        ----------
-        process : int
-            Its number.
-
-        Returns
-        -------
-        Task or None
-            The task; None if there is none left for it.
-        """
+    def take(self, worker: int) -> Task | None:
+        """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
         while True:
-            for task in self._begun.get(process, ()):
+            for task in self._begun.get(worker, ()):
                 return task
-            line = next(self._waiting, None)
-            if line is None:
+            sequence = next(self._waiting, None)
+            if sequence is None:
                 return None
-            self._begun[process] = iter(line)
+            self._begun[worker] = iter(sequence)
+
+
+def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
+    """Split rows into tasks of at most `chunksize` rows."""
+    return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]

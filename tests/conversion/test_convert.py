@@ -53,12 +53,11 @@ def test_jpeg_files_are_taken_over_and_others_encoded(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_the_file_does_not_depend_on_the_number_of_processes(workers, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.conversion.conversion._CHUNK", 3)
+def test_the_file_does_not_depend_on_the_number_of_processes(workers, tmp_path):
     source = open_source(write_folder(tmp_path / "photos", 20))
     settings = Settings(write_mode="proportion", shuffle=True, seed=3, max_resolution=20, **SMALL)
     for number in (1, workers):
-        convert(source, tmp_path / f"{number}.beton", settings, num_workers=number)
+        convert(source, tmp_path / f"{number}.beton", settings, num_workers=number, chunksize=3)
     assert (tmp_path / "1.beton").read_bytes() == (tmp_path / f"{workers}.beton").read_bytes()
 
 
@@ -98,12 +97,12 @@ def spoil(folder):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_bad_images_are_left_out_and_named(workers, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.conversion.conversion._CHUNK", 2)
+def test_bad_images_are_left_out_and_named(workers, tmp_path):
     folder = write_folder(tmp_path / "photos")
     convert(open_source(folder), tmp_path / "good.beton", Settings(**SMALL), num_workers=1)
     bad = spoil(folder)
-    done = convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), on_error="skip", num_workers=workers)
+    options = {"on_error": "skip", "num_workers": workers, "chunksize": 2}
+    done = convert(open_source(folder), tmp_path / "a.beton", Settings(**SMALL), **options)
     assert [each.name for each in done.skipped] == [str(folder / name) for name in bad]
     assert done.samples == Reader(done.path).num_samples == 9
     assert stored(done.path) == stored(tmp_path / "good.beton")

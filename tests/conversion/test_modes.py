@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from gpubeton.conversion import Settings, Source, convert, open_source
-from gpubeton.conversion.traits import Traits
+from gpubeton.conversion.validated_source import ImageProperties
 from gpubeton.errors import OptionError, SampleError
 from gpubeton.fields.png import encode_png
 from gpubeton.fields.rgb_image import RGBImageField
@@ -47,9 +47,10 @@ def folder(tmp_path, files):
     return open_source(tmp_path / "photos")
 
 
-def made(source, tmp_path, mode, on_error="raise", workers=1, **options):
+def made(source, tmp_path, mode, on_error="raise", workers=1, chunksize=64, **options):
     settings = Settings(mode=mode, page_size=1 << 21, **options)
-    return convert(source, tmp_path / "a.beton", settings, on_error=on_error, num_workers=workers)
+    path = tmp_path / "a.beton"
+    return convert(source, path, settings, on_error=on_error, num_workers=workers, chunksize=chunksize)
 
 
 def images(done):
@@ -124,8 +125,7 @@ def test_mode_rgb_makes_the_file_that_it_always_made(tmp_path):
     assert [image.content for image in images(done)] == [twin.value(sample, "image").content for sample in range(3)]
 
 
-def test_what_is_lost_is_counted_whoever_does_the_work_and_also_when_it_is_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.conversion.conversion._CHUNK", 1)
+def test_what_is_lost_is_counted_whoever_does_the_work_and_also_when_it_is_gone_on_with(tmp_path):
     tiff = saved(Image.fromarray(GRAY16).convert("I;16"), "TIFF")
     files = {
         "1.png": encode_png(numbers((5, 6, 3), "u2")),
@@ -139,7 +139,7 @@ def test_what_is_lost_is_counted_whoever_does_the_work_and_also_when_it_is_gone_
     source = folder(tmp_path, files)
     expected = {"alpha": 3, "bits": 2}
     for workers in (1, 2):
-        done = made(source, tmp_path, "rgb", "skip", workers)
+        done = made(source, tmp_path, "rgb", "skip", workers, chunksize=1)
         assert (done.changed, len(done.skipped)) == (expected, 2)
 
     def interrupt(finished, total):
@@ -147,9 +147,10 @@ def test_what_is_lost_is_counted_whoever_does_the_work_and_also_when_it_is_gone_
             raise KeyboardInterrupt
 
     settings = Settings(page_size=1 << 21)
+    options = {"on_error": "skip", "num_workers": 1, "chunksize": 1}
     with pytest.raises(KeyboardInterrupt):
-        convert(source, tmp_path / "b.beton", settings, on_error="skip", num_workers=1, on_progress=interrupt)
-    done = convert(source, tmp_path / "b.beton", settings, on_error="skip", num_workers=1)
+        convert(source, tmp_path / "b.beton", settings, on_progress=interrupt, **options)
+    done = convert(source, tmp_path / "b.beton", settings, **options)
     assert done.resumed >= 3
     assert done.changed == expected
 
@@ -332,7 +333,7 @@ def test_scaled_numbers_are_told_of(name, content, mode, changed, tmp_path):
 
 
 def test_a_palette_keeps_its_transparency_only_with_its_colours():
-    found = Traits.of_pillow(Image.open(io.BytesIO(with_palette(LABELS))))
-    clear = Traits(3, has_alpha=True, has_palette=True)
+    found = ImageProperties.of_pillow(Image.open(io.BytesIO(with_palette(LABELS))))
+    clear = ImageProperties(3, has_alpha=True, has_palette=True)
     assert (found.has_palette, found.changes(IMAGE_KINDS["rgb"])) == (True, [])
     assert [clear.changes(IMAGE_KINDS[mode]) for mode in ("gray", "rgb", "rgba")] == [["palette"], ["alpha"], []]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton.conversion import Settings, conversion, convert, open_source
+from gpubeton.conversion import Settings, convert, open_source
 from gpubeton.errors import SampleError, StorageError
+from gpubeton.writing.file_builder import FileBuilder
 from gpubeton.writing.resumable_file import ResumableFile
 from tests.picture_folders import write_folder, write_picture
 
@@ -37,21 +38,20 @@ class Counting:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversion, "_CHUNK", 4)
+def folder(tmp_path):
     return write_folder(tmp_path / "photos", 30)
 
 
 def interrupted(folder, path, at=17, **options):
     source = Counting(open_source(folder), at)
     with pytest.raises(SampleError, match="the plug was pulled"):
-        convert(source, path, SETTINGS, num_workers=1, **options)
+        convert(source, path, SETTINGS, num_workers=1, chunksize=4, **options)
     assert not path.exists()
 
 
 def go_on(folder, path, **options):
     source = Counting(open_source(folder))
-    done = convert(source, path, SETTINGS, num_workers=1, **options)
+    done = convert(source, path, SETTINGS, num_workers=1, chunksize=4, **options)
     return done, source.taken
 
 
@@ -95,9 +95,9 @@ def test_a_changed_source_is_made_again_from_there_on(folder, tmp_path):
 def stopped_at_the_end(path, folder, **options):
     """Do everything but complete the file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion.Assembly, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(FileBuilder, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            convert(open_source(folder), path, SETTINGS, num_workers=1, **options)
+            convert(open_source(folder), path, SETTINGS, num_workers=1, chunksize=4, **options)
 
 
 def test_nothing_is_left_of_samples_that_are_smaller_now(folder, tmp_path):
@@ -155,20 +155,20 @@ def test_samples_that_were_left_out_stay_left_out(folder, tmp_path):
     assert path.read_bytes() == whole.path.read_bytes()
 
 
-def test_two_cannot_write_one_file_at_once(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.writing.resumable_file._SECONDS_TO_WAIT", 0.1)
-    with ResumableFile(tmp_path / "a.beton", "key"), pytest.raises(StorageError, match="another process is writing"):
-        convert(open_source(folder), tmp_path / "a.beton", SETTINGS, num_workers=1)
+def test_two_cannot_write_one_file_at_once(tmp_path):
+    path = tmp_path / "a.beton"
+    with ResumableFile(path, "key"), pytest.raises(StorageError, match=r"a\.beton: another process"):
+        ResumableFile(path, "key", seconds_to_wait=0.1)
 
 
 PROGRAM = """
 import sys, time
 from gpubeton.conversion import Settings, convert, open_source
-from gpubeton.conversion import conversion, folder_source as module
-conversion._CHUNK = 4
+from gpubeton.conversion import file_sources as module
 slow = module.FolderSource.__getitem__
 module.FolderSource.__getitem__ = lambda self, index: (time.sleep(0.05), slow(self, index))[1]
-convert(open_source(sys.argv[1]), sys.argv[2], Settings(page_size=1 << 21, write_mode="raw"), num_workers=2)
+settings = Settings(page_size=1 << 21, write_mode="raw")
+convert(open_source(sys.argv[1]), sys.argv[2], settings, num_workers=2, chunksize=4)
 """
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton.conversion import Settings, convert, open_source, recognise
+from gpubeton.conversion.file_sources import expand_braces
 from gpubeton.conversion.source import Labels
-from gpubeton.conversion.tar_source import expand_braces
 from gpubeton.errors import OptionError
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from gpubeton.copying import copy_samples
-from gpubeton.copying.pointers import Moves
+from gpubeton.copying.copy import MovedRegions
 from gpubeton.errors import (
     FieldMismatchError,
     NoSamplesError,
@@ -143,14 +143,14 @@ def test_pointers_of_a_custom_field_follow_wherever_they_stand(tmp_path):
 @given(arrays(np.uint64, 6, elements=st.integers(0, 2**63)))
 def test_numbers_that_point_nowhere_stay(numbers):
     regions = np.arange(6, dtype=np.uint64) * 100 + 2**63 + 1000
-    moves = Moves(np.arange(6), np.ones(6, np.int64), regions, np.full(6, 100, np.uint64), regions[::-1])
+    moved = MovedRegions(np.arange(6), np.ones(6, np.int64), regions, np.full(6, 100, np.uint64), regions[::-1])
     column = numbers.copy()
-    moves.apply(column, FieldType.CUSTOM, None)
+    moved.update_pointers(column, FieldType.CUSTOM, None)
     assert np.array_equal(column, numbers)
 
 
 def test_an_empty_value_is_told_from_its_neighbour_at_the_same_place():
-    moves = Moves(
+    moved = MovedRegions(
         first=np.array([0]),
         count=np.array([2]),
         old=np.array([100, 100], np.uint64),
@@ -159,7 +159,7 @@ def test_an_empty_value_is_told_from_its_neighbour_at_the_same_place():
     )
     for stored, expected in ((0, 500), (7, 501)):
         column = np.array([100], np.uint64)
-        moves.apply(column, FieldType.NDARRAY, np.array([stored], np.uint64))
+        moved.update_pointers(column, FieldType.NDARRAY, np.array([stored], np.uint64))
         assert column.tolist() == [expected]
 
 
@@ -174,7 +174,7 @@ def test_damage_is_not_copied(tmp_path):
     path = tmp_path / "a.beton"
     DatasetWriter(path, photo_fields("raw"), PAGE, 1, progress=False, notes={}).from_indexed_dataset(Photos(9))
     damage(path, 5)
-    with pytest.raises(RegionError, match=r"sample 5: a region of \d+ bytes has the checksum"):
+    with pytest.raises(RegionError, match=r"sample 5: .* checksum"):
         copy_samples(path, tmp_path / "b.beton")
     assert not (tmp_path / "b.beton").exists()
     copy_samples(path, tmp_path / "b.beton", [0, 1])
@@ -189,7 +189,7 @@ def with_classes(path, names):
 
 def test_files_that_name_different_classes_are_not_mixed_up(tmp_path):
     paths = [with_classes(tmp_path / "a.beton", ["owl"]), with_classes(tmp_path / "b.beton", ["cat"])]
-    with pytest.raises(OptionError, match="name different classes"):
+    with pytest.raises(OptionError, match=r"owl.*cat"):
         copy_samples(paths, tmp_path / "c.beton")
     copy_samples(paths, tmp_path / "c.beton", class_names=["bird"])
     assert Reader(tmp_path / "c.beton").class_names == ("bird",)
@@ -206,7 +206,7 @@ def test_what_cannot_be_copied_is_refused(tmp_path):
         copy_samples(path, out, [])
     with pytest.raises(FieldMismatchError):
         copy_samples([path, other], out)
-    with pytest.raises(PageSizeError, match="power of two"):
+    with pytest.raises(PageSizeError, match="1000"):
         copy_samples(big, out, page_size=1000)
     DatasetWriter(big, {"x": BytesField()}, 2 * PAGE, 1, progress=False).from_indexed_dataset([(bytes(PAGE + 1),)])
     with pytest.raises(RegionTooLargeError, match=f"Use page_size={2 * PAGE}"):

@@ -8,7 +8,7 @@ import pytest
 from gpubeton.errors import RegionTooLargeError, SampleError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.base import ARG_TYPE, Field
-from gpubeton.writing.chunk import encode_chunk
+from gpubeton.writing.encoder import encode_chunk
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 PAGE = 1 << 21
@@ -24,7 +24,7 @@ def settle(chunk, offset, fields):
 
 def test_pointers_become_offsets_once_samples_are_placed():
     chunk = encode([(b"abc", 7), (b"", 8), (b"de", 9)])
-    assert chunk.extent.sizes.tolist() == [3, 0, 2]
+    assert chunk.regions.sizes.tolist() == [3, 0, 2]
     assert settle(chunk, [100, 103, 200], list(FIELDS.values())) == [(100, b"abc"), (103, b""), (200, b"de")]
     assert chunk.metadata["f0"].tolist() == [(100, 3), (103, 0), (200, 2)]
     assert chunk.metadata["f1"].tolist() == [7, 8, 9]
@@ -149,7 +149,7 @@ def test_a_sample_larger_than_a_page_names_the_page_that_would_do(size, advice):
 
 
 def test_a_sample_of_exactly_one_page_is_accepted():
-    assert encode([(bytes(PAGE), 0)]).extent.sizes.tolist() == [PAGE]
+    assert encode([(bytes(PAGE), 0)]).regions.sizes.tolist() == [PAGE]
 
 
 def test_a_sample_that_no_page_can_hold_is_to_be_split():
@@ -171,9 +171,9 @@ def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
 def test_a_sample_that_is_left_out_leaves_nothing_behind():
     samples = [(b"abc", 7), (b"lost", "no number"), 5, (b"de", 9)]
     chunk = encode_chunk(samples, FIELDS, range(4), 10, PAGE, skip=True)
-    assert [refusal.index for refusal in chunk.extent.refused] == [1, 2]
-    assert "sample 1 (row 11 of the file), field 'label': " in chunk.extent.refused[0].reason
-    assert (chunk.extent.counts.tolist(), chunk.extent.sizes.tolist()) == ([1, 1], [3, 2])
+    assert [sample.index for sample in chunk.regions.skipped] == [1, 2]
+    assert "sample 1 (row 11 of the file), field 'label': " in chunk.regions.skipped[0].reason
+    assert (chunk.regions.counts.tolist(), chunk.regions.sizes.tolist()) == ([1, 1], [3, 2])
     assert settle(chunk, [100, 103], list(FIELDS.values())) == [(100, b"abc"), (103, b"de")]
     assert chunk.metadata["f0"].tolist() == [(100, 3), (103, 2)]
     assert chunk.metadata["f1"].tolist() == [7, 9]

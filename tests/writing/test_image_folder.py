@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpubeton.errors import OptionError
-from gpubeton.writing.image_folder import ImageFolder
+from gpubeton.writing.datasets import ImageFolder
 
 
 def make(root, *names):
@@ -28,8 +30,8 @@ def test_the_endings_can_be_chosen(tmp_path):
 
 
 def test_a_folder_without_classes_and_a_class_without_images_are_named(tmp_path):
-    with pytest.raises(OptionError, match="one folder of images per class"):
+    with pytest.raises(OptionError, match=re.escape(str(tmp_path))):
         ImageFolder(tmp_path)
     make(tmp_path, "a/1.jpg", "b/1.txt")
-    with pytest.raises(OptionError, match=r"b: no images in it \(\.jpg, .*; remove or move"):
+    with pytest.raises(OptionError, match=r"b: .*\(\.jpg, "):
         ImageFolder(tmp_path)

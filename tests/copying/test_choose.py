@@ -73,8 +73,8 @@ def test_chance_chooses_by_seed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"indices": [8]}, "index 8 is none of a sample; there are 8"),
-        ({"indices": [-1]}, "index -1"),
+        ({"indices": [8]}, "no sample 8; there are 8"),
+        ({"indices": [-1]}, "no sample -1"),
         ({"classes": [0]}, "--label FIELD"),
         ({"labels": LABELS, "classes": [9]}, "no sample of 8 is left"),
     ],

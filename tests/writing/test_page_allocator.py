@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.writing.extent import Extent
-from gpubeton.writing.placement import Placement
+from gpubeton.writing.file_builder import PageAllocator, RegionSizes
 from tests.golden_files import sidecar
 
 SAMPLES = st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size=40)
@@ -28,16 +27,16 @@ def first_fit_in_order(samples, start, page_size):
 @settings(deadline=None)
 @given(SAMPLES, st.lists(st.integers(1, 7), min_size=40, max_size=40))
 def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples, cuts):
-    placement = Placement(metadata_end=1000, page_size=32)
+    pages = PageAllocator(metadata_end=1000, page_size=32)
     found, start = [], 0
     for cut in cuts:
-        found += placement.place(start, Extent.of(samples[start : start + cut])).tolist()
+        found += pages.allocate(start, RegionSizes.of(samples[start : start + cut])).tolist()
         start += cut
     expected, end = first_fit_in_order(samples, 1024, 32)
     assert found == expected
     has_regions = any(samples)
-    assert placement.table_offset == (end if has_regions else 1000)
-    table = placement.table
+    assert pages.table_offset == (end if has_regions else 1000)
+    table = pages.table
     assert table["size"].tolist() == [size for sizes in samples for size in sizes]
     assert table["sample_id"].tolist() == [number for number, sizes in enumerate(samples) for _ in sizes]
     first = table["ptr"] // 32
@@ -47,19 +46,19 @@ def test_samples_fill_pages_in_order_however_they_are_split_into_chunks(samples,
 
 
 @pytest.mark.parametrize("name", ["page_exact", "all_fields", "img_raw_var", "ndarrays"])
-def test_placement_is_that_of_one_process_of_ffcv(name):
+def test_places_are_those_of_one_process_of_ffcv(name):
     described = sidecar(name)
     sizes = [[] for _ in range(described["header"]["num_samples"])]
     for sample, _, size in described["alloc_table"]:
         sizes[sample].append(size)
     metadata = described["metadata"]
     metadata_end = metadata["offset"] + metadata["itemsize"] * len(sizes)
-    placement = Placement(metadata_end, described["header"]["page_size"])
-    placement.place(0, Extent.of(sizes))
-    assert [list(row) for row in placement.table.tolist()] == described["alloc_table"]
-    assert placement.table_offset == described["header"]["alloc_table_ptr"]
+    pages = PageAllocator(metadata_end, described["header"]["page_size"])
+    pages.allocate(0, RegionSizes.of(sizes))
+    assert [list(row) for row in pages.table.tolist()] == described["alloc_table"]
+    assert pages.table_offset == described["header"]["alloc_table_ptr"]
 
 
 def test_a_sample_larger_than_a_page_is_refused_instead_of_looked_for_for_ever():
     with pytest.raises(ValueError, match="33 bytes in pages of 32"):
-        Placement(0, 32).place(0, Extent.of([[20, 13]]))
+        PageAllocator(0, 32).allocate(0, RegionSizes.of([[20, 13]]))

@@ -1,4 +1,4 @@
-"""Settings: how the samples of a source become a file."""
+"""Settings: how the samples of a source are stored in a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
 from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
-from gpubeton.writing.placement import checked_page_size
+from gpubeton.writing.file_builder import checked_page_size
 
 if TYPE_CHECKING:
     from gpubeton.fields.base import Field
@@ -19,13 +19,15 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How the samples of a source become a file. The same settings and samples give the same file, byte for byte.
+    """How the samples of a source are stored in a file.
+
+    The same settings and samples give the same file, byte for byte.
 
     Parameters
     ----------
     write_mode : {"jpg", "raw", "smart", "proportion", "png"}, optional
         How images are stored, see `RGBImageField` and `ImageField`. By default "jpg" in mode "rgb", and "png", which
-        loses nothing, in all others. With "jpg", JPEG files that fit are taken over as they are, with "png" PNG files.
+        is lossless, in all others. With "jpg", JPEG files that fit are stored as they are, with "png" PNG files.
     max_resolution : int, optional
         Longest side in pixels; larger images are made smaller.
     quality : int
@@ -41,15 +43,15 @@ class Settings:
     seed : int
         For `shuffle` and "proportion".
     limit : int, optional
-        Samples at most, the first ones (after shuffling).
+        Maximum number of samples; the first ones (after shuffling) are taken.
     check : bool
-        Whether JPEG files that are taken over as they are, are decoded once to see that they can be. It takes most of
-        the time that is needed then.
+        Whether to decode JPEG files that are stored as they are, to find damaged ones. This takes most of the time of
+        such a conversion.
     mode : {"rgb", "gray", "rgba", "gray16", "rgb16", "rgba16"}
-        The kind of images in the file. Those of "rgb" are of FFCV's field, all others of `ImageField`. In "gray",
-        images with a palette keep their numbers, which are labels in masks.
+        The kind of images in the file. "rgb" uses FFCV's field, all others use `ImageField`. In "gray", images with a
+        palette keep their numbers, which are labels in masks.
     interpolation : {"area", "nearest"}
-        How larger images are made smaller: by averaging, or, for masks, by picking pixels; in mode "rgb" by averaging.
+        How larger images are made smaller: by averaging, or, for masks, by choosing pixels; in mode "rgb" by averaging.
 
     Raises
     ------
@@ -87,7 +89,7 @@ class Settings:
                 f"interpolation is {self.interpolation!r}, but images of mode 'rgb' are made smaller by averaging: "
                 "expected 'area', or another mode"
             )
-        self.image_field()  # which looks at its own
+        self.image_field()  # checks the options of images
         if self.limit is not None and self.limit < 1:
             raise OptionError(f"limit is {self.limit}, expected at least 1")
         checked_page_size(self.page_size)
@@ -96,7 +98,7 @@ class Settings:
 
     @property
     def kind(self) -> ImageKind:
-        """What `mode` names."""
+        """The kind of images that `mode` names."""
         return IMAGE_KINDS[self.mode]
 
     def image_field(self) -> RGBImageField | ImageField:
@@ -105,7 +107,7 @@ class Settings:
         Returns
         -------
         RGBImageField or ImageField
-            By these settings.
+            With these settings.
         """
         options = (
             self.write_mode, self.max_resolution, self.smart_threshold, self.quality, self.compress_probability,
@@ -131,13 +133,12 @@ class Settings:
         return {"image": self.image_field(), **others}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the settings as JSON can hold them.
+        """Convert the settings to values that JSON can hold.
 
         Returns
         -------
         dict of str to object
-            One entry each; for mode "rgb" without the mode and the interpolation, as files had them before there were
-            others.
+            One entry each. For mode "rgb" without the mode and the interpolation, as in files of older versions.
         """
         settings = asdict(self)
         if self.mode == "rgb":

@@ -13,10 +13,10 @@ import pytest
 from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageError, WorkerDiedError
 from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
-from gpubeton.writing import processes as processes_module
-from gpubeton.writing import worker
-from gpubeton.writing.processes import Processes
-from gpubeton.writing.tasks import Job, Placed, Task, TaskQueue
+from gpubeton.writing import encoder_pool
+from gpubeton.writing.encoder_pool import EncoderPool
+from gpubeton.writing.file_builder import ChunkPlace
+from gpubeton.writing.tasks import Job, TaskQueue
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 
@@ -33,20 +33,19 @@ class Numbers:
         return index.to_bytes(4, "little"), index
 
 
-def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, place=None):
+def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, place=None, **options):
     """Write `count` samples one after the other; give the tasks in the order of placing, and the file."""
     file = tmp_path / "file"
     file.touch()
     placed, written = [], []
 
-    def in_order(task, extent):
-        placed.append(task.start)
-        return Placed(task.start, np.arange(task.start, task.stop, dtype=np.uint64) * 4 + 1000)
+    def in_order(first, regions):
+        placed.append(first)
+        return ChunkPlace(first, np.arange(first, first + len(regions.counts), dtype=np.uint64) * 4 + 1000)
 
     job = Job(dataset, range(count), FIELDS, 1 << 21, 0, os.fspath(file))
-    tasks = (Task(start, min(start + chunk, count)) for start in range(0, count, chunk))
-    with Processes(job, workers, start_method) as processes:
-        processes.run(TaskQueue.of_single(tasks), place or in_order, lambda task: written.append(task.start))
+    with EncoderPool(job, workers, start_method, **options) as pool:
+        pool.run(TaskQueue.of_rows(0, count, chunk), place or in_order, lambda task: written.append(task.start))
     assert sorted(written) == placed == list(range(0, count, chunk))
     return file.read_bytes()
 
@@ -125,9 +124,7 @@ def test_a_full_disk_arrives_as_storage_error(tmp_path, monkeypatch):
     ],
 )
 def test_a_process_that_dies_without_a_word_is_reported_with_the_sample_at_hand(end, how, tmp_path):
-    with pytest.raises(
-        WorkerDiedError, match=rf"ended at sample 7 \(row 7 of the file\) without a message: {how}"
-    ) as caught:
+    with pytest.raises(WorkerDiedError, match=rf"at sample 7 \(row 7 of the file\) .*: {how}") as caught:
         run(tmp_path, Numbers({7: end}))
     assert caught.value.sample == 7
     assert no_children_left()
@@ -149,11 +146,11 @@ def test_a_process_whose_child_lives_on_is_still_known_to_be_dead(tmp_path):
 
 
 def test_a_process_killed_between_two_samples_names_none(tmp_path):
-    def place(task, extent):
+    def place(first, regions):
         for child in multiprocessing.active_children():
             os.kill(child.pid, signal.SIGKILL)
             child.join()
-        return Placed(task.start, np.zeros(len(extent.counts), np.uint64))
+        return ChunkPlace(first, np.zeros(len(regions.counts), np.uint64))
 
     with pytest.raises(WorkerDiedError, match=r"between two samples.*SIGKILL") as caught:
         run(tmp_path, Numbers(), count=2, workers=1, place=place)
@@ -161,7 +158,7 @@ def test_a_process_killed_between_two_samples_names_none(tmp_path):
 
 
 def test_an_interrupt_ends_all_processes(tmp_path):
-    def place(task, extent):
+    def place(first, regions):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -169,15 +166,13 @@ def test_an_interrupt_ends_all_processes(tmp_path):
     assert no_children_left()
 
 
-def test_a_dataset_that_ignores_the_request_to_end_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.writing.processes._SECONDS_TO_END", 0.2)
-
+def test_a_dataset_that_ignores_the_request_to_end_is_killed(tmp_path):
     def stubborn(_):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)
 
     with pytest.raises(SampleError):
-        run(tmp_path, Numbers({3: stubborn, 0: lambda _: throw(ValueError)}), workers=2)
+        run(tmp_path, Numbers({3: stubborn, 0: lambda _: throw(ValueError)}), workers=2, seconds_to_end=0.2)
     assert no_children_left()
 
 
@@ -198,9 +193,10 @@ def test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, 
 def test_nor_does_it_in_the_first_moments_of_a_process(tmp_path, monkeypatch):
     def slow_to_start(job, number, *arguments):
         time.sleep(number)
-        worker.work(job, number, *arguments)
+        work(job, number, *arguments)
 
-    monkeypatch.setattr(processes_module, "work", slow_to_start)
+    work = encoder_pool.work
+    monkeypatch.setattr(encoder_pool, "work", slow_to_start)
     test_a_handler_of_the_users_program_does_not_keep_processes_alive(tmp_path, monkeypatch)
 
 
@@ -214,6 +210,6 @@ def test_what_a_writing_process_starts_can_be_asked_to_end(tmp_path):
 
 
 def test_what_cannot_be_sent_to_a_spawned_process_is_said(tmp_path):
-    with pytest.raises(OptionError, match=r"cannot be sent to a process that is started by 'spawn'.*num_workers=1"):
+    with pytest.raises(OptionError, match=r"'spawn'.*num_workers=1"):
         run(tmp_path, Numbers({7: lambda _: None}), start_method="spawn")
     assert no_children_left()

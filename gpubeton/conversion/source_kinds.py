@@ -1,4 +1,4 @@
-"""Which kind of source something is."""
+"""Kinds of sources: recognise and open them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.folder_source import FolderSource
-from gpubeton.conversion.huggingface_source import HuggingFaceSource
-from gpubeton.conversion.table_source import TableSource
-from gpubeton.conversion.tar_source import TarSource
-from gpubeton.conversion.torchvision_source import TorchvisionSource
+from gpubeton.conversion.file_sources import FolderSource, TableSource, TarSource
+from gpubeton.conversion.library_sources import HuggingFaceSource, TorchvisionSource
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from gpubeton.conversion.source import Source
 
@@ -42,12 +39,12 @@ SOURCE_KINDS = tuple(_CLASSES)
 
 
 def recognise(source: str | os.PathLike[str]) -> str:
-    """Tell what kind of source something is, by its name and what stands there.
+    """Recognise the kind of a source, by its name and by the files there.
 
     Parameters
     ----------
     source : str or path
-        A folder, a table, tar files, a dataset of Hugging Face's on disk, or ``torchvision:NAME``.
+        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
 
     Returns
     -------
@@ -74,10 +71,10 @@ def recognise(source: str | os.PathLike[str]) -> str:
     if suffix == ".tar" or name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
         return "webdataset"
     if not path.is_dir():
-        what = "there is nothing" if not path.exists() else "no known kind of source"
+        found = "there is nothing" if not path.exists() else "no known kind of source"
         raise OptionError(
-            f"{name}: {what}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
-            "Hugging Face's save_to_disk has written, or torchvision:NAME. Say which it is: --from KIND"
+            f"{name}: {found}; expected a folder of images, a .csv or .parquet table, .tar files, a folder that "
+            "Hugging Face's save_to_disk has written, or torchvision:NAME. Name the kind: --from KIND"
         )
     if (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file():
         return "huggingface"
@@ -92,12 +89,12 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     Parameters
     ----------
     source : str or path
-        What `recognise` knows.
+        A folder, a table, tar files, a dataset of Hugging Face on disk, or ``torchvision:NAME``.
     kind : str, optional
-        One of `SOURCE_KINDS`; by default, as recognised.
+        One of `SOURCE_KINDS`; by default, the one that `recognise` finds.
     **options
-        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, as the kind's class takes them; None
-        is as good as leaving one out.
+        ``image``, ``label``, ``class_names``, ``split``, ``root``, ``download``, if the kind has them. None is the
+        same as leaving one out.
 
     Returns
     -------
@@ -107,7 +104,7 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     Raises
     ------
     OptionError
-        If it is of no known kind, or an option does not belong to its kind.
+        If its kind is unknown, or does not have an option.
     OSError
         If it cannot be read.
 
@@ -126,7 +123,7 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
     return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **given)
 
 
-def _check(kind: str, given: Sequence[str] | Mapping[str, Any]) -> None:
+def _check(kind: str, given: Mapping[str, Any]) -> None:
     wrong = [name for name in given if name not in _OPTIONS[kind]]
     if wrong:
         known = ", ".join(_OPTIONS[kind]) or "none"

@@ -1,0 +1,328 @@
+"""Sources that are files: images in folders, images that a table lists, and tar files of webdataset."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpubeton.conversion.source import LABEL, LabelledSource, Labels, stat_identity
+from gpubeton.errors import OptionError
+from gpubeton.fields.json import parse_json
+from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder
+
+__all__ = ["FolderSource", "TableSource", "TarSource", "expand_braces"]
+
+
+class FolderSource(LabelledSource):
+    """Images in a folder.
+
+    Folders in it are classes, as in torchvision's ImageFolder. Without any, images directly in it have no labels.
+    """
+
+    kind = "folder"
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).absolute()
+        self._images = ImageFolder(self._root, flat=True)
+        self.passed_over = self._images.passed_over
+        if self._images.labels is not None:
+            self._labels, self.fields, self.class_names = self._images.labels, {LABEL: "int"}, self._images.classes
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self._images[index]
+
+    def name(self, index: int) -> str:
+        return self._images.files[index]
+
+    def identity(self, index: int) -> str:
+        path = self._images.files[index]
+        return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
+
+
+_IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
+_LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
+_CLASS_COLUMNS = ("class_name", "class")
+
+
+class TableSource(LabelledSource):
+    """Images and labels that a CSV, TSV or Parquet file lists.
+
+    A column gives each image's path, relative to the table's folder or to `root`, or absolute; in Parquet it may hold
+    the image files themselves. Another column gives its label: whole numbers, numbers, or names of classes. If labels
+    are whole numbers, a column ``class_name`` (or ``class``) names the classes. Without arguments, columns are found by
+    their usual names.
+    """
+
+    kind = "table"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        root: str | os.PathLike[str] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._root = self._path.parent if root is None else Path(root)
+        columns = _read_parquet(self._path) if self._path.suffix.lower() == ".parquet" else _read_csv(self._path)
+        image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
+        if image is None:
+            raise OptionError(
+                f"{path}: no column of images; the columns are {', '.join(map(repr, columns))}. Name it: --image COLUMN"
+            )
+        self._images = columns[image]
+        others = {key: columns[key] for key in columns if key != image}
+        label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
+        if label is not None:
+            names = class_names or _class_names(columns, label)
+            self._set_labels(Labels(columns[label], names, where=os.fspath(path)))
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        value = self._images[index]
+        content = value.get("bytes") if isinstance(value, Mapping) else value
+        if not isinstance(content, bytes):
+            content = self._file(value)
+        return self._with_label(content, index)
+
+    def name(self, index: int) -> str:
+        value = self._images[index]
+        row = f"row {index} of {self._path}"
+        return f"{self._file(value)} ({row})" if isinstance(value, str) else row
+
+    def identity(self, index: int) -> str:
+        value, label = self._images[index], self._label_text(index)
+        if isinstance(value, str):
+            return f"{value} {label} {stat_identity(self._file(value))}"
+        return f"{index} {label} {stat_identity(self._path)}"
+
+    def _file(self, value: Any) -> Path:
+        path = value.get("path") if isinstance(value, Mapping) else value
+        if not isinstance(path, str) or not path:
+            raise ValueError(f"{value!r} is neither a path nor the content of a file")
+        return self._root / path
+
+    def _find(
+        self, columns: Mapping[str, Any], wanted: str | None, usual: Sequence[str], what: str, option: str
+    ) -> str | None:
+        if wanted is not None:
+            if wanted not in columns:
+                raise OptionError(
+                    f"{self._path}: no column {wanted!r} for the {what}; there are {', '.join(map(repr, columns))}. "
+                    f"Choose one of them: {option} COLUMN"
+                )
+            return wanted
+        by_name = {name.lower(): name for name in columns}
+        return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _class_names(columns: Mapping[str, Sequence[Any]], label: str) -> tuple[str, ...] | None:
+    """Read the names of classes from another column than their numbers, if each number has one name."""
+    names = next((columns[name] for name in _CLASS_COLUMNS if name in columns and name != label), None)
+    if names is None:
+        return None
+    try:
+        by_number = {int(number): str(name) for number, name in zip(columns[label], names, strict=True)}
+    except (TypeError, ValueError):
+        return None
+    if min(by_number) < 0 or len(set(zip(map(int, columns[label]), names, strict=True))) != len(by_number):
+        return None
+    # A number that no sample has is a class without a name.
+    return tuple(by_number.get(number, str(number)) for number in range(max(by_number) + 1))
+
+
+def _read_csv(path: Path) -> dict[str, list[Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() in (".tsv", ".tab") else ",")
+        header = next(reader, None)
+        rows = [row for row in reader if row]
+    if header is None or not rows:
+        raise OptionError(f"{path}: no rows in it, expected a line with the columns' names, then one for each sample")
+    odd = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
+    if odd is not None:
+        raise OptionError(f"{path}: row {odd} has {len(rows[odd])} values, expected {len(header)}: {', '.join(header)}")
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def _read_parquet(path: Path) -> dict[str, list[Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise OptionError(
+            f"{path}: Parquet needs {error.name}, which is not installed. Try: pip install 'gpubeton[parquet]'"
+        ) from error
+    table = parquet.read_table(path)
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+_LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")
+_IMAGE_MEMBERS = tuple(suffix.removeprefix(".") for suffix in IMAGE_SUFFIXES)
+
+
+@dataclass(frozen=True)
+class _TarSample:
+    """Files of a tar file with one name before the first dot."""
+
+    key: str
+    members: dict[str, tuple[int, int]] = field(default_factory=dict)  # offset and size of each, by its ending
+
+
+class TarSource(LabelledSource):
+    """Images and labels in uncompressed tar files of webdataset: ``KEY.jpg``, ``KEY.cls``.
+
+    Only the headers in the tar files are read beforehand. Each sample is then read from its place, so that all
+    processes can read one tar file, and webdataset need not be installed. `image` and `label` are the endings of the
+    files, or ``json:KEY`` for a value of a JSON file; by default any image, and ``cls``.
+    """
+
+    kind = "webdataset"
+
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        given = [shards] if isinstance(shards, str | os.PathLike) else shards
+        self._shards = [path for shard in given for path in _find_tar_files(os.fspath(shard))]
+        self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
+        self._label_member = label
+        # A few numbers for each sample, not its members: there may be millions.
+        self._names: list[str] = []
+        places: list[tuple[int, int, int]] = []
+        values: list[Any] = []
+        for number, path in enumerate(self._shards):
+            with path.open("rb") as file:
+                for sample in _read_samples(path):
+                    found = next((name for name in self._image_names if name in sample.members), None)
+                    if found is not None:
+                        places.append((number, *sample.members[found]))
+                        self._names.append(f"{sample.key}.{found}")
+                        values += self._read_label(sample, file, path, is_first=len(places) == 1)
+        if not places:
+            raise OptionError(
+                f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
+                f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
+            )
+        self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
+        if self._label_member is not None:
+            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0])))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        shard, offset, size = self._places[index].tolist()
+        with self._shards[shard].open("rb") as file:
+            content = _read_part(file, (offset, size), self.name(index))
+        return self._with_label(content, index)
+
+    def name(self, index: int) -> str:
+        return f"{self._shards[self._places[index, 0]]}: {self._names[index]}"
+
+    def identity(self, index: int) -> str:
+        return f"{self.name(index)} {self._label_text(index)} {stat_identity(self._shards[self._places[index, 0]])}"
+
+    def _read_label(self, sample: _TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
+        """Read the label of a sample; the first sample decides whether there are any."""
+        if is_first and self._label_member is None:
+            self._label_member = next((name for name in _LABEL_MEMBERS if name in sample.members), None)
+        if self._label_member is None:
+            return []
+        member, _, key = self._label_member.partition(":")
+        if member not in sample.members:
+            raise OptionError(
+                f"{path}: {sample.key} has no {member!r} for its label, it has "
+                f"{', '.join(map(repr, sample.members))}. Name the ending of labels: --label ENDING, or json:KEY"
+            )
+        content = _read_part(file, sample.members[member], f"{path}: {sample.key}.{member}")
+        if member != "json" and not key:
+            return [content.decode("utf-8", "replace").strip()]
+        try:
+            return [parse_json(content)[key or LABEL]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise OptionError(f"{path}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY") from error
+
+
+def _read_samples(path: Path) -> Iterator[_TarSample]:
+    """List the samples of a tar file: consecutive files with one name before the first dot."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            sample = _TarSample("")
+            for member in tar:
+                # Otherwise it remembers all of them.
+                tar.members = []  # type: ignore[attr-defined]  # the stubs leave it out
+                # webdataset's rule: the key reaches to the first dot of the file's name without its folder.
+                folder, _, own = member.name.rpartition("/")
+                stem, dot, ending = own.partition(".")
+                if not member.isfile() or not dot:
+                    continue
+                key = f"{folder}/{stem}" if folder else stem
+                if key != sample.key:
+                    if sample.members:
+                        yield sample
+                    sample = _TarSample(key)
+                sample.members[ending.lower()] = (member.offset_data, member.size)
+            if sample.members:
+                yield sample
+    except tarfile.ReadError as error:
+        raise OptionError(
+            f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
+            "before, or use DatasetWriter.from_webdataset."
+        ) from error
+
+
+def _read_part(file: BinaryIO, place: tuple[int, int], name: str) -> bytes:
+    offset, size = place
+    file.seek(offset)
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError(f"{name}: {len(content)} bytes, expected {size}")
+    return content
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits.
+
+    >>> expand_braces("{train,val}-{08..10}.tar")
+    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar', 'val-09.tar', 'val-10.tar']
+    """
+    parts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_alternatives(part) if number % 2 else [part] for number, part in enumerate(parts)]
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _alternatives(text: str) -> list[str]:
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if numbers is None:
+        return text.split(",")
+    first, last = numbers.groups()
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def _find_tar_files(pattern: str) -> list[Path]:
+    found = [Path(name) for name in expand_braces(pattern)]
+    found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
+    missing = [path for path in found if not path.is_file()]
+    if missing or not found:
+        which = missing[0] if missing else pattern
+        raise OptionError(f"{which}: no such tar file ({len(missing)} of {len(found)} are missing)")
+    return found

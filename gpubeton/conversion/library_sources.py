@@ -1,0 +1,181 @@
+"""Sources that other libraries read: datasets of Hugging Face on disk, and of torchvision."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubeton.conversion.source import LabelledSource, Labels
+from gpubeton.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["HuggingFaceSource", "TorchvisionSource"]
+
+_LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
+
+
+class HuggingFaceSource(LabelledSource):
+    """A dataset of Hugging Face that ``save_to_disk`` has written; needs ``gpubeton[huggingface]``.
+
+    Image files in it are stored as they are. By default the image is the first column of images, and the label the
+    column ``label`` or of a similar name.
+    """
+
+    kind = "huggingface"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        split: str | None = None,
+        image: str | None = None,
+        label: str | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        try:
+            import datasets
+        except ImportError as error:
+            raise OptionError(
+                f"{os.fspath(path)}: a dataset of Hugging Face's needs {error.name}, which is not installed. "
+                "Try: pip install 'gpubeton[huggingface]'"
+            ) from error
+        self._path = Path(path)
+        dataset: Any = datasets.load_from_disk(os.fspath(path))
+        if isinstance(dataset, datasets.DatasetDict):
+            dataset = self._split(dataset, split)
+        image = self._column(dataset, image, [name for name, kind in dataset.features.items() if _is_image(kind)])
+        if image is None:
+            raise OptionError(
+                f"{path}: no column of images; the columns are {', '.join(map(repr, dataset.features))}. "
+                "Name it: --image COLUMN"
+            )
+        label = self._column(dataset, label, [name for name in _LABEL_COLUMNS if name in dataset.features])
+        self._image = image
+        # Files as they are: a JPEG that fits goes into the new file without being encoded again.
+        self._dataset = dataset.cast_column(image, datasets.Image(decode=False))
+        if label is not None:
+            names = class_names or getattr(dataset.features[label], "names", None)
+            self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path)))
+        self._identity = _fingerprint(self._path, split)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        value = self._dataset[index][self._image]
+        return self._with_label(value["bytes"] if value["bytes"] is not None else Path(value["path"]), index)
+
+    def name(self, index: int) -> str:
+        return f"row {index} of {self._path}"
+
+    def identity(self, index: int) -> str:
+        return f"{index} {self._identity}"
+
+    def _split(self, dataset: Any, split: str | None) -> Any:
+        if split is None and len(dataset) == 1:
+            return next(iter(dataset.values()))
+        if split not in dataset:
+            raise OptionError(
+                f"{self._path}: the splits are {', '.join(map(repr, dataset))}, "
+                f"{'choose one' if split is None else f'there is no {split!r}'}: --split NAME"
+            )
+        return dataset[split]
+
+    def _column(self, dataset: Any, wanted: str | None, usual: Sequence[str]) -> str | None:
+        if wanted is not None and wanted not in dataset.features:
+            raise OptionError(f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}")
+        return wanted or next(iter(usual), None)
+
+
+def _is_image(kind: Any) -> bool:
+    return type(kind).__name__ == "Image"
+
+
+def _fingerprint(path: Path, split: str | None) -> str:
+    """Read the state of the dataset, which holds a fingerprint."""
+    states = [path / "state.json", path / (split or "") / "state.json", *sorted(path.glob("*/state.json"))]
+    return next((state.read_text() for state in states if state.is_file()), "")
+
+
+class TorchvisionSource(LabelledSource):
+    """A dataset of torchvision, by its name in ``torchvision.datasets``; `root` is where torchvision keeps it.
+
+    Its images are decoded by torchvision; those of datasets that are folders of files (ImageNet, ImageFolder) are
+    stored as files.
+    """
+
+    kind = "torchvision"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        root: str | os.PathLike[str] = "data",
+        split: str | None = None,
+        download: bool = False,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        try:
+            datasets = importlib.import_module("torchvision.datasets")
+        except ImportError as error:
+            raise OptionError(
+                f"torchvision:{name} needs {error.name or 'torchvision'}, which is not installed or does not fit to "
+                f"this torch ({error}). Try: pip install torchvision"
+            ) from error
+        found: Any = getattr(datasets, name, None)
+        if not inspect.isclass(found):
+            known = sorted(each for each in getattr(datasets, "__all__", ()) if not each.startswith("_"))
+            raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
+        self._name = name
+        self._split = split or "train"
+        make: Any = found
+        self._dataset: Any = make(os.fspath(root), **_arguments(make, self._split, download))
+        # Datasets that are folders list their files, which need not be decoded.
+        self._samples = getattr(self._dataset, "samples", None)
+        self._set_labels(Labels(self._targets(), class_names or self._names(), where=f"torchvision:{name}"))
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        image = self._dataset[index][0] if self._samples is None else self._samples[index][0]
+        return image, self._labels[index]
+
+    def name(self, index: int) -> str:
+        if self._samples is not None:
+            return str(self._samples[index][0])
+        return f"sample {index} of torchvision.datasets.{self._name}, {self._split}"
+
+    def _names(self) -> list[str] | None:
+        names = getattr(self._dataset, "classes", None)
+        if not isinstance(names, list | tuple):
+            return None
+        # ImageNet has several names for each class.
+        return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
+
+    def _targets(self) -> list[Any]:
+        for attribute in ("targets", "_labels", "labels"):
+            found = getattr(self._dataset, attribute, None)
+            if found is not None and len(found) == len(self._dataset):
+                return [each.item() if hasattr(each, "item") else each for each in found]
+        return [self._dataset[index][1] for index in range(len(self._dataset))]
+
+
+def _arguments(make: Any, split: str, download: bool) -> dict[str, Any]:
+    """Pass the split by the argument that this dataset has for it."""
+    known = inspect.signature(make).parameters
+    arguments: dict[str, Any] = {}
+    if "train" in known:
+        if split not in ("train", "test", "val"):
+            raise OptionError(f"torchvision:{make.__name__}: --split is {split!r}, expected train or test")
+        arguments["train"] = split == "train"
+    elif "split" in known:
+        arguments["split"] = split
+    if "download" in known:
+        arguments["download"] = download
+    return arguments

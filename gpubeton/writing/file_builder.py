@@ -1,0 +1,241 @@
+"""FileBuilder: places samples in the pages of a file, and writes its header, notes and allocation table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gpubeton.errors import PageSizeError
+from gpubeton.fields.registry import type_id_of
+from gpubeton.format.file_notes import Notes
+from gpubeton.format.header import Descriptor
+from gpubeton.format.layout import (
+    ALLOCATION_DTYPE,
+    ARGUMENTS_SIZE,
+    DESCRIPTOR_DTYPE,
+    HEADER_DTYPE,
+    PAGE_SIZE_MAX,
+    PAGE_SIZE_MIN,
+    VERSION,
+    round_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+    from gpubeton.fields.base import Field
+
+__all__ = [
+    "ChunkPlace",
+    "FileBuilder",
+    "PageAllocator",
+    "RegionSizes",
+    "SkippedSample",
+    "checked_page_size",
+    "make_descriptors",
+]
+
+
+@dataclass(frozen=True)
+class SkippedSample:
+    """A sample that was left out, because it could not be read or encoded."""
+
+    index: Any  # in the dataset
+    reason: str
+
+
+@dataclass(frozen=True)
+class RegionSizes:
+    """Sizes of the regions of some samples, in the order of the file.
+
+    >>> sizes = RegionSizes.of([[10, 0], [], [5]])
+    >>> sizes.room_of_samples.tolist(), sizes.pointers(np.array([100, 111, 111])).tolist()
+    ([11, 0, 5], [100, 110, 111])
+    """
+
+    # FFCV finds a region by its pointer alone. So an empty region takes one byte of room: otherwise the next region
+    # would begin at the same place, and FFCV would read it with a size of 0.
+
+    counts: NDArray[np.int64]  # (N,) regions of each sample
+    sizes: NDArray[np.int64]  # (R,) bytes of each region
+    checksums: NDArray[np.uint32] | None = None  # (R,) CRC-32 of each region
+    skipped: tuple[SkippedSample, ...] = ()  # not among the N
+    changes: dict[str, int] = field(default_factory=dict)  # how many images have lost what
+
+    @classmethod
+    def of(cls, samples: Sequence[Sequence[int]]) -> RegionSizes:
+        """Make arrays from the sizes of each sample's regions."""
+        counts = np.fromiter((len(sizes) for sizes in samples), np.int64, len(samples))
+        return cls(counts, np.fromiter((size for sizes in samples for size in sizes), np.int64, int(counts.sum())))
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The sample of each region, counted from 0: shape (R,)."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def room_of_samples(self) -> NDArray[np.int64]:
+        """Bytes that each sample takes in a page: shape (N,)."""
+        ends = np.concatenate([[0], np.cumsum(np.maximum(self.sizes, 1))])
+        last = np.cumsum(self.counts)
+        room: NDArray[np.int64] = ends[last] - ends[last - self.counts]
+        return room
+
+    def pointers(self, offset: NDArray[np.integer]) -> NDArray[np.uint64]:
+        """Compute the offset of each region, shape (R,), from that of each sample, shape (N,)."""
+        room = np.maximum(self.sizes, 1)
+        start = np.cumsum(room) - room
+        first = np.cumsum(self.counts) - self.counts
+        sample_start = np.repeat(start[np.minimum(first, len(start) - 1)], self.counts) if len(start) else start
+        pointers: NDArray[np.uint64] = np.repeat(offset.astype(np.uint64), self.counts)
+        pointers += (start - sample_start).astype(np.uint64)
+        return pointers
+
+
+class PageAllocator:
+    """Fills pages with samples, one after the other, and keeps the allocation table.
+
+    >>> pages = PageAllocator(metadata_end=1000, page_size=4096)
+    >>> pages.allocate(0, RegionSizes.of([[3000], [1000], [500]])).tolist()
+    [4096, 7096, 8192]
+    >>> pages.table_offset, pages.table["size"].tolist()
+    (12288, [3000, 1000, 500])
+    """
+
+    # All regions of a sample are in one page: a sample that does not fit into the rest of a page begins the next one.
+    # FFCV's writer with a single process puts them at the same places.
+
+    def __init__(self, metadata_end: int, page_size: int) -> None:
+        self._metadata_end = metadata_end
+        self._page_size = page_size
+        # No page has been begun: the first sample finds no room left.
+        self.position = self._page_end = round_up(metadata_end, page_size)
+        self._rows: list[NDArray[np.void]] = []
+
+    @property
+    def table_offset(self) -> int:
+        """Offset of the allocation table: the end of the last page, or of the metadata if there is no page."""
+        return self._page_end if self._rows else self._metadata_end
+
+    @property
+    def table(self) -> NDArray[np.void]:
+        """The allocation table so far: ALLOCATION_DTYPE, shape (R,)."""
+        return np.concatenate([np.empty(0, ALLOCATION_DTYPE), *self._rows])
+
+    def allocate(self, first_row: int, regions: RegionSizes) -> NDArray[np.uint64]:
+        """Find the offsets of the next samples, shape (N,); `first_row` is the row of the first one in the file."""
+        room = regions.room_of_samples
+        if room.max(initial=0) > self._page_size:
+            raise ValueError(f"a sample of {room.max()} bytes in pages of {self._page_size}")
+        ends = np.concatenate([[0], np.cumsum(room)])
+        offset = np.empty(len(regions.counts), np.uint64)
+        done = 0
+        while True:
+            left = self._page_end - self.position
+            fitting = int(np.searchsorted(ends, ends[done] + left, side="right")) - 1
+            offset[done:fitting] = self.position + ends[done:fitting] - ends[done]
+            self.position += int(ends[fitting] - ends[done])
+            done = fitting
+            if done == len(offset):
+                break
+            self.position = self._page_end
+            self._page_end += self._page_size
+        if len(regions.sizes):
+            rows = np.empty(len(regions.sizes), ALLOCATION_DTYPE)
+            rows["sample_id"] = first_row + regions.owners
+            rows["ptr"] = regions.pointers(offset)
+            rows["size"] = regions.sizes
+            self._rows.append(rows)
+        return offset
+
+
+@dataclass(frozen=True)
+class ChunkPlace:
+    """Where the samples of a chunk go."""
+
+    first_row: int  # less than the first row of its task if samples were left out before
+    offset: NDArray[np.uint64]  # (N,) of each sample in the file
+
+
+class _File(Protocol):
+    def write(self, offset: int, content: Buffer) -> None: ...
+
+
+class FileBuilder:
+    """Gives rows and places to the samples of a file, and writes everything around them."""
+
+    def __init__(
+        self, file: _File, descriptors: Sequence[Descriptor], row_size: int, page_size: int, max_rows: int
+    ) -> None:
+        self._file = file
+        self._descriptors = descriptors
+        self._page_size = page_size
+        self.metadata_offset = HEADER_DTYPE.itemsize + len(descriptors) * DESCRIPTOR_DTYPE.itemsize
+        self.rows = 0  # samples so far
+        self.skipped: list[SkippedSample] = []
+        self.changes: Counter[str] = Counter()  # how many images have lost what
+        self._pages = PageAllocator(self.metadata_offset + max_rows * row_size, page_size)
+        self._checksums: list[NDArray[np.uint32]] = []
+
+    @property
+    def end(self) -> int:
+        """Offset of the next sample, if it fits into the page."""
+        return self._pages.position
+
+    def place(self, first: int, regions: RegionSizes) -> ChunkPlace:
+        """Find places for the next samples; `first` counts the samples before, also those that were left out."""
+        first_row = first - len(self.skipped)
+        offset = self._pages.allocate(first_row, regions)
+        self.rows += len(regions.counts)
+        self.skipped += regions.skipped
+        self.changes.update(regions.changes)
+        if regions.checksums is not None:
+            self._checksums.append(regions.checksums)
+        return ChunkPlace(first_row, offset)
+
+    def add_checksums(self, checksums: NDArray[np.uint32]) -> None:
+        """Add the checksums, shape (R,), of regions that were placed without."""
+        self._checksums.append(checksums)
+
+    def finish(self, content: Mapping[str, Any] | None = None) -> None:
+        """Write header, notes and allocation table; without content of notes, the file is FFCV's to the byte."""
+        table_offset = self._pages.table_offset
+        if content is not None:
+            sums = np.concatenate([np.empty(0, np.uint32), *self._checksums])
+            notes = Notes(content, sums if len(sums) else None).to_bytes()
+            self._file.write(table_offset, notes)
+            table_offset += len(notes)
+        self._file.write(table_offset, self._pages.table.tobytes())
+        header = (VERSION, len(self._descriptors), self._page_size, self.rows, table_offset)
+        self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + self._descriptor_bytes())
+
+    def _descriptor_bytes(self) -> bytes:
+        rows = np.zeros(len(self._descriptors), DESCRIPTOR_DTYPE)
+        for row, descriptor in zip(rows, self._descriptors, strict=True):
+            row["type_id"] = descriptor.type_id
+            row["name"][: len(descriptor.name)] = np.frombuffer(descriptor.name.encode("ascii"), np.uint8)
+            row["arguments"] = np.frombuffer(descriptor.arguments, np.uint8)
+        return rows.tobytes()
+
+
+def make_descriptors(fields: Mapping[str, Field]) -> tuple[Descriptor, ...]:
+    """Describe the fields as the file does."""
+    return tuple(
+        Descriptor(name, type_id_of(field), field.to_binary().tobytes()[:ARGUMENTS_SIZE])
+        for name, field in fields.items()
+    )
+
+
+def checked_page_size(page_size: int) -> int:
+    """Return the bytes of a page if the format allows them."""
+    if not PAGE_SIZE_MIN <= page_size < PAGE_SIZE_MAX or page_size & (page_size - 1):
+        raise PageSizeError(
+            f"page_size is {page_size}, expected a power of two from {PAGE_SIZE_MIN} up to {PAGE_SIZE_MAX // 2}"
+        )
+    return page_size
