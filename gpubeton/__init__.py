@@ -1,8 +1,8 @@
 """Training batches from FFCV's ``.beton`` files, decoded and augmented in one pass.
 
-Importing the package costs nothing: what needs torch or numba is imported
-when it is used, from `gpubeton.loader`, `gpubeton.writer`, `gpubeton.fields`
-and `gpubeton.transforms`; also if it is only named, as in
+Importing the package costs almost nothing: modules that need torch or numba
+are imported when they are used, from `gpubeton.loader`, `gpubeton.writer`,
+`gpubeton.fields` and `gpubeton.transforms`, or by their name, as in
 ``gpubeton.transforms.ToTensor()`` after ``import gpubeton``.
 """
 
@@ -19,8 +19,8 @@ __all__ = ["DatasetWriter", "Loader", "__version__"]
 
 __version__ = "0.1.0"
 
-#: What ``import ffcv`` brings along, so that scripts name it without another import.
-_BROUGHT_ALONG = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
+#: Modules that scripts may name after ``import ffcv`` alone.
+_IMPORTED_BY_FFCV = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +32,6 @@ def __getattr__(name: str) -> Any:
         from gpubeton.writer import DatasetWriter
 
         return DatasetWriter
-    if name in _BROUGHT_ALONG:
+    if name in _IMPORTED_BY_FFCV:
         return importlib.import_module(f"gpubeton.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

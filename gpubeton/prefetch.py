@@ -14,16 +14,16 @@ from gpubeton.errors import LoaderClosedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# How long the garbage collector, or the end of the program, waits for a thread that was told to stop. Whatever it is
-# busy with (one batch, a user's own operation) usually takes milliseconds.
+# How long the garbage collector, or the end of the program, waits for a thread that has to stop. Its present work (one
+# batch, a user's operation) usually takes milliseconds.
 _PATIENCE_SECONDS = 5.0
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
 
-class Line(Protocol[T_co]):
-    """An assembly line: batches are started ahead, collected in the same order, and completed."""
+class BatchPipeline(Protocol[T_co]):
+    """Makes batches: starts them ahead, collects them in the same order, and completes them."""
 
     @property
     def has_more(self) -> bool:
@@ -40,43 +40,34 @@ class Line(Protocol[T_co]):
         ...
 
     def collect(self) -> Any:
-        """Wait for the oldest batch in flight and take it off the line."""
+        """Wait for the oldest batch in flight and remove it."""
         ...
 
     def complete(self, collected: Any) -> T_co:
-        """Do what is left to be done to a collected batch."""
+        """Finish a collected batch."""
         ...
 
     def close(self) -> None:
-        """End the line, whatever is still in flight."""
+        """End the pipeline, also with batches in flight."""
         ...
 
 
 class Prefetcher(Generic[T]):
-    """Iterate over the batches of a line, which a thread keeps moving.
+    """Iterates over the batches of a pipeline, which a thread drives.
 
-    At most `num_ahead` batches are in flight or ready, besides those that the loop has received. An error on the line
-    is raised in the loop, with its own traceback, after the batches before it; the iterator has ended then. Whichever
-    way the loop is left, the line is closed and the thread ends: with the last batch, with `close`, when the iterator
-    is garbage, or with the program.
-
-    Several threads may iterate together; each batch goes to one of them.
-
-    Parameters
-    ----------
-    line : Line
-        What makes the batches. It belongs to the prefetcher from now on, which closes it.
-    num_ahead : int
-        At least 1.
+    At most `num_ahead` batches, at least 1, are in flight or ready, besides those that the loop has received. An error
+    of the pipeline is raised in the loop, with its traceback, after the batches before it; the iterator has ended then.
+    The pipeline is closed and the thread ends with the last batch, with `close`, when the iterator is garbage, and with
+    the program. Several threads may iterate together; each batch goes to one of them.
     """
 
-    def __init__(self, line: Line[T], num_ahead: int) -> None:
+    def __init__(self, pipeline: BatchPipeline[T], num_ahead: int) -> None:
         self._channel: _Channel[T] = _Channel()
         self._process = os.getpid()
         self._consumer = threading.get_ident()
-        # The thread knows the channel and the line, not the iterator: otherwise the iterator would never be garbage.
+        # The thread refers to the channel and the pipeline, not to the iterator: else that would never be garbage.
         self._thread = threading.Thread(
-            target=_run, args=(self._channel, line, num_ahead), name="gpubeton-prefetch", daemon=True
+            target=_run, args=(self._channel, pipeline, num_ahead), name="gpubeton-prefetch", daemon=True
         )
         # A finalizer also runs when the program ends, while threads can still be joined.
         self._finalizer = weakref.finalize(self, _leave, self._channel, self._thread, self._process, self._consumer)
@@ -86,20 +77,7 @@ class Prefetcher(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """Wait for the next batch.
-
-        Returns
-        -------
-        T
-            What the line completed. It belongs to the caller.
-
-        Raises
-        ------
-        StopIteration
-            After the last batch, and after an error.
-        LoaderClosedError
-            If the iterator was closed, or stems from a process that was forked.
-        """
+        """Wait for the next batch."""
         if os.getpid() != self._process:
             raise LoaderClosedError(
                 f"this iterator belongs to process {self._process}, whose threads are not in process {os.getpid()}. "
@@ -109,7 +87,7 @@ class Prefetcher(Generic[T]):
         if isinstance(result, _Ready):
             self._channel.tickets.put(None)
             return result.value
-        # Nothing follows: whoever else waits, or asks again, shall see the end too.
+        # Other threads that wait, and later calls, have to see the end too.
         self._channel.results.put(_End(result.is_closed))
         self._thread.join()
         try:
@@ -124,11 +102,11 @@ class Prefetcher(Generic[T]):
             del result
 
     def stop(self) -> None:
-        """Tell the line to stop, and do not wait for it."""
+        """Request the end of the thread, without waiting for it."""
         self._channel.stop()
 
     def close(self) -> None:
-        """Stop the line and wait until its thread has ended. May be called twice, and from any thread."""
+        """Stop the pipeline and wait until its thread has ended. May be called twice, and from any thread."""
         if os.getpid() != self._process:
             return
         self._finalizer.detach()
@@ -154,10 +132,10 @@ class _End:
 
 
 class _Channel(Generic[T]):
-    """What the loop and the thread share.
+    """The queues between the loop and the thread.
 
-    The loop is told to stop by finalizers, which run in any thread at any moment, even inside of the queue's own
-    methods; of Python's queues, only SimpleQueue allows for that.
+    Finalizers stop the thread. They run in any thread at any moment, even within the methods of a queue; of Python's
+    queues, only SimpleQueue allows for that.
     """
 
     def __init__(self) -> None:
@@ -171,7 +149,7 @@ class _Channel(Generic[T]):
         self.tickets.put(None)
 
     def drop_results(self) -> None:
-        """Forget batches that nobody will receive, but not the end, which is the last of the results."""
+        """Drop batches that were not received, but not the end, which is the last of the results."""
         while not isinstance(result := self.results.get(), _End):
             pass
         self.results.put(result)
@@ -187,16 +165,16 @@ class _Channel(Generic[T]):
             count += 1
 
 
-def _run(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:
-    """Body of the thread. The end is announced when everything is closed."""
-    error = _error_of(partial(_move, channel, line, num_ahead))
-    # What failed can often not be closed well either: the first error says why.
-    error_at_the_end = _error_of(line.close)
+def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
+    """Run the thread. The end is announced when everything is closed."""
+    error = _error_of(partial(_drive, channel, pipeline, num_ahead))
+    # A pipeline that failed often cannot be closed either: the first error has the reason.
+    error_at_the_end = _error_of(pipeline.close)
     channel.results.put(_End(channel.is_stopped, error or error_at_the_end))
 
 
 def _error_of(action: Callable[[], None]) -> BaseException | None:
-    """Carry something out, and return what it raises."""
+    """Call a function, and return the exception that it raises."""
     try:
         action()
     except StopIteration as stop:
@@ -209,38 +187,38 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
     return None
 
 
-def _move(channel: _Channel[T], line: Line[T], num_ahead: int) -> None:
-    """Keep the line moving until its end, or until the channel is stopped."""
+def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
+    """Start, collect and complete batches until the last, or until the channel is stopped."""
     places = num_ahead
 
     def fill_up() -> int:
         started = 0
-        while started < places and line.has_more and line.start(may_wait=line.num_in_flight == 0):
+        while started < places and pipeline.has_more and pipeline.start(may_wait=pipeline.num_in_flight == 0):
             started += 1
         return started
 
     while not channel.is_stopped:
         places -= fill_up()
-        if line.num_in_flight:
-            collected = line.collect()
-            # The line shall not run dry while the rest is done to this batch.
+        if pipeline.num_in_flight:
+            collected = pipeline.collect()
+            # The workers need a next batch while this one is completed.
             places += channel.take_tickets(may_wait=False)
             places -= fill_up()
-            channel.results.put(_Ready(line.complete(collected)))
+            channel.results.put(_Ready(pipeline.complete(collected)))
             del collected
             places += channel.take_tickets(may_wait=False)
-        elif line.has_more:
+        elif pipeline.has_more:
             places += channel.take_tickets(may_wait=True)
         else:
             return
 
 
 def _leave(channel: _Channel[Any], thread: threading.Thread, process: int, consumer: int) -> None:
-    """Stop a thread whose iterator nobody refers to any more."""
+    """Stop the thread of an iterator that is garbage."""
     if os.getpid() != process:
         return
     channel.stop()
-    # Garbage may be collected in any thread, also in one that the line itself waits for: only the loop's own thread
-    # and the main thread, which runs this at the end of the program, may wait.
+    # Garbage may be collected in any thread, also in one that the pipeline itself waits for: only the loop's thread and
+    # the main thread, which runs this at the end of the program, may wait.
     if threading.get_ident() == consumer or threading.current_thread() is threading.main_thread():
         thread.join(_PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Reader: the contents of ``.beton`` files under FFCV's names."""
+"""Reader: the content of ``.beton`` files, under FFCV's names."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Reader"]
 
 
 class Reader:
-    """What a ``.beton`` file holds, or several that make one dataset, read and checked when it is made.
+    """Read and check a ``.beton`` file, or several that make one dataset.
 
-    FFCV's names; `index` has more.
+    The attributes have FFCV's names; `index` has more.
 
     Parameters
     ----------
     fname : str, path, or sequence of them
-        The file, or several with the same fields, whose samples are numbered through.
+        The file, or several with the same fields, whose samples follow each other.
     custom_handlers : mapping of str to Field class, optional
         The class of each custom field, by its name.
 
@@ -45,8 +45,8 @@ class Reader:
 
     Notes
     -----
-    Pointers in the metadata and in the allocation table of several files contain the number of the file, see
-    `gpubeton.format.data_files`. In those of one file they are offsets.
+    In one file, pointers in the metadata and in the allocation table are offsets. With several files they also name the
+    file, see `gpubeton.format.data_files`.
 
     Examples
     --------
@@ -69,24 +69,24 @@ class Reader:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """How the (first) file was made: `DatasetWriter`'s ``notes``; empty for files of FFCV."""
+        """The ``notes`` of `DatasetWriter` in the (first) file; empty for files that FFCV wrote."""
         return dict(self._read_notes()[0].content)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes, whose position is the label; None if a file holds none, or other ones."""
+        """Names of the classes, in the order of the labels; None if a file has none, or files differ."""
         names = {notes.class_names for notes in self._read_notes()}
         return names.pop() if len(names) == 1 else None
 
     @property
     def checksums(self) -> NDArray[np.uint32] | None:
-        """CRC-32 of each region, in the order of `alloc_table`; None if a file holds none."""
+        """CRC-32 of each region, in the order of `alloc_table`; None if a file has none."""
         found = [notes.checksums for notes in self._read_notes()]
         held = [checksums for checksums in found if checksums is not None]
         return np.concatenate(held) if len(held) == len(found) else None
 
     def _read_notes(self) -> tuple[Notes, ...]:
-        # Only when they are asked for: damaged notes do not matter to a loader.
+        # Not in the constructor: a loader works with damaged notes, too.
         if self._notes is None:
             self._notes = tuple(read_notes(file.path, file.identity) or Notes({}) for file in self.index.files)
         return self._notes
@@ -137,7 +137,7 @@ class Reader:
         Returns
         -------
         tuple of str and int
-            Its file, and its number in that file, from 0.
+            The file, and the number of the sample in it, from 0.
 
         Raises
         ------

@@ -445,7 +445,7 @@ class Gpu:
 
         Returns
         -------
-        GpuCrew
+        GpuExecutor
             To be closed.
         """
         with self._lock:

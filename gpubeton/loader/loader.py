@@ -75,83 +75,84 @@ class Loader(FfcvSurface):
     """Iterate over a ``.beton`` file, or several as one, in batches, decoded, augmented and ready for training.
 
     The arguments up to `order_kwargs` are FFCV's. A batch is a tuple with an output for each field, in the order of the
-    file, then the outputs that are no field's. Tensors belong to whoever receives them and are never overwritten.
+    file, then the further outputs of `pipelines`. Tensors are yours to keep: they are never overwritten.
 
-    Augmentations are a function of the seed, the epoch and the sample: the same whatever the batch size, the number of
-    workers or the rank.
+    Augmentations are a function of the seed, the epoch and the sample. They do not depend on the batch size, the number
+    of workers or the rank.
 
     Parameters
     ----------
     fname : str, path, or sequence of them
-        The file; or several with the same fields, whose samples are numbered through: then all is as with one file that
-        holds the samples of the first, then those of the second, and so on.
+        The file; or several with the same fields, which are read like one file that holds the samples of the first,
+        then those of the second, and so on.
     batch_size : int
         Samples in a batch.
     num_workers : int
-        Threads that decode; -1 for one per core that this process may use: those that it may run on, or as many as its
-        container's CPU quota is worth, if that is fewer.
+        Threads that decode; -1 for one per core that this process may use, by its CPU affinity and by the CPU quota of
+        its container.
     os_cache : bool
-        True maps the file into memory and leaves it to the operating system what stays there; best for files that fit
-        into memory or that several processes read. False reads the bytes of each batch ahead of time into memory of
-        bounded size, see the notes. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
+        True maps the file into memory, where the operating system caches it; best for files that fit into memory or
+        that several processes read. False reads the bytes of each batch ahead of time into memory of bounded size, see
+        the notes. The default is True, unless FFCV_DEFAULT_CACHE_PROCESS is 1.
     order : OrderOption, str or type of TraversalOrder
-        Order of the samples: an option, its name, or a class of your own.
+        Order of the samples: an option, its name, or a class that you wrote.
     distributed : bool
-        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. It has to
-        be initialised before.
+        Share each epoch between the ranks of torch's process group, as torch's ``DistributedSampler`` does. Initialise
+        the group before.
     seed : int, optional
-        What order and augmentations depend on. By default a number from numpy's global generator; 0 if `distributed`,
-        as all ranks have to use the same.
+        Seed of the order and of the augmentations. By default a number from numpy's global generator; 0 if
+        `distributed`, as all ranks need the same.
     indices : array_like of int, optional
-        The samples to give, by default all.
+        The samples to load, by default all.
     pipelines : mapping of str to sequence of Operation or torch.nn.Module, PipelineSpec, DrawnParameters, or None
-        What is done to each field. A field that is missing here, and an empty list, get the field's decoder and
-        ``ToTensor``; a list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes
-        further outputs of a field, under names of their own and with draws of their own; `DrawnParameters` an output
-        that says what was drawn for another. Neither the mapping nor what
-        it holds is changed. Changes that you make to the operations count from the next epoch on.
+        The operations of each field. A missing field, or an empty list, gets the field's decoder and ``ToTensor``; a
+        list without a decoder gets the field's; None leaves the field out. A `PipelineSpec` makes a further output of a
+        field, under another name and with independent random draws; `DrawnParameters` makes an output of the parameters
+        that were drawn for another. The mapping and its values are not changed. Changes that you make to the operations
+        count from the next epoch on.
     custom_fields : mapping of str to Field class, optional
-        The class of each field of a kind of your own.
+        The class of each field whose kind is not built in.
     drop_last : bool
-        Leave out a last batch of fewer samples.
+        Leave out the last batch if it has fewer samples.
     batches_ahead : int
-        Batches that are in work or ready ahead of the loop.
+        Number of batches in work or ready ahead of the loop.
     recompile : bool
-        Compile your own functions anew for each epoch, so that changes of what they read from outside count: of global
-        arrays, of attributes of modules. What operations and their `generate_code` give counts from the next epoch on
-        in any case.
+        Compile functions that you wrote again for each epoch, so that changes of the global values that they read
+        count: of arrays, of attributes of modules. Changes of operations, and of the result of their `generate_code`,
+        count from the next epoch on in any case.
     order_kwargs : mapping, optional
         Further arguments of the order's class.
     device : str, int or torch.device
-        Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", on which all tensors are left at the end;
-        or "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
+        Where images are decoded and augmented: "cpu"; a GPU such as "cuda:0", to which all tensors are moved; or
+        "auto": the GPU to which a pipeline's ``ToDevice`` moves them, else the CPU. "auto" warns if that GPU cannot.
     decoder : {"auto", "nvjpeg", "cpu", "dali", "pynvjpeg"}
-        What decodes JPEGs for a GPU: "auto" is nvJPEG; "cpu" leaves all to the CPU; the rest need their own packages.
+        The library that decodes JPEGs for a GPU: "auto" is nvJPEG; "cpu" decodes on the CPU; the others need further
+        packages.
     gpu_options : GpuOptions, optional
         How a GPU decodes.
     on_error : {"raise", "skip", "replace"}
-        What happens to a sample with an image that cannot be decoded. "raise": the loop gets a `BadImageError` with the
-        samples. "skip": the batch arrives without the sample, in all its outputs; a batch of which nothing is left does
-        not arrive at all, so that there may be fewer than ``len(loader)``. "replace": the sample's row holds the next
-        sample of `indices` that can be decoded, of up to 16; the right choice for several ranks, which all have to get
-        the same number of batches. Samples skipped or replaced are listed in `bad_samples`.
+        The reaction to an image that cannot be decoded. "raise": the loop gets a `BadImageError` with the samples.
+        "skip": the batch arrives without the sample, in all its outputs; an empty batch does not arrive, so that there
+        may be fewer than ``len(loader)``. "replace": the sample's row holds the next sample of `indices` that can be
+        decoded, after up to 16 attempts; the right choice for several ranks, which all need the same number of batches.
+        `bad_samples` lists the samples that were skipped or replaced.
 
     Attributes
     ----------
     fname, batch_size, num_workers, os_cache, distributed, seed, drop_last, batches_ahead, device, decoder, on_error
-        The arguments, as they were resolved. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
-        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be set; that counts from the next
-        epoch on. Setting others is an `OptionError`.
+        The arguments, with defaults filled in. `indices`, `order` (or `traversal_order`), `batch_size`, `drop_last`,
+        `num_workers`, `on_error`, `recompile` and, on the CPU, `batches_ahead` may be assigned; that counts from the
+        next epoch on. To assign another raises an `OptionError`.
     gpu_choice : GpuChoice
         Which GPU decodes, if any, and why.
     indices : ndarray of uint64, shape (N,)
-        The samples. Those that are set count from the next epoch on.
+        The samples.
     pipelines : dict
         The pipelines, as they were given.
     reader : Reader
-        What the file holds.
+        The content of the file.
     bad_samples : list of tuple of (int, int, str)
-        Epoch, sample id and reason of each sample that was skipped or replaced in a batch that was received.
+        Epoch, sample id and reason of each sample that was skipped or replaced in the batches received so far.
 
     Raises
     ------
@@ -174,11 +175,9 @@ class Loader(FfcvSurface):
     - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
       + 1 MiB);
     - batches: (batches_ahead + 1 + those you hold) x the size of a batch, kept for the next epoch until `close`;
-    - workers: num_workers x what decoding the largest image takes (about 3 bytes for each of its pixels).
+    - workers: num_workers x the memory for decoding the largest image (about 3 bytes for each of its pixels).
 
-    ``explain()`` puts numbers into it. However large the file is, a pass over it takes no more.
-
-    Of several files 64 at most are kept open, however many there are.
+    ``explain()`` prints the numbers. They do not grow with the file. Of several files at most 64 are open at a time.
 
     Examples
     --------
@@ -267,12 +266,12 @@ class Loader(FfcvSurface):
         self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
 
     def __iter__(self) -> LoaderIterator:
-        """Begin the next epoch, or go on where a loaded state says.
+        """Begin the next epoch, or resume the epoch of a loaded state.
 
         Returns
         -------
         LoaderIterator
-            Has begun to make batches. Several may be in use at once; each is an epoch of its own.
+            Its threads make batches already. Several may be in use at once, each for a different epoch.
 
         Raises
         ------
@@ -337,7 +336,7 @@ class Loader(FfcvSurface):
         self.close()
 
     def plan(self, epoch: int | None = None) -> Plan:
-        """Decide what an epoch consists of, without reading any sample.
+        """Plan an epoch, without reading any sample.
 
         Parameters
         ----------
@@ -407,9 +406,7 @@ class Loader(FfcvSurface):
         return self._with(indices=samples)
 
     def sample_pages(self) -> NDArray[np.int64]:
-        """Give the page of each sample of the file, or of the files, whose pages are numbered through.
-
-        Orders may ask for it.
+        """Find the page of each sample, for orders. Page numbers of several files follow each other.
 
         Returns
         -------
@@ -428,7 +425,7 @@ class Loader(FfcvSurface):
         """
         return self.reader.index.sample_pages()
 
-    # --- what is known of it
+    # --- descriptions
 
     @property
     def gpu(self) -> Gpu | None:
@@ -446,14 +443,14 @@ class Loader(FfcvSurface):
         print("\n".join([repr(self), *lines]))
 
     def stats(self, *, total: bool = False) -> LoaderStats:
-        """Tell where the time of the loop goes: into waiting, its own step, reading, decoding and the rest.
+        """Measure how the time is spent: in waiting, in the loop's step, in reading, decoding and the rest.
 
-        Costs nothing worth naming, and may be asked for at any time and in any thread.
+        Takes almost no time, and may be called at any time and from any thread.
 
         Parameters
         ----------
         total : bool
-            Add up all epochs. Otherwise it is the epoch that was begun last, or is under way.
+            Add up all epochs. By default only the epoch that was begun last.
 
         Returns
         -------
@@ -558,27 +555,27 @@ class Loader(FfcvSurface):
     # --- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Tell where the loader stands.
+        """Save the position of the loader.
 
-        Only batches that the loop has received count. In a loop, the state is that of the iterator made last.
+        Only batches that the loop has received count. During a loop it is the position of the newest iterator.
 
         Returns
         -------
         dict
-            Strings, numbers and truth values only: may be stored with JSON or ``torch.save``. It does not hold the
-            pipelines; make the loader that is to go on with the same ones.
+            Only strings, numbers and truth values, for JSON or ``torch.save``. The pipelines are not saved: resume with
+            a loader that has the same ones.
         """
         return self._checkpoint().to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another loader stood: the next ``for`` loop gives exactly the batches that were still to come.
+        """Resume at the position of another loader: the next ``for`` loop gives exactly the remaining batches.
 
-        A loader that was made without a seed takes over the state's. Ranks may all load the state of one of them.
+        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them.
 
         Parameters
         ----------
         state : mapping
-            What `state_dict` returned, in this process or another.
+            The result of `state_dict`, in this process or another.
 
         Raises
         ------

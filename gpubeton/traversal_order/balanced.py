@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.traversal_order.base import OrderedLoader
 from gpubeton.traversal_order.weighted import Weighted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.format.index import Index
-
-
-class _Labelled(Protocol):
-    @property
-    def num_samples(self) -> int: ...
-
-    @property
-    def index(self) -> Index: ...
-
-
-class LoaderOfLabels(OrderedLoader, Protocol):
-    """What this order may ask of its loader besides."""
-
-    @property
-    def reader(self) -> _Labelled:
-        """Knows the file's metadata, in which the labels stand."""
-        ...
+    from gpubeton.traversal_order.base import OrderedLoader
 
 
 class Balanced(Weighted):
-    """Samples drawn so that every class comes equally often, on average: each weighs one over the size of its class.
+    """Samples drawn so that all classes are equally frequent on average: each weighs one over the size of its class.
 
     The sizes are those among the loader's indices. The labels are read from the file's metadata, no sample is decoded.
 
@@ -52,7 +34,7 @@ class Balanced(Weighted):
     Raises
     ------
     OptionError
-        If the field holds no whole numbers, or too few samples can be drawn.
+        If the field has no whole numbers, or too few samples can be drawn.
     NoSuchFieldError
         If the file has no such field.
 
@@ -65,7 +47,7 @@ class Balanced(Weighted):
     """
 
     def __init__(
-        self, loader: LoaderOfLabels, field: str, num_samples: int | None = None, replacement: bool = True
+        self, loader: OrderedLoader, field: str, num_samples: int | None = None, replacement: bool = True
     ) -> None:
         labels = loader.reader.index.column(field)
         if labels.dtype.kind != "i":
@@ -76,22 +58,8 @@ class Balanced(Weighted):
 
 
 def class_weights(labels: NDArray[np.int64], indices: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Weigh samples by one over the size of their class.
+    """Weigh each sample of the file, (N,), by one over the size of its class; 0 for samples not among `indices`.
 
-    Parameters
-    ----------
-    labels : ndarray of int64, shape (N,)
-        Class of each sample of a file.
-    indices : ndarray of intp, shape (M,)
-        The samples that count.
-
-    Returns
-    -------
-    ndarray of float64, shape (N,)
-        Their weights; 0 for all others.
-
-    Examples
-    --------
     >>> class_weights(np.array([7, 7, 9, 9, 9]), np.array([0, 1, 2])).tolist()
     [0.5, 0.5, 1.0, 0.0, 0.0]
     """

@@ -15,14 +15,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.format.index import Index
 
-class OrderedLoader(Protocol):
-    """What an order may ask of its loader."""
+
+class _FileContent(Protocol):
+    @property
+    def num_samples(self) -> int: ...
 
     @property
-    def indices(self) -> NDArray[np.uint64]:
-        """Its samples, (N,)."""
-        ...
+    def index(self) -> Index: ...
+
+
+class OrderedLoader(Protocol):
+    """The attributes of a loader that an order may use."""
+
+    @property
+    def reader(self) -> _FileContent: ...
+
+    @property
+    def indices(self) -> NDArray[np.uint64]: ...  # (N,)
 
     @property
     def seed(self) -> int: ...
@@ -33,9 +44,7 @@ class OrderedLoader(Protocol):
     @property
     def batch_size(self) -> int: ...
 
-    def sample_pages(self) -> NDArray[np.int64]:
-        """Page of each sample of the file, int64 of shape (samples in the file,)."""
-        ...
+    def sample_pages(self) -> NDArray[np.int64]: ...  # of each sample of the file
 
 
 class TraversalOrder(ABC):
@@ -94,7 +103,7 @@ class TraversalOrder(ABC):
         """
 
     def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:
-        """What a sampler of the user's chooses, if the order is to follow one."""
+        """The samples that the user's sampler chooses, (N,); None if the order does not follow one."""
         if self.sampler is None or not self.distributed:
             return None
         if hasattr(self.sampler, "set_epoch"):

@@ -19,7 +19,7 @@ class QuasiRandom(TraversalOrder):
     Parameters
     ----------
     loader : Loader
-        The loader that asks; its file must have fields with regions, else there are no pages to speak of.
+        The loader that asks; its file must have a field with regions, whose pages count.
 
     Examples
     --------

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Random(TraversalOrder):
-    """The samples shuffled anew for each epoch, as FFCV shuffles them for the same seed.
+    """The samples shuffled for each epoch, as FFCV shuffles them for the same seed.
 
     Parameters
     ----------

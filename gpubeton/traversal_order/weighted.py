@@ -1,37 +1,25 @@
-"""Weighted: samples drawn with chances of their own, as torch's WeightedRandomSampler draws them."""
+"""Weighted: samples drawn in proportion to weights, as torch's WeightedRandomSampler draws them."""
 
 from __future__ import annotations
 
-import operator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.errors import OptionError
+from gpubeton.pipeline.validation import check_whole
 from gpubeton.plan.order import sequential
 from gpubeton.plan.weighted_order import draw_weighted
-from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
+from gpubeton.traversal_order.base import TraversalOrder
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-
-class _Counted(Protocol):
-    @property
-    def num_samples(self) -> int: ...
-
-
-class LoaderOfFile(OrderedLoader, Protocol):
-    """What a weighted order may ask of its loader besides."""
-
-    @property
-    def reader(self) -> _Counted:
-        """Knows the number of samples of the file."""
-        ...
+    from gpubeton.traversal_order.base import OrderedLoader
 
 
 class Weighted(TraversalOrder):
-    """Samples drawn anew for each epoch, with chances in proportion to weights, as torch's ``WeightedRandomSampler``.
+    """Samples drawn for each epoch in proportion to weights, as torch's ``WeightedRandomSampler`` draws them.
 
     Pass the class as ``order`` and its arguments as ``order_kwargs``. With indices, also those of ``Loader.filter``,
     only these samples are drawn, with the weights that they have.
@@ -41,8 +29,7 @@ class Weighted(TraversalOrder):
     loader : Loader
         The loader that asks.
     weights : array_like of float, shape (samples of the file,)
-        Weight of each sample of the file, by its id, whatever the loader's indices are. At least 0; they need not sum
-        to 1.
+        Weight of each sample of the file, by its id, also if the loader has indices. At least 0; the sum need not be 1.
     num_samples : int, optional
         Samples of an epoch, of all ranks together; by default as many as the loader's indices.
     replacement : bool
@@ -55,8 +42,8 @@ class Weighted(TraversalOrder):
 
     Notes
     -----
-    Several ranks draw the same samples and share them, every rank every world-th. Augmentations are a function of the
-    seed, the epoch and the sample: drawn twice in one epoch, a sample is augmented the same way twice, and differently
+    All ranks draw the same samples and share them: one of N ranks takes every N-th. Augmentations are a function of the
+    seed, the epoch and the sample: a sample drawn twice in one epoch is augmented the same way twice, and differently
     in the next epoch.
 
     Examples
@@ -69,30 +56,20 @@ class Weighted(TraversalOrder):
     """
 
     def __init__(
-        self, loader: LoaderOfFile, weights: ArrayLike, num_samples: int | None = None, replacement: bool = True
+        self, loader: OrderedLoader, weights: ArrayLike, num_samples: int | None = None, replacement: bool = True
     ) -> None:
         super().__init__(loader)
         self.weights = _checked_weights(weights, loader.reader.num_samples)
-        self.num_samples = len(self.indices) if num_samples is None else _checked_count(num_samples)
+        self.num_samples = len(self.indices) if num_samples is None else check_whole("num_samples", num_samples, 1)
         self.replacement = bool(replacement)
-        if not len(self.indices):  # a loader without samples has empty epochs, in whatever order
+        if not len(self.indices):  # then epochs are empty in any order
             self.num_samples = 0
-        self.sample_order(0)  # what cannot be drawn is told here
+        self.sample_order(0)  # raises if too few can be drawn
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         ids = np.asarray(self.indices, np.uint64)
         drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
         return sequential(ids[drawn], self.rank)
-
-
-def _checked_count(num_samples: int) -> int:
-    try:
-        count = operator.index(num_samples)
-    except TypeError as error:
-        raise OptionError(f"num_samples is {num_samples!r}; expected a whole number or None") from error
-    if count < 1:
-        raise OptionError(f"num_samples is {count}; expected at least 1")
-    return count
 
 
 def _checked_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:

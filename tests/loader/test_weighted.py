@@ -103,8 +103,8 @@ def test_the_state_of_a_loader_with_other_weights_is_refused(photos, as_weights)
         ({"weights": [1.0] * 49 + [-1]}, "the weight of sample 49 is -1.0"),
         ({"weights": [float("nan")] + [1.0] * 49}, "the weight of sample 0 is nan"),
         ({"weights": ["a"] * 50}, "no array of numbers"),
-        ({"num_samples": 0}, "num_samples is 0; expected at least 1"),
-        ({"num_samples": 2.5}, "num_samples is 2.5; expected a whole number"),
+        ({"num_samples": 0}, "num_samples is 0; .*at least 1"),
+        ({"num_samples": 2.5}, "num_samples is 2.5; .*whole number"),
         ({"num_samples": 43, "replacement": False}, "43 samples are to be drawn without replacement"),
     ],
 )
