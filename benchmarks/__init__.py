@@ -1,3 +1,3 @@
-"""Measurements: gpubeton beside its peers."""
+"""Benchmarks: gpubeton beside other loaders."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Time gpubeton beside its peers: by turns, on the same images, on the same cores.
+"""Time gpubeton beside other loaders: in alternation, on the same images, on the same cores.
 
 Writes benchmarks/results/DATE-compare-....json and draws the tables of the two READMEs from it.
 
     python -m benchmarks.compare --rounds 7
 
-Peers that are not installed are left out, and the result says so. Each can live in an environment of its own, named by
+Loaders that are not installed are left out; the result lists them. They can be in other environments, named by
 GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), GPUBETON_DALI_PYTHON and GPUBETON_SPDL_PYTHON.
 """
 
@@ -26,43 +26,25 @@ from benchmarks.contenders.work import Work
 from benchmarks.corpus import Corpus, make_corpus
 from benchmarks.harness.timing import Lap, median_rate, race
 from benchmarks.machine import describe_machine
-from benchmarks.results import RESULTS, save
-from benchmarks.table import draw_tables
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
 from gpubeton.machine import count_cores
-
-_DATA = Path(__file__).resolve().parent / "data"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender of a race.
+    """A contender of a race."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the results.
-    module : str
-        Its module below ``benchmarks.contenders``.
-    needs : str
-        The package that its interpreter must have.
-    variable : str
-        Environment variable that names its interpreter; without it, this one is tried.
-    interpolation : str
-        Given to gpubeton's loader.
-    storages : tuple of str
-        The races that it can run in.
-    """
-
-    name: str
-    module: str
-    needs: str
-    variable: str = ""
-    interpolation: str = "area"
-    storages: tuple[str, ...] = ("jpg",)
+    name: str  # in the results
+    module: str  # in ``benchmarks.contenders``
+    needs: str  # a package of its interpreter
+    variable: str = ""  # environment variable with its interpreter; default: this one
+    interpolation: str = "area"  # of gpubeton's loader
+    storages: tuple[str, ...] = ("jpg",)  # the races it can run in
 
     @property
     def python(self) -> str:
-        """The interpreter that it runs with."""
+        """The interpreter that runs it."""
         return os.environ.get(self.variable) or sys.executable
 
 
@@ -83,12 +65,12 @@ def main(
     images: Annotated[int, typer.Option(min=128, help="Number of images.")] = 3000,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each contender.")] = 7,
-    cores: Annotated[int, typer.Option(min=0, help="Cores for each; 0 for all of this process.")] = 0,
+    cores: Annotated[int, typer.Option(min=0, help="Cores for each; 0: all.")] = 0,
     storage: Annotated[str, typer.Option(help="Races to run: jpg, raw or both.")] = "both",
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Time gpubeton beside its peers: by turns, on the same images, on the same cores."""
+    """Time gpubeton beside other loaders: in alternation, on the same images, on the same cores."""
     console = Console()
     machine = describe_machine()
     machine["cores"] = cores = cores or count_cores()
@@ -98,40 +80,18 @@ def main(
         for name, beton in (("jpg", corpus.jpg), ("raw", corpus.raw))
         if storage in (name, "both")
     ]
-    path = save("compare", {"machine": machine, "races": races}, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    save_and_draw("compare", {"machine": machine, "races": races}, results, console)
 
 
 def run_race(console: Console, storage: str, work: Work, corpus: Corpus, rounds: int) -> dict[str, Any]:
-    """Run one race.
-
-    Parameters
-    ----------
-    console : Console
-        Where to say what is being done.
-    storage : {"jpg", "raw"}
-        How the images are stored.
-    work : Work
-        What each contender does.
-    corpus : Corpus
-        The images.
-    rounds : int
-        Timed laps of each contender.
-
-    Returns
-    -------
-    dict
-        What was measured, as JSON can hold it.
-    """
+    """Run one race."""
     left_out: dict[str, str] = {}
     with ExitStack() as stack:
         running: dict[str, ContenderProcess] = {}
         for entry in ENTRIES:
             if storage not in entry.storages:
                 continue
-            with console.status(f"{storage}: {entry.name}: starting and warming up (compiling takes its time)"):
+            with console.status(f"{storage}: {entry.name}: starting, compiling and warming up"):
                 try:
                     running[entry.name] = stack.enter_context(_start(entry, work))
                     lap = running[entry.name].lap()

@@ -1,4 +1,4 @@
-"""The images of the benchmarks: as files, and as .beton files that store them as JPEG and as raw pixels."""
+"""The images of the benchmarks: JPEG files, and .beton files that store them as JPEG and as raw pixels."""
 
 from __future__ import annotations
 
@@ -22,43 +22,16 @@ _RAW_SIDE = 256
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where the images are, and facts about them.
+    """Paths of the images, and facts about them."""
 
-    Parameters
-    ----------
-    folder : str
-        JPEG files, one sub-folder per class.
-    jpg : str
-        The same files in a ``.beton`` file.
-    raw : str
-        The same images, at most 256 pixels a side, as raw pixels in a ``.beton`` file.
-    facts : dict of str to dict
-        For "jpg" and "raw": number, bytes and median size of the images.
-    """
-
-    folder: str
-    jpg: str
-    raw: str
-    facts: dict[str, dict[str, Any]]
+    folder: str  # JPEG files, one sub-folder per class
+    jpg: str  # .beton file with the same JPEG files
+    raw: str  # .beton file with raw pixels, at most 256 a side
+    facts: dict[str, dict[str, Any]]  # of "jpg" and "raw"
 
 
 def make_corpus(data: Path, images: int, console: Console) -> Corpus:
-    """Make the images, or use those that are there.
-
-    Parameters
-    ----------
-    data : Path
-        Where they go.
-    images : int
-        How many.
-    console : Console
-        Where to say what is being done.
-
-    Returns
-    -------
-    Corpus
-        The images.
-    """
+    """Make the images, or use existing ones."""
     folder = data / f"photos-{images}"
     with console.status(f"Making {images} photos in {folder}"):
         write_photos(folder, PhotoSet(images, (_QUALITY, _QUALITY)))
@@ -81,24 +54,7 @@ def make_corpus(data: Path, images: int, console: Console) -> Corpus:
 
 
 def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, dict[str, Any]]:
-    """Store the images as raw pixels of their own size, or use the file that is there.
-
-    Parameters
-    ----------
-    corpus : Corpus
-        The images.
-    data : Path
-        Where the file goes.
-    console : Console
-        Where to say what is being done.
-
-    Returns
-    -------
-    str
-        The ``.beton`` file.
-    dict
-        Its facts, like those of a corpus.
-    """
+    """Make or use a file with raw pixels in the original size; return its path and facts."""
     path = data / f"raw-full-{corpus.facts['raw']['images']}.beton"
     if not path.exists():
         console.print(f"Writing {path}")

@@ -1,7 +1,7 @@
-"""Time what a user's compiled operation adds to FFCV's loader and to gpubeton's: the same operation in both.
+"""Time how much a user's compiled operation adds to FFCV's loader and to gpubeton's.
 
-FFCV and gpubeton take turns, each with the operation and without it, on the same images. What is compared is the
-difference. FFCV lives in an environment of its own (see benchmarks/ffcv_environment.sh):
+Both run the same operation on the same images, in alternation, with and without it; the benchmark compares the
+differences. FFCV runs in another environment (see benchmarks/ffcv_environment.sh):
 
     GPUBETON_FFCV_PYTHON=.venv-ffcv/bin/python python -m benchmarks.custom_operation
 """
@@ -24,15 +24,13 @@ from benchmarks.contenders.process import ContenderProcess
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import make_corpus
 from benchmarks.harness.timing import Lap, race
-from benchmarks.results import RESULTS, save
-from benchmarks.table import draw_tables
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
 
-_DATA = Path(__file__).resolve().parent / "data"
-
-#: Each loader's module, and what names its interpreter.
+#: Module of each loader, and the environment variable with its interpreter.
 LOADERS = {"FFCV": ("ffcv_loader", "GPUBETON_FFCV_PYTHON"), "gpubeton": ("gpubeton_loader", "")}
 
-#: The pipelines behind crop and flip: Work.own_operation of the one without the operation and of the one with it.
+#: Work.own_operation of the pipeline without the operation, and with it.
 PLACES = {"in front of NormalizeImage": ("", "with"), "and nothing else does": ("bare", "instead")}
 
 
@@ -41,10 +39,10 @@ def main(
     passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 9,
     cores: Annotated[int, typer.Option(min=1, help="Workers of each.")] = 1,
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Time what a user's compiled operation adds to FFCV's loader and to gpubeton's."""
+    """Time how much a user's compiled operation adds to FFCV's loader and to gpubeton's."""
     console = Console()
     corpus = make_corpus(data, images, console)
     with ExitStack() as stack:
@@ -54,7 +52,7 @@ def main(
             for own in dict.fromkeys(own for pair in PLACES.values() for own in pair):
                 name = _name(loader, own)
                 work = Work(corpus.raw, "", images, passes, cores, own_operation=own)
-                with console.status(f"{name}: starting and warming up (compiling takes its time)"):
+                with console.status(f"{name}: starting, compiling and warming up"):
                     running[name] = stack.enter_context(ContenderProcess(name, python, module, work))
                     running[name].lap()
         laps = race({name: contender.lap for name, contender in running.items()}, rounds)
@@ -70,10 +68,7 @@ def main(
         "laps": {name: [asdict(lap) for lap in own] for name, own in laps.items()},
         "added_cpu_ms": added,
     }
-    path = save("custom_operation", measured, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    save_and_draw("custom_operation", measured, results, console)
 
 
 def _name(loader: str, own: str) -> str:
@@ -81,13 +76,13 @@ def _name(loader: str, own: str) -> str:
 
 
 def _added(laps: dict[str, list[Lap]], loader: str, pair: tuple[str, str]) -> list[float]:
-    """Processor time that the operation adds, ms for an image, in each round."""
+    """Return the processor time that the operation adds, in ms per image, for each round."""
     without, with_it = (laps[_name(loader, own)] for own in pair)
     return [more.cpu_seconds_per_1000 - less.cpu_seconds_per_1000 for more, less in zip(with_it, without, strict=True)]
 
 
 def _table(added: dict[str, dict[str, list[float]]]) -> Table:
-    table = Table("the operation stands", *(f"{loader}: CPU ms an image more" for loader in LOADERS), "ratio")
+    table = Table("place of the operation", *(f"{loader}: added CPU ms per image" for loader in LOADERS), "ratio")
     for place, own in added.items():
         values = [median(times) for times in own.values()]
         table.add_row(place, *(f"{value:.4f}" for value in values), f"{values[1] / values[0]:.2f}")

@@ -1,8 +1,7 @@
-"""Time what fused operations add: crop, flip, jitter, cutout and normalise beside crop and normalise alone.
+"""Time how much fused operations add: crop, flip, jitter, cutout and normalise beside only crop and normalise.
 
-The pipelines take turns, epoch by epoch, over the same crops of the same images; the first of each is not counted. One
-worker makes the images, and what is counted is the processor's time of the whole process, so that other programs on the
-machine disturb little.
+The pipelines alternate, epoch by epoch, over the same crops of the same images, after an epoch to warm up. One worker
+makes the images; the processor time of the whole process counts, which other programs disturb little.
 
     python -m benchmarks.fusing --rounds 15
 """
@@ -10,9 +9,11 @@ machine disturb little.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -21,8 +22,9 @@ from rich.table import Table
 
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.corpus import full_size_raw, make_corpus
-from benchmarks.results import RESULTS, save
-from benchmarks.table import draw_tables
+from benchmarks.harness.timing import compare_times, race
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import Operation
@@ -35,10 +37,9 @@ from gpubeton.transforms import (
     ToTorchImage,
 )
 
-_DATA = Path(__file__).resolve().parent / "data"
 _ALONE = "crop, normalise"
 
-#: What stands between the crop and normalising; at last a cutout of a quarter of the side.
+#: Operations between crop and normalisation; a cutout of a quarter of the side follows them.
 PIPELINES: dict[str, tuple[Operation, ...]] = {
     _ALONE: (),
     "with flip, cutout": (RandomHorizontalFlip(),),
@@ -54,10 +55,10 @@ def main(
     storage: Annotated[
         str, typer.Option(help="Files to measure: jpg, raw_full, raw (at most 256 pixels a side), or all.")
     ] = "all",
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Time what fused operations add: crop, flip, jitter, cutout and normalise beside crop and normalise alone."""
+    """Time how much fused operations add: crop, flip, jitter, cutout and normalise beside only crop and normalise."""
     console = Console()
     corpus = make_corpus(data, images, console)
     files = {
@@ -71,76 +72,30 @@ def main(
         seconds = measure(beton, side, rounds, console)
         console.print(_table(name, seconds, images))
         runs.append({"storage": name, "corpus": facts, "cpu_seconds": seconds, "times": ratios(seconds)})
-    path = save("fusing", {"side": side, "workers": 1, "images": images, "rounds": rounds, "runs": runs}, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    measured = {"side": side, "workers": 1, "images": images, "rounds": rounds, "runs": runs}
+    save_and_draw("fusing", measured, results, console)
 
 
 def measure(beton: str, side: int, rounds: int, console: Console) -> dict[str, list[float]]:
-    """Run the pipelines by turns.
-
-    Parameters
-    ----------
-    beton : str
-        The file.
-    side : int
-        Height and width of the result in pixels.
-    rounds : int
-        Timed epochs of each.
-    console : Console
-        Where to say what is being done.
-
-    Returns
-    -------
-    dict of str to list of float
-        For each pipeline the processor's seconds of each of its epochs; those at one place are of one round.
-    """
-    loaders = {name: _loader(beton, side, own) for name, own in PIPELINES.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in loaders}
-    with console.status(f"{beton}: warming up (compiling takes its time)") as status:
-        for number in range(-1, rounds):
-            for name, loader in loaders.items():
-                loader.next_epoch = 0  # the same crops each time
-                start = time.process_time()
-                for _ in loader:
-                    pass
-                if number >= 0:
-                    seconds[name].append(time.process_time() - start)
-                    status.update(f"{beton}: round {number + 1} of {rounds}: {name}")
-    for loader in loaders.values():
-        loader.close()
-    return seconds
+    """Run the pipelines in alternation; return the processor seconds of each epoch."""
+    with ExitStack() as stack, console.status(f"{beton}: compiling and warming up") as status:
+        loaders = {name: stack.enter_context(closing(_loader(beton, side, own))) for name, own in PIPELINES.items()}
+        epochs = {name: partial(_time_epoch, loader) for name, loader in loaders.items()}
+        race(epochs, 1)
+        return race(epochs, rounds, lambda name: status.update(f"{beton}: {name}"))
 
 
-def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Compare each pipeline with the crop alone.
+def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Compare each pipeline with crop and normalise."""
+    return {name: compare_times(own, seconds[_ALONE]) for name, own in seconds.items() if name != _ALONE}
 
-    Parameters
-    ----------
-    seconds : dict of str to list of float
-        What `measure` gave.
 
-    Returns
-    -------
-    dict of str to dict
-        For each of the others: ``median``, the median of the ratios of each round, and ``least``, the ratio of the two
-        shortest times, which other programs disturbed the least.
-
-    Examples
-    --------
-    >>> ratios({"crop, normalise": [1.0, 2.0, 1.0], "more": [1.5, 2.2, 1.3]})
-    {'more': {'median': 1.3, 'least': 1.3}}
-    """
-    alone = seconds[_ALONE]
-    return {
-        name: {
-            "median": round(median(mine / theirs for mine, theirs in zip(own, alone, strict=True)), 4),
-            "least": round(min(own) / min(alone), 4),
-        }
-        for name, own in seconds.items()
-        if name != _ALONE
-    }
+def _time_epoch(loader: Loader) -> float:
+    loader.next_epoch = 0  # the same crops each time
+    start = time.process_time()
+    for _ in loader:
+        pass
+    return time.process_time() - start
 
 
 def _loader(beton: str, side: int, own: tuple[Operation, ...]) -> Loader:

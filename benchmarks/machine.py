@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on."""
+"""The machine and the commit that a result belongs to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Machine(TypedDict):
-    """What a reader has to know to judge a figure."""
+    """Facts about a machine that a result depends on."""
 
     cpu: str
     cores: int
@@ -26,7 +26,7 @@ class Machine(TypedDict):
 
 
 def describe_machine() -> Machine:
-    """Describe this machine, without its name."""
+    """Describe this machine, without its host name."""
     return {
         "cpu": _cpu_model(),
         "cores": count_cores(),
@@ -37,7 +37,7 @@ def describe_machine() -> Machine:
 
 
 def commit() -> str:
-    """Name the commit that was measured; a plus sign means that files had changes."""
+    """Return the current commit; a plus sign means uncommitted changes."""
     found = subprocess.run(
         ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
         cwd=_ROOT,

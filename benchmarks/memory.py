@@ -1,8 +1,8 @@
-"""Measure the peak memory of a loader with os_cache=False over a file that is much larger, beside the documented bound.
+"""Measure the peak memory of a loader with os_cache=False over a much larger file, beside the documented bound.
 
     python -m benchmarks.memory --gigabytes 10
 
-The raw-stored file is sparse; the JPEG-stored one is real, so that the disk needs room for it.
+The raw-stored file is sparse; the JPEG-stored one needs its full size on the disk.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rich.console import Console
 
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
-from benchmarks.results import RESULTS, save
+from benchmarks.results import RESULTS
 from benchmarks.sparse_file import write_jpeg_beton, write_sparse_beton
-from benchmarks.table import draw_tables
+from benchmarks.table import save_and_draw
 
 _ROOT = Path(__file__).resolve().parent.parent
 _RAW_SIDE = 256
@@ -33,26 +33,18 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Peak:
-    """Memory of a loader, besides Python and its libraries.
+    """Memory of a loader, without Python and its libraries."""
 
-    Parameters
-    ----------
-    bound_bytes : int
-        What the documentation of `gpubeton.loader.Loader` comes to.
-    peak_bytes : int
-        What it took.
-    """
-
-    bound_bytes: int
-    peak_bytes: int
+    bound_bytes: int  # by the formula in the documentation of `gpubeton.loader.Loader`
+    peak_bytes: int  # measured
 
 
 def main(
     gigabytes: Annotated[float, typer.Option(help="Size of each file.")] = 10,
-    folder: Annotated[Path | None, typer.Option(help="Where the files go; by default a temporary folder.")] = None,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the files. Default: a temporary one.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Measure the peak memory of a loader with os_cache=False over a file that is much larger."""
+    """Measure the peak memory of a loader with os_cache=False over a much larger file."""
     console = Console()
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -77,38 +69,22 @@ def main(
             name = f"{'raw' if storage == 'raw' else 'JPEG'}-stored, {large.stat().st_size / 1e9:.1f} GB"
             console.print(f"{name}: {peak.peak_bytes / 2**20:,.0f} of {peak.bound_bytes / 2**20:,.0f} MiB")
             runs.append({"name": name, "batch_size": _BATCH, **vars(peak)})
-    path = save("memory", {"runs": runs}, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    save_and_draw("memory", {"runs": runs}, results, console)
 
 
 def measure(warm: Path, large: Path) -> Peak:
-    """Load an epoch of `large`, in this process.
-
-    Parameters
-    ----------
-    warm : Path
-        A small file of the same kind, for whatever is made once: compiled code, threads' stacks, torch's own.
-    large : Path
-        The file.
-
-    Returns
-    -------
-    Peak
-        The memory that came on top.
-    """
+    """Load an epoch of `large` in this process, after one of `warm`, which allocates everything that is made once."""
     _epoch(warm)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # Linux forgets the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak
     before = _status("VmRSS")
     bound = _epoch(large)
     return Peak(bound, _status("VmHWM") - before)
 
 
 def _epoch(path: Path) -> int:
-    """Load an epoch; give the documented bound of its memory."""
+    """Load an epoch; return the documented bound of its memory."""
     import numpy as np
 
     from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
@@ -136,13 +112,13 @@ def _epoch(path: Path) -> int:
     return (
         60 * index.num_samples * len(index.names)
         + max_staging_bytes(plan, num_in_flight(loader.batches_ahead))
-        + (loader.batches_ahead + 2) * max_batch_bytes(plan)  # this loop holds one
+        + (loader.batches_ahead + 2) * max_batch_bytes(plan)  # this loop holds one batch
         + 3 * pixels * loader.num_workers
     )
 
 
 def _status(name: str) -> int:
-    """Read a number of kB from /proc, as bytes."""
+    """Read a size from /proc, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 

@@ -1,4 +1,4 @@
-"""Time how long it takes to open a .beton file of the size of ImageNet.
+"""Time opening a .beton file of the size of ImageNet.
 
 The file is sparse: header, metadata and allocation table are real, the images are holes.
 
@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.results import RESULTS, save
+from benchmarks.results import RESULTS
 from benchmarks.sparse_file import write_sparse_beton
-from benchmarks.table import draw_tables
+from benchmarks.table import save_and_draw
 from gpubeton.format.index import Index
 from gpubeton.loader import Loader, OrderOption
 
@@ -27,10 +27,10 @@ def main(
     samples: Annotated[int, typer.Option(min=1, help="Number of samples.")] = 1_300_000,
     image_bytes: Annotated[int, typer.Option(min=1, help="Bytes of each image.")] = 110_000,
     repeats: Annotated[int, typer.Option(min=1, help="How often each way is timed.")] = 7,
-    folder: Annotated[Path | None, typer.Option(help="Where the file goes; by default a temporary folder.")] = None,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the file. Default: a temporary one.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
-    """Time how long it takes to open a .beton file of the size of ImageNet."""
+    """Time opening a .beton file of the size of ImageNet."""
     console = Console()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         in_order, mixed = Path(place) / "in-order.beton", Path(place) / "mixed.beton"
@@ -42,7 +42,7 @@ def main(
             "index, several workers wrote it": lambda: Index.open(mixed),
             "loader, several workers wrote it": lambda: _open_loader(mixed),
         }
-        _open_loader(in_order)  # what is imported then is not the file's fault
+        _open_loader(in_order)  # import everything before the timing
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(repeats):
             for name, way in ways.items():
@@ -51,10 +51,7 @@ def main(
                 seconds[name].append(time.perf_counter() - start)
                 console.print(f"{name}: {seconds[name][-1]:.3f} s")
         file_bytes = in_order.stat().st_size
-    path = save("open_index", {"samples": samples, "file_bytes": file_bytes, "seconds": seconds}, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    save_and_draw("open_index", {"samples": samples, "file_bytes": file_bytes, "seconds": seconds}, results, console)
 
 
 def _open_loader(path: Path) -> None:

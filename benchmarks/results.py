@@ -1,4 +1,4 @@
-"""Result files: what a benchmark measured, where and with what."""
+"""Result files: dated, with the machine and the commit."""
 
 from __future__ import annotations
 
@@ -11,26 +11,14 @@ from typing import Any
 from benchmarks.machine import commit, describe_machine
 from gpubeton import __version__
 
-__all__ = ["RESULTS", "latest", "save"]
+__all__ = ["DATA", "RESULTS", "latest", "save"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
+DATA = Path(__file__).resolve().parent / "data"  # images and files of the benchmarks; not committed
 
 
 def save(kind: str, measured: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write a dated result file.
-
-    Parameters
-    ----------
-    kind : str
-        Which benchmark.
-    measured : dict
-        What it measured, as JSON can hold it; ``machine`` in it replaces the present description.
-
-    Returns
-    -------
-    Path
-        The file.
-    """
+    """Write a dated result file; a ``machine`` in `measured` replaces the description of this one."""
     now = datetime.now(timezone.utc)
     result: dict[str, Any] = {
         "kind": kind,

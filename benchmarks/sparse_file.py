@@ -1,4 +1,4 @@
-"""Large .beton files that are quickly written: of holes, or of the same images again and again."""
+"""Write large .beton files quickly: with holes as images, or with few images repeated."""
 
 from __future__ import annotations
 
@@ -31,18 +31,8 @@ _METADATA_OFFSET = HEADER_DTYPE.itemsize + 2 * DESCRIPTOR_DTYPE.itemsize
 def write_sparse_beton(path: Path, samples: int, region_bytes: int, *, raw_side: int = 0, chunk: int = 0) -> None:
     """Write a file whose images are holes, which read as zeros.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    samples : int
-        Number of samples, each with an ``image`` and a ``label``.
-    region_bytes : int
-        Bytes of each image; with `raw_side`, three times its square.
-    raw_side : int
-        Height and width of raw-stored images; 0 for images that say that they are JPEG and are not.
-    chunk : int
-        If not 0, chunks of as many rows of the allocation table are shuffled, as several workers leave them.
+    With `raw_side`, images are raw pixels of this side, else invalid JPEG. With `chunk`, chunks of this many rows of
+    the allocation table are shuffled, as several workers would write them.
     """
     slots = PAGE_SIZE_DEFAULT // region_bytes
     page, slot = np.divmod(np.arange(samples, dtype=np.int64), slots)
@@ -59,17 +49,7 @@ def write_sparse_beton(path: Path, samples: int, region_bytes: int, *, raw_side:
 
 
 def write_jpeg_beton(path: Path, samples: int, contents: Sequence[bytes]) -> None:
-    """Write a file that holds the same JPEG images again and again.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    samples : int
-        Number of samples, each with an ``image`` and a ``label``.
-    contents : sequence of bytes
-        The JPEG files, as many as fit into a page.
-    """
+    """Write a file that repeats the JPEG images in `contents`, as many as fit into a page."""
     sizes_of_page = np.array([len(content) for content in contents], np.int64)
     starts_of_page = np.cumsum(sizes_of_page) - sizes_of_page
     fitting = int(np.searchsorted(starts_of_page + sizes_of_page, PAGE_SIZE_DEFAULT, side="right"))
@@ -95,7 +75,7 @@ def _write_frame(
     size: NDArray[np.int64],
     order: NDArray[np.int64],
 ) -> int:
-    """Write everything but the images; give the offset of the first page."""
+    """Write everything except the images; return the offset of the first page."""
     descriptors = np.zeros(2, DESCRIPTOR_DTYPE)
     for descriptor, name, kind in zip(
         descriptors, (b"image", b"label"), (FieldType.RGB_IMAGE, FieldType.INT), strict=True

@@ -2,7 +2,7 @@
 
     python -m benchmarks.table
 
-A figure that stands in a README comes from a committed result through here; a test draws the tables again and compares.
+All figures in a README come from committed results through this module; a test draws the tables again and compares.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, median_cpu, median_rate, ratios
-from benchmarks.results import RESULTS, latest
+from benchmarks.markdown import provenance, row, rule, spread
+from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
 
-__all__ = ["READMES", "draw_tables", "fill"]
+__all__ = ["READMES", "draw_tables", "fill", "save_and_draw"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 READMES = (_ROOT / "README.md", _ROOT / "benchmarks" / "README.md", _ROOT / "docs" / "figures.md")
@@ -29,40 +32,21 @@ _VARIANTS = ("gpubeton, bilinear", "gpubeton, antialias")
 _DATALOADER = "PyTorch DataLoader, Pillow"
 
 
-def draw_tables(readmes: Sequence[Path] = READMES, results: Path = RESULTS) -> None:
-    """Draw every table again.
+def save_and_draw(kind: str, measured: dict[str, Any], results: Path, console: Console) -> None:
+    """Write a result file, and draw the tables again if it is one of this checkout."""
+    console.print(f"Written: {save(kind, measured, results)}", soft_wrap=True)
+    if results == RESULTS:
+        draw_tables()
 
-    Parameters
-    ----------
-    readmes : sequence of Path
-        Files with ``<!-- table: NAME -->`` ... ``<!-- end of table -->``.
-    results : Path
-        The folder of result files.
-    """
+
+def draw_tables(readmes: Sequence[Path] = READMES, results: Path = RESULTS) -> None:
+    """Draw every table of the READMEs again."""
     for readme in readmes:
         readme.write_text(fill(readme.read_text(), results))
 
 
 def fill(text: str, results: Path = RESULTS) -> str:
-    """Draw the tables of a text.
-
-    Parameters
-    ----------
-    text : str
-        Markdown with the marks of tables.
-    results : Path
-        The folder of result files.
-
-    Returns
-    -------
-    str
-        The text with its tables drawn from the newest results.
-
-    Raises
-    ------
-    KeyError
-        If a table has a name that does not exist.
-    """
+    """Return a Markdown text with its tables drawn from the newest results."""
 
     def table(found: re.Match[str]) -> str:
         kind, draw = _TABLES[found["name"]]
@@ -75,11 +59,11 @@ def fill(text: str, results: Path = RESULTS) -> str:
 
 
 def _compare(result: dict[str, Any]) -> str:
-    return "\n\n".join([*(_race(race) for race in result["races"]), _provenance(result)])
+    return "\n\n".join([*(_race(race) for race in result["races"]), f"{provenance(result)}\n{_versions(result)}"])
 
 
 def _headline(result: dict[str, Any]) -> str:
-    """Draw how many images a second come from the default interpolation and from its peers."""
+    """Draw images per second with the default interpolation, beside other loaders."""
     rates: dict[str, dict[str, list[Lap]]] = {}
     for race in result["races"]:
         for name, own in race["contenders"].items():
@@ -87,9 +71,9 @@ def _headline(result: dict[str, Any]) -> str:
                 rates.setdefault(name.removesuffix(", area"), {})[race["storage"]] = [Lap(**lap) for lap in own["laps"]]
     stored = [race["storage"] for race in result["races"]]
     headings = [f"{_STORED[name]}, {_size(race)}" for name, race in zip(stored, result["races"], strict=True)]
-    lines = [_row(["images/s", *headings]), _row(["---", *["---:"] * len(headings)])]
+    lines = [row(["images/s", *headings]), rule(len(headings))]
     lines += [
-        _row([name, *(f"{median_rate(laps[key]):,.0f}" if key in laps else "" for key in stored)])
+        row([name, *(f"{median_rate(laps[key]):,.0f}" if key in laps else "" for key in stored)])
         for name, laps in sorted(rates.items(), key=lambda item: -median_rate(next(iter(item[1].values()))))
     ]
     work, machine = result["races"][0]["work"], result["machine"]
@@ -107,14 +91,14 @@ def _race(race: dict[str, Any]) -> str:
     work = race["work"]
     references = [name for name in (_FFCV, _DATALOADER) if name in laps]
     heading = ["", "images/s", "per core", "CPU s / 1000 images", *(f"× {name.split(',')[0]}" for name in references)]
-    lines = [_description(race), "", _row(heading), _row(["---", *["---:"] * (len(heading) - 1)])]
+    lines = [_description(race), "", row(heading), rule(len(heading) - 1)]
     for name, own in sorted(laps.items(), key=lambda item: -median_rate(item[1])):
-        cells = [_spread([lap.images_per_second for lap in own], "{:,.0f}")]
+        cells = [spread([lap.images_per_second for lap in own], "{:,.0f}")]
         cells += [f"{median_rate(own) / work['cores']:,.0f}", f"{median_cpu(own):.2f}"]
-        cells += ["1" if name == other else _spread(ratios(own, laps[other]), "{:.2f}") for other in references]
-        lines.append(_row([name, *cells]))
+        cells += ["1" if name == other else spread(ratios(own, laps[other]), "{:.2f}") for other in references]
+        lines.append(row([name, *cells]))
     if {"gpubeton, area", "gpubeton, bilinear"} <= laps.keys():
-        beside = _spread(ratios(laps["gpubeton, area"], laps["gpubeton, bilinear"]), "{:.2f}")
+        beside = spread(ratios(laps["gpubeton, area"], laps["gpubeton, bilinear"]), "{:.2f}")
         lines += ["", f"`area` runs at {beside} of the rate of `bilinear`."]
     lines += [f"Left out: {name}: {reason}." for name, reason in race["left_out"].items()]
     return "\n".join(lines)
@@ -132,54 +116,54 @@ def _description(race: dict[str, Any]) -> str:
 
 
 def _open_index(result: dict[str, Any]) -> str:
-    lines = [_row(["opening a file", "median", "fastest to slowest"]), _row(["---", "---:", "---:"])]
+    lines = [row(["opening a file", "median", "fastest to slowest"]), rule(2)]
     for name, seconds in result["seconds"].items():
-        lines.append(_row([name, f"{statistics.median(seconds):.2f} s", f"{min(seconds):.2f} to {max(seconds):.2f} s"]))
+        lines.append(row([name, f"{statistics.median(seconds):.2f} s", f"{min(seconds):.2f} to {max(seconds):.2f} s"]))
     facts = f"{result['samples']:,} samples with an image and a label, {result['file_bytes'] / 1e9:,.0f} GB"
-    return "\n".join([facts, "", *lines, "", _provenance(result)])
+    return "\n".join([facts, "", *lines, "", provenance(result)])
 
 
 def _memory(result: dict[str, Any]) -> str:
-    lines = [_row(["`os_cache=False`", "by the formula", "measured peak"]), _row(["---", "---:", "---:"])]
+    lines = [row(["`os_cache=False`", "by the formula", "measured peak"]), rule(2)]
     lines += [
-        _row([run["name"], _mebibytes(run["bound_bytes"]), _mebibytes(run["peak_bytes"])]) for run in result["runs"]
+        row([run["name"], _mebibytes(run["bound_bytes"]), _mebibytes(run["peak_bytes"])]) for run in result["runs"]
     ]
-    return "\n".join([*lines, "", _provenance(result)])
+    return "\n".join([*lines, "", provenance(result)])
 
 
 def _fusing(result: dict[str, Any]) -> str:
     parts = []
     for run in result["runs"]:
         headings = ["", "CPU ms for an image", "× the first", "of the shortest times"]
-        rows = [_row(headings), _row(["---", *["---:"] * 3])]
+        rows = [row(headings), rule(3)]
         first = next(iter(run["cpu_seconds"].values()))
         for name, own in run["cpu_seconds"].items():
             beside = [mine / theirs for mine, theirs in zip(own, first, strict=True)]
-            cells = ["1", "1"] if own is first else [_spread(beside, "{:.2f}"), f"{min(own) / min(first):.2f}"]
-            rows.append(_row([name, _spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
+            cells = ["1", "1"] if own is first else [spread(beside, "{:.2f}"), f"{min(own) / min(first):.2f}"]
+            rows.append(row([name, spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
         corpus = run["corpus"]
         size = f"{corpus['median_width']} × {corpus['median_height']}"
         rounds = f"{result['rounds']} rounds by turns"
         parts += [f"**{_STORED[run['storage']]}**, {size} to {result['side']}; {rounds}", "\n".join(rows)]
-    return "\n\n".join([*parts, _provenance(result)])
+    return "\n\n".join([*parts, provenance(result)])
 
 
 def _views(result: dict[str, Any]) -> str:
     heading = ["µs of processor time for an image", "together", "apart", "together / apart"]
-    lines = [_row(heading), _row(["---", "---:", "---:", "---:"])]
+    lines = [row(heading), rule(3)]
     for run in result["runs"]:
         spread = f"{run['ratio']:.2f} <sub>{run['least_ratio']:.2f}–{run['largest_ratio']:.2f}</sub>"
         name = f"{run['storage']}-stored, {run['name']}"
-        lines.append(_row([name, f"{run['together_us']:,.0f}", f"{run['apart_us']:,.0f}", spread]))
+        lines.append(row([name, f"{run['together_us']:,.0f}", f"{run['apart_us']:,.0f}", spread]))
     facts = f"{result['images']} photos, {result['rounds']} rounds by turns"
-    return "\n".join([*lines, "", f"{facts}. {_provenance(result)}"])
+    return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
 def _custom_operation(result: dict[str, Any]) -> str:
     loaders = list(next(iter(result["added_cpu_ms"].values())))
-    rows = [_row(["CPU ms for an image more, where the operation stands", *loaders]), _row(["---", "---:", "---:"])]
+    rows = [row(["CPU ms for an image more, where the operation stands", *loaders]), rule(2)]
     rows += [
-        _row([place, *(_spread(own[loader], "{:.3f}") for loader in loaders)])
+        row([place, *(spread(own[loader], "{:.3f}") for loader in loaders)])
         for place, own in result["added_cpu_ms"].items()
     ]
     listed = "; ".join(
@@ -187,38 +171,24 @@ def _custom_operation(result: dict[str, Any]) -> str:
         for name, own in result["versions"].items()
         if name.endswith(", normalising")
     )
-    return "\n".join([*rows, "", f"{_provenance(result)}\nVersions: {listed}."])
+    return "\n".join([*rows, "", f"{provenance(result)}\nVersions: {listed}."])
 
 
-def _provenance(result: dict[str, Any]) -> str:
-    machine, made = result["machine"], result["made"][:10]
-    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['kernel']}"
-    lines = [f"{made}, {where}; gpubeton {result['gpubeton']['version']} at {result['gpubeton']['commit']}."]
-    for race in result.get("races", [])[:1]:
-        listed = "; ".join(
-            f"{name}: {', '.join(f'{what} {version}' for what, version in own['versions'].items())}"
-            for name, own in race["contenders"].items()
-            if name not in _VARIANTS
-        )
-        lines.append(f"Versions: {listed}.")
-    return "\n".join(lines)
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    """Write the median, and in small letters the extremes."""
-    low, high = form.format(min(values)), form.format(max(values))
-    return f"{form.format(statistics.median(values))} <sub>{low}–{high}</sub>"
+def _versions(result: dict[str, Any]) -> str:
+    """List the versions that the first race compared."""
+    listed = "; ".join(
+        f"{name}: {', '.join(f'{package} {version}' for package, version in own['versions'].items())}"
+        for name, own in result["races"][0]["contenders"].items()
+        if name not in _VARIANTS
+    )
+    return f"Versions: {listed}."
 
 
 def _mebibytes(count: int) -> str:
     return f"{count / 2**20:,.0f} MiB"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-#: Name of the table: the kind of result that it is drawn from, and how.
+#: Name of the table: kind of its result, and how to draw it.
 _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "headline": ("compare", _headline),
     "compare": ("compare", _compare),

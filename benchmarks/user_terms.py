@@ -1,12 +1,12 @@
-"""Measure what a user asks: how large a file becomes, how long writing it takes, how many images a second it gives.
+"""Measure the size of files, and the speed of writing and reading them, for every write mode and resolution.
 
-For every write mode and resolution. Writes benchmarks/results/DATE-user_terms-....json and draws the tables of
+Writes benchmarks/results/DATE-user_terms-....json and draws the tables of
 docs/figures.md from it.
 
     python -m benchmarks.user_terms --rounds 5
 
-Writing is timed in one process. Reading is timed in a process for each number of cores, which may use no others: a
-random resized crop to 224, flip, normalise to float16 channels_last, warm cache. All take turns, lap by lap.
+Writing is timed in one process. Reading is timed in one process for each number of cores, limited to these cores:
+random resized crop to 224, flip, normalise to float16 channels_last, warm cache. All alternate, lap by lap.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from benchmarks.contenders.work import Work
 from benchmarks.harness.photos import PhotoSet, write_photos
 from benchmarks.harness.timing import Lap, race, time_lap
 from benchmarks.machine import describe_machine
-from benchmarks.results import RESULTS, save
-from benchmarks.table import draw_tables
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
 from gpubeton.fields import Field, IntField, RGBImageField
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode
 from gpubeton.machine import count_cores
 from gpubeton.writer import DatasetWriter
 
-_DATA = Path(__file__).resolve().parent / "data"
 _QUALITY = 90
-#: Bytes of raw pixels above which "smart" stores JPEG: those of 400 x 300.
+#: Bytes of raw pixels above which "smart" stores JPEG: of 400 x 300 pixels.
 _SMART_THRESHOLD = 3 * 400 * 300
 _MODES = ("jpg", "raw", "smart", "proportion")
 _RESOLUTIONS = (None, 500, 400, 256)
@@ -48,22 +47,14 @@ _RESOLUTIONS = (None, 500, 400, 256)
 
 @dataclass(frozen=True)
 class Setting:
-    """How a file is written.
-
-    Parameters
-    ----------
-    mode : str
-        The field's ``write_mode``.
-    max_resolution : int or None
-        The field's.
-    """
+    """How a file is written."""
 
     mode: str
     max_resolution: int | None
 
     @property
     def name(self) -> str:
-        """A name for files and messages."""
+        """Name in files and messages."""
         return f"{self.mode}-{self.max_resolution or 'full'}"
 
     def field(self) -> RGBImageField:
@@ -76,9 +67,9 @@ def main(
     images: Annotated[int, typer.Option(min=8, help="Number of images.")] = 1000,
     passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap of reading.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 5,
-    most_cores: Annotated[int, typer.Option(min=0, help="Cores to use at most; 0 for all of this process.")] = 0,
-    data: Annotated[Path, typer.Option(help="Where the images and files go.")] = _DATA,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    most_cores: Annotated[int, typer.Option(min=0, help="Maximum number of cores; 0: all.")] = 0,
+    data: Annotated[Path, typer.Option(help="Folder for images and files.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
     """Measure size, writing and reading of files of every write mode and resolution."""
     console = Console()
@@ -102,14 +93,11 @@ def main(
         for setting in settings
     ]
     work = {"images": images, "passes": passes, "quality": _QUALITY, "smart_threshold": _SMART_THRESHOLD}
-    path = save("user_terms", {"machine": machine, "work": work, "settings": measured}, results)
-    console.print(f"Written: {path}", soft_wrap=True)
-    if results == RESULTS:
-        draw_tables()
+    save_and_draw("user_terms", {"machine": machine, "work": work, "settings": measured}, results, console)
 
 
 def core_counts(most: int) -> Iterator[int]:
-    """Give 1, 2, 4 and so on, and the greatest number last."""
+    """Yield 1, 2, 4 and so on, and `most` last."""
     count = 1
     while count < most:
         yield count
@@ -118,24 +106,7 @@ def core_counts(most: int) -> Iterator[int]:
 
 
 def time_writing(photos: Path, paths: dict[Setting, Path], rounds: int, console: Console) -> dict[str, list[Lap]]:
-    """Write each file by one process, by turns.
-
-    Parameters
-    ----------
-    photos : Path
-        The folder of JPEG files.
-    paths : dict of Setting to Path
-        The files.
-    rounds : int
-        How often each is written.
-    console : Console
-        Where to say what is being done.
-
-    Returns
-    -------
-    dict of str to list of Lap
-        For the name of each setting, its laps.
-    """
+    """Time writing each file with one process, in alternation; returns laps by the name of the setting."""
     columns: dict[Setting, dict[str, Field]] = {
         setting: {"image": setting.field(), "label": IntField()} for setting in paths
     }
@@ -152,26 +123,7 @@ def time_writing(photos: Path, paths: dict[Setting, Path], rounds: int, console:
 def time_reading(
     paths: dict[Setting, Path], images: int, passes: int, cores: list[int], rounds: int, console: Console
 ) -> dict[str, dict[str, list[Lap]]]:
-    """Read each file with each number of cores, by turns.
-
-    Parameters
-    ----------
-    paths : dict of Setting to Path
-        The files.
-    images, passes : int
-        Images of a file, and passes over them in a lap.
-    cores : list of int
-        Numbers of cores.
-    rounds : int
-        How often each is read, after a lap that is not timed.
-    console : Console
-        Where to say what is being done.
-
-    Returns
-    -------
-    dict of str to dict of str to list of Lap
-        For each number of cores and the name of each setting, its laps.
-    """
+    """Time reading each file with each number of cores, in alternation; laps by number of cores and name."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack, console.status("") as status:
@@ -187,24 +139,13 @@ def time_reading(
 
 
 def confine(cores: list[int]) -> None:
-    """Let this process use these cores alone, where the system can do that."""
+    """Limit this process to these cores, if the system can do that."""
     if cores:
         os.sched_setaffinity(0, cores)
 
 
 def read_lap(work: Work) -> Lap:
-    """Time passes over a file.
-
-    Parameters
-    ----------
-    work : Work
-        The file and what is done with it.
-
-    Returns
-    -------
-    Lap
-        From the first batch on: what a loader does once, at its start, is left out.
-    """
+    """Time passes over a file, from the first batch on, without the start of the loader."""
     from benchmarks.contenders.gpubeton_loader import make_loader
 
     loader = make_loader(work)
@@ -218,18 +159,7 @@ def read_lap(work: Work) -> Lap:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """Describe a file: its size, and its images.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    dict
-        As JSON can hold it; sizes in bytes and pixels.
-    """
+    """Describe a file and its images; sizes in bytes and pixels."""
     index = Index.open(path)
     column = index.column("image")
     return {

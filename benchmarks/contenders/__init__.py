@@ -1,3 +1,3 @@
-"""The loaders that are compared; each runs in a process of its own, perhaps with an interpreter of its own."""
+"""The loaders that are compared; each runs in its own process, some with another interpreter."""
 
 from __future__ import annotations

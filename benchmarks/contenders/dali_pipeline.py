@@ -45,7 +45,7 @@ def prepare(work: Work) -> Ready:
     pipeline.build()
 
     def lap() -> int:
-        # Scheduled by hand, so that nothing is prepared outside a lap.
+        # Schedule explicitly, so that no batch is prepared outside a lap.
         images = 0
         for batch in range(work.batches + _IN_FLIGHT):
             if batch >= _IN_FLIGHT:

@@ -44,7 +44,7 @@ def prepare(work: Work) -> Ready:
 
 
 def _operations(own: str) -> list[Operation]:
-    """What stands between flip and tensor."""
+    """Return the operations between flip and tensor."""
     operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
     return operation + (
         [] if own in ("bare", "instead") else [NormalizeImage(np.array(MEAN), np.array(STD), np.float16)]

@@ -19,7 +19,7 @@ from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, T
 
 
 def make_loader(work: Work) -> Loader:
-    """Make the loader: its epoch is a lap."""
+    """Make the loader; one epoch is a lap."""
     image = [
         RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
         RandomHorizontalFlip(),
@@ -48,7 +48,7 @@ def prepare(work: Work) -> Ready:
 
 
 def _operations(own: str) -> list[Operation]:
-    """What stands between flip and tensor."""
+    """Return the operations between flip and tensor."""
     operation = [make_operation(Operation, Compiler, AllocationQuery)()] if own in ("with", "instead") else []
     return operation + ([] if own in ("bare", "instead") else [NormalizeImage(MEAN, STD, np.float16)])
 

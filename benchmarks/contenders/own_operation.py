@@ -1,4 +1,4 @@
-"""A user's operation, as FFCV's documentation has them; the same text for FFCV and for gpubeton."""
+"""A user's operation as in FFCV's documentation; the same code for FFCV and for gpubeton."""
 
 from __future__ import annotations
 
@@ -10,33 +10,17 @@ __all__ = ["make_operation"]
 
 
 def make_operation(operation: type, compiler: Any, query: Any) -> type:
-    """Derive the operation from either library's base.
+    """Derive the operation from the base class of either library."""
 
-    Parameters
-    ----------
-    operation : type
-        ``Operation``.
-    compiler : object
-        ``Compiler``.
-    query : type
-        ``AllocationQuery``.
-
-    Returns
-    -------
-    type
-        An operation on images: the negative of every second sample, written into memory that was asked for; compiled,
-        in parallel, with the samples' indices.
-    """
-
-    class Negative(operation):  # type: ignore[misc]  # the base is given
-        """Writes the negatives of samples with odd indices, and the others as they are."""
+    class Negative(operation):  # type: ignore[misc]  # the base class is an argument
+        """Write negatives of samples with odd indices, and copies of the others."""
 
         def declare_state_and_memory(self, previous_state: Any) -> tuple[Any, Any]:
-            """Ask for an image of the same size."""
+            """Allocate an image of the same size."""
             return replace(previous_state, jit_mode=True), query(previous_state.shape, previous_state.dtype)
 
         def generate_code(self) -> Callable[..., Any]:
-            """Make the function."""
+            """Return the function to compile."""
             rows = compiler.get_iterator()
 
             def negative(images: Any, made: Any, indices: Any) -> Any:
@@ -47,7 +31,7 @@ def make_operation(operation: type, compiler: Any, query: Any) -> type:
                         made[row] = images[row]
                 return made
 
-            negative.is_parallel = True  # type: ignore[attr-defined]  # how a function says so
+            negative.is_parallel = True  # type: ignore[attr-defined]  # attributes of FFCV
             negative.with_indices = True  # type: ignore[attr-defined]
             return negative
 

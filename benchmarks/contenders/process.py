@@ -1,61 +1,57 @@
-"""ContenderProcess: the other end of `service`."""
+"""Processes that answer each line on stdin with a line on stdout, and the contenders that run in them."""
 
 from __future__ import annotations
 
 import json
+import os
+import queue
+import signal
 import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from benchmarks.contenders.work import Work
 from benchmarks.harness.timing import Lap
 
-__all__ = ["ContenderError", "ContenderProcess"]
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing.Self is younger than Python 3.10
+
+__all__ = ["ContenderError", "ContenderProcess", "LineProcess"]
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class ContenderError(RuntimeError):
-    """A contender ended instead of answering."""
+    """A process ended or did not answer in time."""
 
 
-class ContenderProcess:
-    """A contender, started and waiting for its laps.
+class LineProcess:
+    """A process that answers each line with a line."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in results and messages.
-    python : str
-        Its interpreter.
-    module : str
-        The module below ``benchmarks.contenders``.
-    work : Work
-        What it has to do.
-
-    Raises
-    ------
-    ContenderError
-        If it cannot start.
-    """
-
-    def __init__(self, name: str, python: str, module: str, work: Work) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], folder: Path = _ROOT, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
+        # A new session: the process can be killed together with its children.
         self._process = subprocess.Popen(
-            [python, "-m", f"benchmarks.contenders.{module}"],
-            cwd=_ROOT,
+            command,
+            cwd=folder,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
+            start_new_session=True,
         )
-        try:
-            self.versions: dict[str, str] = json.loads(self._ask(work.to_json()))
-        except BaseException:
-            self.close()
-            raise
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name=f"answers of {name}", daemon=True)
+        self._reader.start()
 
-    def __enter__(self) -> ContenderProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -63,46 +59,57 @@ class ContenderProcess:
     ) -> None:
         self.close()
 
-    def lap(self) -> Lap:
-        """Run a lap.
-
-        Returns
-        -------
-        Lap
-            What it took there.
-
-        Raises
-        ------
-        ContenderError
-            If the contender ended instead.
-        """
-        return Lap(*json.loads(self._ask("lap")))
+    def ask(self, line: str, seconds: float | None = None) -> str:
+        """Write a line and return the answer; fail after some seconds, or if the process ends."""
+        stdin = self._process.stdin
+        if stdin is None:
+            raise ContenderError(f"{self.name}: it has no pipe")
+        with suppress(BrokenPipeError):
+            stdin.write(line + "\n")
+            stdin.flush()
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            raise ContenderError(f"{self.name}: no answer within {seconds:.0f} seconds") from None
+        if not answer:
+            raise ContenderError(
+                f"{self.name}: its process ended with status {self._process.wait()} without an answer; its output is "
+                "above"
+            )
+        return answer
 
     def close(self) -> None:
-        """End the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        """End the process; kill it if it does not end by itself."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        self._reader.join(timeout=5)
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _ask(self, line: str) -> str:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise ContenderError(f"{self.name}: it has no pipes")
+    def _read(self) -> None:
+        if self._process.stdout is not None:
+            for line in self._process.stdout:
+                self._answers.put(line)
+        self._answers.put("")
+
+
+class ContenderProcess(LineProcess):
+    """A contender in its own process, ready to run laps; its module is in ``benchmarks.contenders``."""
+
+    def __init__(self, name: str, python: str, module: str, work: Work) -> None:
+        super().__init__(name, [python, "-m", f"benchmarks.contenders.{module}"])
         try:
-            stdin.write(line + "\n")
-            stdin.flush()
-        except BrokenPipeError:
-            pass
-        answer = stdout.readline()
-        if not answer:
-            raise ContenderError(
-                f"{self.name}: its process ended with status {self._process.wait()} instead of answering; "
-                "what it said stands above"
-            )
-        return answer
+            self.versions: dict[str, str] = json.loads(self.ask(work.to_json()))
+        except BaseException:
+            self.close()
+            raise
+
+    def lap(self) -> Lap:
+        """Run a lap."""
+        return Lap(*json.loads(self.ask("lap")))

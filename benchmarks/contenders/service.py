@@ -1,4 +1,4 @@
-"""The contender's end of the line: reads a word from stdin, runs a lap, answers with a line of JSON."""
+"""The process of a contender: for each line on stdin, run a lap and print its figures as a line of JSON."""
 
 from __future__ import annotations
 
@@ -15,29 +15,15 @@ __all__ = ["Ready", "serve"]
 
 
 class Ready(NamedTuple):
-    """A contender that can run.
+    """A contender that is ready to run."""
 
-    Parameters
-    ----------
-    lap : callable
-        Runs a lap and returns the number of images.
-    versions : dict of str to str
-        The versions of what it consists of.
-    """
-
-    lap: Callable[[], int]
-    versions: dict[str, str]
+    lap: Callable[[], int]  # run a lap, return its number of images
+    versions: dict[str, str]  # of its packages
 
 
 def serve(prepare: Callable[[Work], Ready]) -> None:
-    """Prepare a contender from the first line of stdin, then run a lap for each further line.
-
-    Parameters
-    ----------
-    prepare : callable
-        Makes the contender.
-    """
-    # Libraries print to stdout, which is the line to the other side: give them stderr instead.
+    """Prepare a contender from the first line of stdin, then run a lap for each further line."""
+    # stdout is for the answers: libraries that print get stderr instead.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     work = Work.from_json(sys.stdin.readline())

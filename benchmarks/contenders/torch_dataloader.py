@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader as its ImageNet example has it, with torchvision's transforms on Pillow images."""
+"""PyTorch's DataLoader as in its ImageNet example, with torchvision's transforms on Pillow images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepare(work: Work) -> Ready:
     loader = example_loader(PillowDataset(files, work.side, is_tuned=False), work.batch_size, work.cores)
 
     def lap() -> int:
-        # The others give half floats, channels last: here that is the training loop's work.
+        # The other contenders return float16, channels last; here the training loop converts.
         batches = (images.to(torch.float16, memory_format=torch.channels_last) for images, _ in loader)
         return sum(len(images) for images in batches)
 

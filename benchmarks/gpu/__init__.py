@@ -1,3 +1,3 @@
-"""Measurements on a GPU: what nvJPEG can do, what gpubeton makes of it, and what its peers do on the same bytes."""
+"""GPU benchmarks: nvJPEG alone, gpubeton, and other loaders, all on the same bytes."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What nvJPEG can do at most: loops that do nothing but decode, with everything made beforehand.
+"""The maximum rate of nvJPEG: loops that only decode.
 
-They are the ceiling that a loader's rate is compared with, on the same bytes: compressed images lie in page-locked
-memory, states and memory are there, and several calls are under way so that no engine waits for the host.
+Loaders are compared with this ceiling on the same bytes. Compressed images are in page-locked memory, states and memory
+are allocated before, and several calls run at once, so that no engine waits for the host.
 """
 
 from __future__ import annotations
@@ -24,29 +24,17 @@ __all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
 
 
 class Rate(NamedTuple):
-    """What a loop came to.
-
-    Parameters
-    ----------
-    images : int
-        Images decoded.
-    wall_seconds, cpu_seconds : float
-        Time, and processor time of the process.
-    call_seconds : float
-        Of that, spent inside the calls that decode.
-    megapixels, megabytes : float
-        Pixels written and bytes read.
-    """
+    """The result of a loop."""
 
     images: int
     wall_seconds: float
-    cpu_seconds: float
-    call_seconds: float
-    megapixels: float
-    megabytes: float
+    cpu_seconds: float  # of the process
+    call_seconds: float  # inside the calls that decode
+    megapixels: float  # written
+    megabytes: float  # read
 
     def figures(self) -> dict[str, float]:
-        """Give what is measured, and the rates that follow from it."""
+        """Return the measurements and the rates that follow from them."""
         images = max(self.images, 1)
         return {
             **self._asdict(),
@@ -58,24 +46,12 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """How a loop decodes.
-
-    Parameters
-    ----------
-    backend : Backend
-        With which of nvJPEG's backends.
-    per_call : int
-        Images of a call.
-    states : int
-        Calls under way at once.
-    flags : Flags
-        Of the handle.
-    """
+    """How a loop decodes."""
 
     backend: Backend = Backend.HARDWARE
-    per_call: int = 28
-    states: int = 3
-    flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION
+    per_call: int = 28  # images
+    states: int = 3  # calls that run at once
+    flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION  # of the handle
 
 
 @dataclass(eq=False)
@@ -90,23 +66,9 @@ class _Turn:
 
 
 class BareLoop:
-    """Decodes the same images again and again, and does nothing else.
+    """Decodes the same images repeatedly, and does nothing else.
 
-    Parameters
-    ----------
-    target : Target
-        Where, and with which nvJPEG.
-    encoded : Encoded
-        The images.
-    setting : Setting
-        How.
-    wish : callable, optional
-        Sets what is wanted of the images of a call; they are decoded by ``nvjpegDecodeBatchedEx`` then.
-
-    Raises
-    ------
-    DeviceError
-        If nvJPEG refuses.
+    With `wish`, which sets the parameters of the images of a call, it uses ``nvjpegDecodeBatchedEx``.
     """
 
     def __init__(
@@ -117,7 +79,7 @@ class BareLoop:
         wish: Callable[[DecodeParams, Piece], object] | None = None,
     ) -> None:
         self._setting = setting
-        self._encoded = encoded  # whose memory is read
+        self._encoded = encoded  # keeps the memory that is read
         self._pieces = encoded.pieces(setting.per_call)
         self._opened = ExitStack()
         with ExitStack() as undo:
@@ -137,27 +99,14 @@ class BareLoop:
         self.close()
 
     def close(self) -> None:
-        """Wait until all is done, and free everything."""
+        """Wait for all calls, and free everything."""
         for turn in self._turns:
             turn.stream.synchronize()
         self._opened.close()
 
     def run(self, seconds: float, watch: AbstractContextManager[Any] | None = None) -> Rate:
-        """Decode for some time.
-
-        Parameters
-        ----------
-        seconds : float
-            How long.
-        watch : context manager, optional
-            Entered when all states are at work, left before they are not.
-
-        Returns
-        -------
-        Rate
-            What it came to.
-        """
-        self.calls(2 * len(self._turns))  # also what was allocated late is there then
+        """Decode for some seconds; `watch` is active while all states are busy."""
+        self.calls(2 * len(self._turns))  # nvJPEG allocates some memory late
         with watch or ExitStack():
             return keep_decoding(self.begin, self._pieces, seconds)
 
@@ -169,18 +118,7 @@ class BareLoop:
             turn.stream.synchronize()
 
     def begin(self, number: int) -> float:
-        """Wait for the state whose turn it is, and begin the next call.
-
-        Parameters
-        ----------
-        number : int
-            Which call this is, from 0.
-
-        Returns
-        -------
-        float
-            Seconds that the call itself took.
-        """
+        """Wait for the next state and begin call `number`; return the seconds inside the call."""
         turn, which = self._turns[number % len(self._turns)], number % len(self._pieces)
         piece, targets = self._pieces[which], turn.targets[which]
         turn.event.synchronize()
@@ -210,22 +148,7 @@ class BareLoop:
 
 
 def keep_decoding(begin: Callable[[int], float], pieces: Sequence[Piece], seconds: float) -> Rate:
-    """Begin calls for some time. As many are under way at the end as at the beginning, so that none need be waited for.
-
-    Parameters
-    ----------
-    begin : callable
-        Takes the number of the call and returns the seconds that it took.
-    pieces : sequence of Piece
-        The images of call number ``n`` are those of ``pieces[n % len(pieces)]``.
-    seconds : float
-        How long.
-
-    Returns
-    -------
-    Rate
-        What it came to.
-    """
+    """Begin calls for some seconds; as many run at the end as at the start, so none has to be waited for."""
     sums = [
         (len(own.size), int((own.width.astype(np.int64) * own.height).sum()) / 1e6, int(own.size.sum()) / 1e6)
         for own in pieces

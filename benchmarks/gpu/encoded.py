@@ -1,4 +1,4 @@
-"""Encoded: all JPEGs of a file in memory, for loops that do nothing but decode."""
+"""All JPEGs of a file in memory, for loops that only decode."""
 
 from __future__ import annotations
 
@@ -13,50 +13,26 @@ from gpubeton.gpu.memory_layout import lay_out_images
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 
-# What nvJPEG reads begins at a multiple of this.
+# Alignment of each JPEG for nvJPEG, in bytes.
 _ALIGNMENT = 16
-# Images that are brought into order together, as those of one batch are.
+# Images that are sorted together, like those of one batch.
 _WINDOW = 256
 
 
 class Piece(NamedTuple):
-    """The images of one call.
+    """The images of one call."""
 
-    Parameters
-    ----------
-    address, size : ndarray of uint64, shape (M,)
-        Where each JPEG is, and its bytes.
-    offset : ndarray of uint64, shape (M,)
-        Where its pixels go, from the start of an arena.
-    pitch : ndarray of uint64, shape (M,)
-        Bytes from one row of pixels to the next.
-    height, width : ndarray of int32, shape (M,)
-        Its size in pixels.
-    nbytes : int
-        Bytes of the arena.
-    """
-
-    address: NDArray[np.uint64]
-    size: NDArray[np.uint64]
-    offset: NDArray[np.uint64]
-    pitch: NDArray[np.uint64]
-    height: NDArray[np.int32]
-    width: NDArray[np.int32]
-    nbytes: int
+    address: NDArray[np.uint64]  # (M,) of each JPEG
+    size: NDArray[np.uint64]  # (M,) bytes of each JPEG
+    offset: NDArray[np.uint64]  # (M,) of its pixels in the arena
+    pitch: NDArray[np.uint64]  # (M,) bytes per row of pixels
+    height: NDArray[np.int32]  # (M,) pixels
+    width: NDArray[np.int32]  # (M,) pixels
+    nbytes: int  # of the arena
 
 
 class Encoded:
-    """All JPEGs of a file in one piece of memory.
-
-    Parameters
-    ----------
-    memory : object
-        Holds them.
-    address, size : ndarray of uint64, shape (N,)
-        Where each is, and its bytes.
-    height, width : ndarray of int32, shape (N,)
-        Its size in pixels.
-    """
+    """All JPEGs of a file in one block of memory; the arrays are (N,)."""
 
     def __init__(
         self,
@@ -73,12 +49,12 @@ class Encoded:
         return len(self.address)
 
     def content(self, number: int) -> bytes:
-        """Give the bytes of one image."""
+        """Return the bytes of one image."""
         start = int(self.address[number]) - self._memory.ctypes.data
         return bytes(self._memory[start : start + int(self.size[number])])
 
     def piece(self, rows: NDArray[np.intp]) -> Piece:
-        """Give some images as one call takes them."""
+        """Return some images as one call takes them."""
         layout = lay_out_images(self.height[rows], self.width[rows])
         return Piece(
             self.address[rows], self.size[rows], layout.offset, layout.pitch.astype(np.uint64),
@@ -86,20 +62,10 @@ class Encoded:
         )  # fmt: skip
 
     def pieces(self, per_call: int, seed: int = 0) -> list[Piece]:
-        """Cut all images into calls of the same number.
+        """Divide all images into calls of `per_call` images.
 
-        Parameters
-        ----------
-        per_call : int
-            Images of a call.
-        seed : int
-            Of their order: random, in windows within which the largest files come first, as a loader's batches are.
-
-        Returns
-        -------
-        list of Piece
-            At least one; images that are too few for a call are left out, and if there are fewer than a call takes,
-            they come again.
+        The order is random, in windows sorted by size, like the batches of a loader.
+        The rest is left out; if there are too few images for one call, they are repeated.
         """
         order = np.random.default_rng(seed).permutation(max(len(self), per_call)) % len(self)
         windows = [order[start : start + _WINDOW] for start in range(0, len(order), _WINDOW)]
@@ -108,24 +74,7 @@ class Encoded:
 
 
 def load_encoded(device: Device, beton: str, *, is_pinned: bool = True, limit: int = 1 << 30) -> Encoded:
-    """Bring the images of a file into memory.
-
-    Parameters
-    ----------
-    device : Device
-        For whom.
-    beton : str
-        A file with JPEG-stored images in the field ``image``.
-    is_pinned : bool
-        Whether the memory is page-locked.
-    limit : int
-        Images after the first so many are left out.
-
-    Returns
-    -------
-    Encoded
-        The images.
-    """
+    """Load the JPEGs of the field ``image`` into memory, at most `limit`, page-locked if `is_pinned`."""
     index = Index.open(beton)
     regions, column = index.regions("image"), index.column("image")
     size = regions.size[:limit].astype(np.uint64)

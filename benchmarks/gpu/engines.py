@@ -1,7 +1,7 @@
-"""How busy the JPEG engines are, and the rest of the GPU: what NVIDIA's management library says.
+"""Usage of the JPEG engines and of the rest of the GPU, from NVIDIA's management library.
 
-Hopper and newer GPUs count for each engine the share of time in which it was at work, between two samples. Others have
-one figure for all of them, over the last fraction of a second.
+Hopper and newer GPUs report the share of busy time of each engine between two samples. Others report one value for all
+engines, over the last fraction of a second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["EngineWatch"]
 
-# NVML_GPM_METRIC_...: of the newest library, which older drivers answer as far as they know them.
+# NVML_GPM_METRIC_... of the newest library; older drivers know some of them.
 _METRICS = {
     "sm_percent": 2,  # SM_UTIL
     "sm_occupancy_percent": 3,
@@ -28,19 +28,7 @@ _POLL_SECONDS = 0.1
 
 
 class EngineWatch:
-    """Watches the engines while its ``with`` block runs.
-
-    Parameters
-    ----------
-    device : int
-        CUDA's number of the GPU.
-
-    Attributes
-    ----------
-    found : dict
-        After the block: percentages by name, ``nvjpg_percent`` being the mean of the engines that worked at all; or
-        under "error" why there are none.
-    """
+    """Watches the engines while its ``with`` block runs."""
 
     def __init__(self, device: int = 0) -> None:
         self._number = device
@@ -57,14 +45,14 @@ class EngineWatch:
             self._library = import_module("pynvml")
             self._library.nvmlInit()
             self._device = self._find_device()
-        except Exception as error:  # noqa: BLE001 - no library, driver or right to ask: the loop is measured anyway
+        except Exception as error:  # noqa: BLE001 - without library, driver or permission the loop is still measured
             self.found["error"] = f"{type(error).__name__}: {error}"
             return self
         try:
             if not self._library.nvmlGpmQueryDeviceSupport(self._device).isSupportedDevice:
                 raise RuntimeError("this GPU does not count")
             self._samples = [self._sample()]
-        except Exception as error:  # noqa: BLE001 - as above; the other figure may be there
+        except Exception as error:  # noqa: BLE001 - as above; the other value may exist
             self.found["error"] = f"{type(error).__name__}: {error}"
         self._poller = threading.Thread(target=self._poll, name="nvml", daemon=True)
         self._poller.start()
@@ -85,7 +73,7 @@ class EngineWatch:
                 self.found["error"] = f"{type(failed).__name__}: {failed}"
 
     def _find_device(self) -> Any:
-        """CUDA may hide some GPUs, or number them in another way than the library does."""
+        """Find the same GPU in the library, because CUDA may hide or renumber GPUs."""
         try:
             import torch
 
@@ -97,7 +85,7 @@ class EngineWatch:
         return self._library.nvmlGpmSampleGet(self._device, self._library.nvmlGpmSampleAlloc())
 
     def _between(self, first: Any, second: Any) -> dict[str, float]:
-        """What was counted between two samples, as far as the driver knows it."""
+        """Return the counts between two samples that the driver supports."""
         asked = self._library.c_nvmlGpmMetricsGet_t()
         asked.version = self._library.NVML_GPM_METRICS_GET_VERSION
         asked.numMetrics = len(_METRICS)
@@ -117,6 +105,6 @@ class EngineWatch:
         return found
 
     def _poll(self) -> None:
-        with suppress(Exception):  # an old driver does not know
+        with suppress(Exception):  # unknown to an old driver
             while not self._is_over.wait(_POLL_SECONDS):
                 self._polled.append(int(self._library.nvmlDeviceGetJpgUtilization(self._device)[0]))

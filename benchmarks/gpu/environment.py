@@ -1,4 +1,4 @@
-"""What a figure was measured with: the GPU as it is, its driver, and the version of everything."""
+"""The GPU, its driver and the versions of all packages that a result belongs to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.machine import commit, describe_machine
 
 __all__ = ["COMMIT_VARIABLE", "describe"]
 
-#: Names the commit that is measured, where the files are not in a checkout.
+#: The measured commit, if the files are not in a checkout.
 COMMIT_VARIABLE = "GPUBETON_COMMIT"
 
 _PACKAGES = (
@@ -29,13 +29,7 @@ _ASKED = (
 
 
 def describe() -> dict[str, Any]:
-    """Describe machine, GPU and software.
-
-    Returns
-    -------
-    dict
-        As JSON can hold it; what could not be found out says why.
-    """
+    """Describe machine, GPU and software; unknown values contain the error."""
     found: dict[str, Any] = {
         "simulated": is_simulated(),
         "machine": describe_machine(),
@@ -53,7 +47,7 @@ def describe() -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
         found["gpu"] |= {"name": properties.name, "multiprocessors": properties.multi_processor_count}
         found["torch_cuda"] = torch.version.cuda
-    except Exception as error:  # noqa: BLE001 - a description is no reason to measure nothing
+    except Exception as error:  # noqa: BLE001 - the measurement matters more than its description
         found["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
         from gpubeton.gpu.nvjpeg import load
@@ -73,9 +67,9 @@ def _version(package: str) -> str:
 
 
 def _smi() -> dict[str, Any]:
-    """What nvidia-smi says; it changes nothing."""
+    """Query nvidia-smi."""
     error = ""
-    for asked in (_ASKED, "name,driver_version,power.limit"):  # older ones refuse what they do not know
+    for asked in (_ASKED, "name,driver_version,power.limit"):  # older versions refuse unknown fields
         command = ["nvidia-smi", "--id=0", "--format=csv,noheader", f"--query-gpu={asked}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)

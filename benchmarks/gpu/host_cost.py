@@ -1,11 +1,10 @@
-"""Measure what the host does for each image that a GPU decodes: no GPU is needed.
+"""Measure the work of the host for each image that a GPU decodes; needs no GPU.
 
     python -m benchmarks.gpu.host_cost
 
-A simulated GPU takes the place of CUDA and nvJPEG. Its calls return at once and nothing is decoded, copied or run; so
-the processor time that is left, of all threads, is gpubeton's own: reading, planning, copying compressed bytes to
-page-locked memory, filling in descriptors, launching, handing over. What CUDA and nvJPEG spend inside their calls comes
-on top, and only a GPU shows it.
+A simulated GPU replaces CUDA and nvJPEG. Its calls return at once without any work, so the processor time of all
+threads is gpubeton's own: reading, planning, copying compressed bytes to page-locked memory, filling in descriptors,
+launching, passing batches on. The time of CUDA and nvJPEG inside their calls comes on top; only a real GPU shows it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rich.console import Console
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.photos import QUALITIES, make_photos
 from benchmarks.gpu.simulation import simulated_gpu
-from benchmarks.results import RESULTS, save
+from benchmarks.results import DATA, RESULTS, save
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format.index import Index
@@ -35,31 +34,18 @@ from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, T
 
 __all__ = ["Case", "Spent", "measure"]
 
-_DATA = Path(__file__).resolve().parent.parent / "data"
 
-# Batches after which a loader's memory has grown to what it needs, and its line is full.
+# Batches until a loader has all its memory and its pipeline is full.
 _WARM_UP = 8
 
 
 class Case(NamedTuple):
-    """A way to load that is measured.
-
-    Parameters
-    ----------
-    name : str
-        Its name in the results.
-    lanes : tuple of str
-        For `GpuOptions`.
-    deterministic : bool
-        For `GpuOptions`.
-    os_cache : bool
-        Whether the file is mapped, and its bytes copied; otherwise they are read into page-locked memory.
-    """
+    """A way of loading."""
 
     name: str
-    lanes: tuple[str, ...]
-    deterministic: bool
-    os_cache: bool
+    lanes: tuple[str, ...]  # of `GpuOptions`
+    deterministic: bool  # of `GpuOptions`
+    os_cache: bool  # true: map the file and copy its bytes; false: read into page-locked memory
 
 
 CASES = (
@@ -71,33 +57,23 @@ CASES = (
 
 
 class Spent(NamedTuple):
-    """Processor time of a number of batches.
-
-    Parameters
-    ----------
-    images : int
-        How many images they held.
-    wall_seconds, cpu_seconds : float
-        Of the process: user and system time of all threads.
-    by_thread : dict of str to float
-        Seconds of each of Python's threads, by name; "others" for the rest.
-    """
+    """Processor time of a number of batches."""
 
     images: int
     wall_seconds: float
-    cpu_seconds: float
-    by_thread: dict[str, float]
+    cpu_seconds: float  # user and system time of all threads
+    by_thread: dict[str, float]  # of Python's threads, by name, and of "others"
 
 
 def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
     batches: Annotated[int, typer.Option(help="Batches of a round.")] = 100,
-    rounds: Annotated[int, typer.Option(help="Rounds, the cases by turns.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    results: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 5,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    results: Annotated[Path, typer.Option(help="File or folder for the result.")] = RESULTS,
 ) -> None:
-    """Measure what the host does for each image that a GPU decodes."""
+    """Measure the work of the host for each image that a GPU decodes."""
     console = Console()
     corpora = []
     for name, quality in QUALITIES.items():
@@ -112,20 +88,7 @@ def main(
 
 
 def measure(beton: str, *, batch_size: int, batches: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Measure all cases, by turns.
-
-    Parameters
-    ----------
-    beton : str
-        A file with the fields ``image`` and ``label``.
-    batch_size, batches, rounds : int
-        Images of a batch, batches of a round, rounds of a case.
-
-    Returns
-    -------
-    dict of str to list of dict
-        For each case what each round spent, see `Spent`.
-    """
+    """Measure all cases in alternation; returns what each round took."""
     spent: dict[str, list[dict[str, Any]]] = {case.name: [] for case in CASES}
     with simulated_gpu(works=False), ExitStack() as stack:
         loaders = {case: _loader(case, beton, batch_size, batches) for case in CASES}
@@ -138,20 +101,7 @@ def measure(beton: str, *, batch_size: int, batches: int, rounds: int) -> dict[s
 
 
 def spend(iterator: Iterator[Any], batches: int) -> Spent:
-    """Take batches, and see what they cost, once the line is full.
-
-    Parameters
-    ----------
-    iterator : iterator of batches
-        A loader's; emptied.
-    batches : int
-        How many to measure.
-
-    Returns
-    -------
-    Spent
-        What they cost.
-    """
+    """Measure batches, once the pipeline is full, and empty the iterator."""
     for _ in range(_WARM_UP):
         next(iterator)
     wall, cpu, threads = time.perf_counter(), time.process_time(), _by_thread()
@@ -189,13 +139,13 @@ def _loader(case: Case, beton: str, batch_size: int, batches: int) -> Loader:
 
 
 def _by_thread() -> dict[str, float]:
-    """Processor seconds of Python's threads, by name without its number."""
+    """Return processor seconds of Python's threads, by name without its number."""
     seconds: dict[str, float] = {}
     for thread in threading.enumerate():
         if thread.ident is not None:
             try:
                 own = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
-            except (OSError, ProcessLookupError):  # it ended meanwhile
+            except (OSError, ProcessLookupError):  # the thread has ended
                 continue
             name = thread.name.rstrip("-0123456789")
             seconds[name] = seconds.get(name, 0.0) + own

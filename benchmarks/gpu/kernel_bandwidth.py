@@ -1,10 +1,10 @@
-"""Time the kernels that a batch is made with, beside the memory traffic that cannot be avoided.
+"""Time the kernels of a batch, beside the memory traffic that cannot be avoided.
 
     python -m benchmarks.gpu.kernel_bandwidth
 
-A loader makes a few batches, and what it launches is noted; then each kernel is launched again and again with the same
-arguments, of all these batches by tickets, so that the GPU's cache does not hold them. The bound is the bytes of the
-crops and of the result, each moved once, at the rate at which the GPU copies memory.
+A loader makes a few batches, and its launches are recorded. Then each kernel is launched repeatedly with the arguments
+of these batches in alternation, so that the GPU's cache does not contain them. The bound is the time to move the bytes
+of the crops and of the result once, at the rate at which the GPU copies memory.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos, make_ra
 from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
 from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
+from benchmarks.results import DATA
 from gpubeton.format.index import Index
 from gpubeton.gpu.device import Stream
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -35,42 +36,31 @@ from gpubeton.plan.draws import HEIGHT, WIDTH
 
 __all__ = ["Launch", "copy_rate", "measure_pipeline", "noted_launches"]
 
-_DATA = Path(__file__).resolve().parent.parent / "data"
 
-# Batches that are launched by tickets; together they are several times larger than the cache of any GPU.
+# Batches in alternation; together they are several times larger than the cache of any GPU.
 _BATCHES = 3
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel as it was launched.
-
-    Parameters
-    ----------
-    kernel : str
-        Its name.
-    grid, block : tuple of int
-        Blocks, and threads of a block.
-    arguments : list of numpy scalars
-        Its arguments.
-    """
+    """A recorded launch of a kernel."""
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: tuple[int, int, int]  # blocks
+    block: tuple[int, int, int]  # threads
     arguments: list[Any]
 
 
 def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
-    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
     side: Annotated[int, typer.Option(help="Height and width of the result.")] = 224,
     repeats: Annotated[int, typer.Option(help="Times that each measurement is made.")] = 15,
     only: Annotated[str, typer.Option(help="Only pipelines with this in their name.")] = "",
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    out: Annotated[Path | None, typer.Option(help="Where the result goes.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
-    """Time the kernels that a batch is made with, beside the memory traffic that cannot be avoided."""
+    """Time the kernels of a batch, beside the memory traffic that cannot be avoided."""
     leave_when_told()
     console = Console()
     photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
@@ -103,18 +93,7 @@ def main(
 
 
 def copy_rate(target: Target) -> float:
-    """Measure how fast the GPU copies its memory.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-
-    Returns
-    -------
-    float
-        Bytes read and written each second.
-    """
+    """Measure how fast the GPU copies its memory."""
     device = target.device
     nbytes = (4 << 20) if target.is_simulated else (2 << 30)
     first, second = device.allocate(nbytes), device.allocate(nbytes)
@@ -141,32 +120,8 @@ def measure_pipeline(
     repeats: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Time the kernels of one pipeline.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    beton : str
-        A file with the field ``image``.
-    pipeline : sequence of Operation
-        What is done to it.
-    batch_size : int
-        Images of a batch.
-    rate : float
-        Bytes that the GPU moves each second at most, see `copy_rate`.
-    repeats : int
-        Times that each measurement is made.
-    **more
-        Further arguments of the loader.
-
-    Returns
-    -------
-    dict
-        Microseconds of each kernel for a batch, bytes that have to be moved, and the share of the bound that the
-        kernels reach which make the pixels.
-    """
-    # The loader makes so many ahead and then waits: its memory stays as the last of them have it.
+    """Time the kernels of one pipeline."""
+    # The loader makes this many batches ahead and then waits: its memory keeps their contents.
     wanted = (2 * _BATCHES + 2) * batch_size
     loader = Loader(
         beton,
@@ -208,18 +163,7 @@ def measure_pipeline(
 
 @contextmanager
 def noted_launches(target: Target) -> Iterator[list[Launch]]:
-    """Note what is launched on the device meanwhile, and keep the tensors that are made for it.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-
-    Yields
-    ------
-    list of Launch
-        Grows.
-    """
+    """Record launches on the device, and keep their tensors alive."""
     launches: list[Launch] = []
     tensors: list[Any] = []
     kind = type(target.device)
@@ -239,7 +183,7 @@ def noted_launches(target: Target) -> Iterator[list[Launch]]:
 
 
 def _wait_until_quiet(launches: list[Launch]) -> None:
-    """Wait until nothing was launched for a second."""
+    """Wait until there was no launch for a second."""
     before = -1
     while len(launches) != before:
         before = len(launches)
@@ -251,7 +195,7 @@ def _bytes_of_crops(draws: NDArray[np.int32]) -> int:
 
 
 def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: int) -> dict[str, Any]:
-    """Time all launches of one kernel, by tickets; for one batch."""
+    """Return the time of one kernel for one batch, from all its launches in alternation."""
     device = target.device
     stream = device.make_stream()
     rounds = 1 if target.is_simulated else max(60 // len(launches), 1)
@@ -272,7 +216,7 @@ def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: 
 
 
 def _time(target: Target, stream: Stream, work: Any) -> float:
-    """Seconds that the GPU needs for what `work` puts into the stream."""
+    """Return the seconds that the GPU needs for the work that `work` puts into the stream."""
     if target.is_simulated:
         start = time.perf_counter()
         work()
@@ -282,8 +226,8 @@ def _time(target: Target, stream: Stream, work: Any) -> float:
 
     cuda: Any = torch.cuda
     with target.device.using(stream):
-        # What is put into the stream meanwhile waits, and then runs without a gap.
-        cuda._sleep(20_000_000)  # noqa: SLF001 - some 10 ms; there is no other way to keep a GPU busy
+        # Work that follows in the stream waits, and then runs without a gap.
+        cuda._sleep(20_000_000)  # noqa: SLF001 - about 10 ms; there is no other way to keep a GPU busy
         begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()

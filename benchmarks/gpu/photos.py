@@ -1,4 +1,4 @@
-"""The images of the GPU benchmarks, in the two sizes of file that matter: as the web has them, and as ImageNet does."""
+"""The images of the GPU benchmarks, in two file sizes: as on the web, and as in ImageNet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpubeton.writer import DatasetWriter
 
 __all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos", "make_raw"]
 
-#: JPEG quality of each corpus, and its mean bytes. ImageNet's images have about 0.18 megapixels and 110 kB.
+#: JPEG quality of each corpus. ImageNet's images have about 0.18 megapixels and 110 kB.
 QUALITIES = {"q90": 90, "q97": 97}  # 53 kB, 107 kB
-#: The corpus that is like ImageNet.
+#: The corpus most similar to ImageNet.
 IMAGENET_LIKE = "q97"
 
 _MADE = "made.json"
@@ -31,41 +31,15 @@ _RAW_SIDE = 256
 
 @dataclass(frozen=True)
 class Photos:
-    """Where the images are, and facts about them.
+    """Paths of the images, and facts about them."""
 
-    Parameters
-    ----------
-    folder : str
-        JPEG files, one sub-folder per class.
-    beton : str
-        The same files in a ``.beton`` file.
-    facts : dict
-        Number, bytes and sizes of the images, and what they are crops of.
-    """
-
-    folder: str
-    beton: str
-    facts: dict[str, Any]
+    folder: str  # JPEG files, one sub-folder per class
+    beton: str  # .beton file with the same JPEG files
+    facts: dict[str, Any]  # number, bytes, sizes and source of the images
 
 
 def make_photos(data: Path, count: int, quality: int) -> Photos:
-    """Make images, or use those that are there.
-
-    Parameters
-    ----------
-    data : Path
-        Where they go.
-    count : int
-        How many.
-    quality : int
-        Of the JPEG files.
-
-    Returns
-    -------
-    Photos
-        Crops of the photographs that scikit-image and scikit-learn ship; where these are not installed, or lack some
-        (some versions fetch them from the internet), computed textures of the same sizes.
-    """
+    """Make images, or use existing ones: crops of photographs, or computed textures if these are not installed."""
     folder, beton = data / f"photos-{count}-q{quality}", data / f"photos-{count}-q{quality}.beton"
     wanted = PhotoSet(count, (quality, quality))
     source = "photographs"
@@ -85,20 +59,7 @@ def make_photos(data: Path, count: int, quality: int) -> Photos:
 
 
 def make_raw(data: Path, photos: Photos) -> str:
-    """Store images as raw pixels, at most 256 a side.
-
-    Parameters
-    ----------
-    data : Path
-        Where the file goes.
-    photos : Photos
-        The images.
-
-    Returns
-    -------
-    str
-        The ``.beton`` file, of the first 512 images.
-    """
+    """Make or use a file with the first 512 images as raw pixels, at most 256 a side."""
     path = data / f"{Path(photos.beton).stem}-raw.beton"
     if not path.exists():
         samples = [Image.open(file) for file, _ in list_photos(Path(photos.folder))[:_MOST_RAW]]
@@ -121,7 +82,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _write_textures(folder: Path, wanted: PhotoSet) -> None:
-    """Write noise whose amplitude falls with frequency as that of photographs does, in three correlated colours."""
+    """Write noise with the spectrum of photographs, in three correlated colours."""
     made = folder / _MADE
     if made.is_file() and json.loads(made.read_text()) == json.loads(json.dumps(asdict(wanted))):
         return

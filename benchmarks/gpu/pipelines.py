@@ -1,4 +1,4 @@
-"""Pipelines that the benchmarks and tests of the GPU share: what FFCV's users write, and what is new beside it."""
+"""Pipelines that the GPU benchmarks and tests share."""
 
 from __future__ import annotations
 
@@ -25,20 +25,7 @@ __all__ = ["image_pipelines", "usual_pipeline"]
 
 
 def usual_pipeline(side: int = 224, dtype: Any = np.float16) -> list[Any]:
-    """Give the pipeline of ImageNet's training: random resized crop, flip, normalise, channels last.
-
-    Parameters
-    ----------
-    side : int
-        Height and width of the result.
-    dtype : dtype
-        Of the result.
-
-    Returns
-    -------
-    list of Operation
-        The pipeline.
-    """
+    """Return the pipeline for ImageNet: random resized crop, flip, normalise, channels last."""
     normalize = [] if dtype == np.uint8 else [NormalizeImage(MEAN, STD, dtype)]
     return [
         RandomResizedCropRGBImageDecoder((side, side)),
@@ -50,18 +37,7 @@ def usual_pipeline(side: int = 224, dtype: Any = np.float16) -> list[Any]:
 
 
 def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
-    """Give pipelines that together use every kernel.
-
-    Parameters
-    ----------
-    side : int
-        Height and width of the result.
-
-    Returns
-    -------
-    dict of str to list of Operation
-        By name.
-    """
+    """Return pipelines that together use every kernel."""
     crop, flip, normalize = (
         RandomResizedCropRGBImageDecoder((side, side)),
         RandomHorizontalFlip(),

@@ -1,10 +1,10 @@
-"""Time gpubeton on a GPU beside its ceiling and its peers: by turns, on the same bytes.
+"""Time gpubeton on a GPU beside nvJPEG alone and other loaders: in alternation, on the same bytes.
 
     python -m benchmarks.gpu.race
-    python -m benchmarks.gpu.race --cores 1,2,4      # some of them, held to so many cores
+    python -m benchmarks.gpu.race --cores 1,2,4      # some of them, limited to these numbers of cores
 
-Contenders that are not installed are left out, and the result says so. FFCV lives in an environment of its own, named
-by GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), DALI may, too: GPUBETON_DALI_PYTHON.
+Loaders that are not installed are left out; the result lists them. FFCV needs another environment, named by
+GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh); DALI can have one: GPUBETON_DALI_PYTHON.
 """
 
 from __future__ import annotations
@@ -26,46 +26,29 @@ from benchmarks.gpu.contenders.process import GpuContender
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos
 from benchmarks.gpu.record import Record, leave_when_told
+from benchmarks.results import DATA
 
 __all__ = ["ENTRIES", "Entry", "Race"]
-
-_DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender of the race.
+    """A contender of the race."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the results.
-    module : str
-        Its module below ``benchmarks.gpu.contenders``.
-    variant : str
-        Which of its variants.
-    needs : str
-        The package that its interpreter must have.
-    variable : str
-        Environment variable that names its interpreter; without it, this one is tried.
-    on_few_cores : bool
-        Whether it is also held to few cores.
-    """
-
-    name: str
-    module: str
+    name: str  # in the results
+    module: str  # in ``benchmarks.gpu.contenders``
     variant: str = ""
-    needs: str = "torch"
-    variable: str = ""
-    on_few_cores: bool = False
+    needs: str = "torch"  # a package of its interpreter
+    variable: str = ""  # environment variable with its interpreter; default: this one
+    on_few_cores: bool = False  # whether it also runs on few cores
 
     @property
     def python(self) -> str:
-        """The interpreter that it runs with."""
+        """The interpreter that runs it."""
         return os.environ.get(self.variable) or sys.executable
 
     def missing(self) -> str:
-        """Why it cannot run; empty if it can."""
+        """Return why it cannot run; empty if it can."""
         command = [self.python, "-c", f"import {self.needs}"]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         return (found.stderr.strip().splitlines() or ["no interpreter"])[-1] if found.returncode else ""
@@ -92,12 +75,12 @@ def main(
     rounds: Annotated[int, typer.Option(help="Laps of each contender.")] = 3,
     cores: Annotated[str, typer.Option(help="Hold contenders to so many cores, as in 1,2,4; by default to none.")] = "",
     only: Annotated[str, typer.Option(help="Only contenders with this in their name.")] = "",
-    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
     corpus: Annotated[str, typer.Option(help=f"Which files: {', '.join(QUALITIES)}.")] = IMAGENET_LIKE,
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    out: Annotated[Path | None, typer.Option(help="Where the result goes.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
-    """Time gpubeton on a GPU beside its ceiling and its peers."""
+    """Time gpubeton on a GPU beside nvJPEG alone and other loaders."""
     leave_when_told()
     console = Console()
     photos = make_photos(data, images, QUALITIES[corpus])
@@ -112,22 +95,7 @@ def main(
 
 
 class Race:
-    """Contenders that run by turns.
-
-    Parameters
-    ----------
-    console : Console
-        Where to say what is being done.
-    title : str
-        The name of the race.
-    work : GpuWork
-        What each does.
-
-    Attributes
-    ----------
-    found : dict
-        Contenders with versions and laps, and who was left out and why.
-    """
+    """Contenders that run in alternation."""
 
     def __init__(self, console: Console, title: str, work: GpuWork) -> None:
         self._console = console
@@ -137,19 +105,9 @@ class Race:
         self.found: dict[str, Any] = {"cores": work.cores, "contenders": {}, "left_out": {}}
 
     def run(self, entries: list[Entry], rounds: int, record: Record) -> None:
-        """Run it.
-
-        Parameters
-        ----------
-        entries : list of Entry
-            Who takes part.
-        rounds : int
-            Laps of each.
-        record : Record
-            Gets the race under its title, lap by lap.
-        """
+        """Start the contenders and run all laps."""
         with ExitStack() as stack:
-            with ThreadPoolExecutor(max_workers=4) as pool:  # most of the time they import and compile
+            with ThreadPoolExecutor(max_workers=4) as pool:  # they mostly import and compile
                 for name, contender in pool.map(self._start, entries):
                     if contender is not None:
                         self._running[name] = stack.enter_context(contender)

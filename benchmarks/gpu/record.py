@@ -1,4 +1,4 @@
-"""Record: what a step has measured so far, in a file that is whole at any moment."""
+"""The measurements of a step so far, in a file that is always complete."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ __all__ = ["Record", "leave_when_told"]
 
 
 class Record:
-    """What a step has measured so far. Steps are stopped when their time is up, and what they have found is not lost.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file; None to keep it in memory alone.
-    **facts
-        What is known from the beginning.
-    """
+    """The measurements of a step so far; they are not lost when the step is stopped."""
 
     def __init__(self, path: Path | None, **facts: Any) -> None:
         self._path = path
@@ -29,12 +21,12 @@ class Record:
         self._write()
 
     def add(self, name: str, value: Any) -> None:
-        """Note something, and write the file anew."""
+        """Add a value and write the file."""
         self.found[name] = value
         self._write()
 
     def complete(self) -> dict[str, Any]:
-        """Note that nothing is missing; gives everything."""
+        """Mark the record as complete and return it."""
         self.add("is_complete", True)
         return self.found
 
@@ -47,10 +39,10 @@ class Record:
 
 
 def leave_when_told() -> None:
-    """Have SIGTERM end the process in order, so that it can end what it has started."""
+    """Let SIGTERM end the process with cleanup, so that it ends its child processes."""
 
     def leave(number: int, _: object) -> None:
-        # A second one would come in the middle of that.
+        # A second one would interrupt the cleanup.
         signal.signal(number, signal.SIG_IGN)
         sys.exit(128 + number)
 

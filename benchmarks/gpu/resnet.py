@@ -1,4 +1,4 @@
-"""ResNets, as torchvision has them: the networks that loaders are measured beside."""
+"""ResNets as in torchvision, to train with batches of loaders."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ _STAGES = {"resnet8": ([1, 1, 1], False), "resnet18": ([2, 2, 2, 2], False), "re
 
 
 def resnet(name: str, num_classes: int = 1000, width: int = 64) -> nn.Module:
-    """Make a residual network.
-
-    Parameters
-    ----------
-    name : {"resnet8", "resnet18", "resnet50"}
-        Which; the first is for tests.
-    num_classes : int
-        Classes to tell apart.
-    width : int
-        Channels of the first stage.
-
-    Returns
-    -------
-    Module
-        Its weights are random.
-    """
+    """Make a residual network with random weights; "resnet8" is for tests."""
     numbers, is_bottleneck = _STAGES[name]
     layers: list[nn.Module] = [
         nn.Conv2d(3, width, 7, 2, 3, bias=False),
@@ -46,7 +31,7 @@ def resnet(name: str, num_classes: int = 1000, width: int = 64) -> nn.Module:
 
 
 class _Block(nn.Module):
-    """Convolutions beside a short cut."""
+    """Convolutions with a shortcut connection."""
 
     def __init__(self, before: int, width: int, stride: int, is_bottleneck: bool) -> None:
         super().__init__()
@@ -67,6 +52,6 @@ class _Block(nn.Module):
             )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Add what the convolutions find to the short cut."""
+        """Add the result of the convolutions to the shortcut."""
         found: torch.Tensor = nn.functional.relu(self.main(images) + self.short(images), inplace=True)
         return found

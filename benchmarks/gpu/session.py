@@ -1,11 +1,11 @@
-"""Prove and measure gpubeton on the GPU of this machine, in a given time, into one file.
+"""Test and measure gpubeton on the GPU of this machine, in a given time, into one file.
 
     benchmarks/gpu_session.sh                        # everything, in about nine minutes
     benchmarks/gpu_session.sh --steps tests,hazards
-    benchmarks/gpu_session.sh --simulated            # no GPU: shows that the steps run, and measures nothing
+    benchmarks/gpu_session.sh --simulated            # without a GPU: only shows that the steps run
 
-A step that fails or takes too long does not keep the others from running. A file that is there already, of the same
-GPU and commit, keeps the steps that do not run this time.
+If a step fails or takes too long, the others still run. An existing file of the same GPU and commit keeps the results
+of steps that do not run this time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmarks.gpu.environment import COMMIT_VARIABLE, describe
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.steps import STEPS, Scale, run_step
 from benchmarks.gpu.tables import summary
-from benchmarks.results import RESULTS
+from benchmarks.results import DATA, RESULTS
 from gpubeton import __version__
 
 __all__ = ["KIND", "SIMULATED_KIND", "main"]
 
-#: Of result files. That of a simulated run is another, so that its figures never come into a table.
+#: Kind of result files. Simulated runs have another, so that their figures never appear in a table.
 KIND = "gpu"
 SIMULATED_KIND = "gpu-simulated"
 
@@ -47,12 +47,12 @@ def main(
     seconds: Annotated[float, typer.Option(help="How long everything may take.")] = 560,
     steps: Annotated[str, typer.Option(help=f"Which, of {','.join(step.name for step in STEPS)}.")] = "",
     commit: Annotated[str, typer.Option(help="The commit that is measured, where the files are no checkout.")] = "",
-    data: Annotated[Path, typer.Option(help="Where images go.")] = _ROOT / "benchmarks" / "data",
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
     simulated: Annotated[bool, typer.Option("--simulated", "--dry-run", help="Use the simulated GPU.")] = False,
 ) -> None:
-    """Prove and measure gpubeton on the GPU of this machine, in a given time, into one file."""
+    """Test and measure gpubeton on the GPU of this machine, in a given time, into one file."""
     end = time.monotonic() + seconds
-    # A shell that runs this in the background has it ignored, here and in the steps, which end by it.
+    # A shell that runs this in the background makes it and its steps ignore SIGINT, which ends the steps.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console()
     os.environ[VARIABLE] = "1" if simulated else "0"
@@ -98,7 +98,7 @@ def main(
 
 
 def _begin(path: Path, environment: dict[str, Any]) -> dict[str, Any]:
-    """Begin a result, or go on with one of the same GPU and commit."""
+    """Begin a result, or continue one of the same GPU and commit."""
     result = {
         "kind": SIMULATED_KIND if environment["simulated"] else KIND,
         "simulated": environment["simulated"],
@@ -126,12 +126,12 @@ def _at(result: dict[str, Any], keys: tuple[str, ...]) -> Any:
 def _default_path(environment: dict[str, Any]) -> Path:
     gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"].get("name", "unknown")).lower()).strip("-")
     name = f"gpu-{gpu}-{datetime.now(timezone.utc):%Y-%m-%d}.json"
-    # build/ is not for committing.
+    # build/ is not committed.
     return (_ROOT / "build" if environment["simulated"] else RESULTS) / name
 
 
 def _warm_up(data: Path, log: Path, is_small: bool, seconds: float) -> dict[str, Any]:
-    """Make images and compiled code; what is missing afterwards each step makes for itself."""
+    """Make images and compiled code; each step makes missing parts itself."""
     begin = time.perf_counter()
     images, side = (32, 32) if is_small else (2000, 224)
     command = [sys.executable, "-m", "benchmarks.gpu.warm_up", f"--images={images}", f"--side={side}", f"--data={data}"]

@@ -1,4 +1,4 @@
-"""The steps of a session on a GPU, each a command of its own with a share of the time."""
+"""The steps of a session on a GPU, each a separate command with a share of the time."""
 
 from __future__ import annotations
 
@@ -17,74 +17,35 @@ from xml.etree import ElementTree as ET
 __all__ = ["STEPS", "Scale", "Step", "run_step"]
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# Between being told to end and being ended.
+# Between SIGINT and SIGKILL.
 _GRACE_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done in a step.
+    """The size of a step."""
 
-    Parameters
-    ----------
-    data : Path
-        Where images are.
-    is_small : bool
-        Whether it is only to be shown that the step runs.
-    seconds : float
-        How long the step may take.
-    """
-
-    data: Path
-    is_small: bool
-    seconds: float
+    data: Path  # folder of the images
+    is_small: bool  # only show that the step runs
+    seconds: float  # limit of the step
 
     def lap(self, laps: int, most: float) -> float:
-        """Give the length of one of so many laps, that together take two thirds of the time."""
+        """Return the seconds of one lap, if `laps` laps together take two thirds of the time, at most `most`."""
         return 0.05 if self.is_small else round(min(most, max(self.seconds * 0.66 / laps, 0.5)), 2)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a session.
+    """A step of a session."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the result.
-    share : float
-        Of the session's time, in relation to the others.
-    arguments : callable
-        Gives the interpreter's arguments, of the scale and the file for the result.
-    read : callable
-        Reads the result.
-    """
-
-    name: str
-    share: float
-    arguments: Callable[[Scale, Path], list[str]]
+    name: str  # in the result
+    share: float  # of the session's time, relative to the others
+    arguments: Callable[[Scale, Path], list[str]]  # of the interpreter
     read: Callable[[Path], dict[str, Any]]
 
 
 def run_step(step: Step, scale: Scale, folder: Path, log: Path) -> dict[str, Any]:
-    """Run a step, and end it when its time is up.
-
-    Parameters
-    ----------
-    step : Step
-        The step.
-    scale : Scale
-        How much of it.
-    folder : Path
-        Where its result goes.
-    log : Path
-        Where it says what it does.
-
-    Returns
-    -------
-    dict
-        How it ended, how long it took, and what it has found until then.
-    """
+    """Run a step until its time is up; returns how it ended, its seconds and its result."""
     result = folder / f"{step.name}.json"
     begin = time.perf_counter()
     with log.open("ab", buffering=0) as output:
@@ -102,7 +63,7 @@ def run_step(step: Step, scale: Scale, folder: Path, log: Path) -> dict[str, Any
             ended = "done" if status == 0 else f"ended with status {status}"
         except subprocess.TimeoutExpired:
             ended = "stopped: its time was up"
-            process.send_signal(signal.SIGINT)  # as Ctrl+C does: tests that are done are reported
+            process.send_signal(signal.SIGINT)  # like Ctrl+C: finished tests are reported
             try:
                 process.wait(_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
@@ -121,7 +82,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_tests(path: Path) -> dict[str, Any]:
-    """Count tests in what pytest wrote, and name those that failed."""
+    """Count the tests in the report of pytest, and list those that failed."""
     cases = list(ET.parse(path.with_suffix(".xml")).getroot().iter("testcase"))
     bad: dict[str, str] = {}
     for case in cases:
@@ -135,9 +96,9 @@ def _read_tests(path: Path) -> dict[str, Any]:
 def _tests(scale: Scale, result: Path) -> list[str]:
     return [
         "-m", "pytest", "tests/gpu", "-q", "-x" if scale.is_small else "--maxfail=1000", "-p", "no:cacheprovider",
-        # Other versions of other packages may warn of anything; tests/gpu/conftest.py says which of ours are errors.
+        # Other versions of packages may have other warnings; tests/gpu/conftest.py selects those that are errors.
         "-W", "default",
-        # In a process of its own: what ends that does not end the others.
+        # In a worker process, so that a crash does not end the other tests.
         "-n", "1", "--timeout=100", f"--junitxml={result.with_suffix('.xml')}", "--durations=10",
     ]  # fmt: skip
 
@@ -155,7 +116,7 @@ def _measuring(
 
 _RACE = "benchmarks.gpu.race"
 
-#: In the order of their weight: what comes last is left out first if time runs short.
+#: The most important first: if time runs short, the last ones are left out.
 STEPS = (
     Step("tests", 34, _tests, _read_tests),
     Step(

@@ -1,10 +1,12 @@
-"""The tables of what was measured on a GPU, and of the host's part."""
+"""The tables of GPU results, and of the work of the host."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from typing import Any
+
+from benchmarks.markdown import row, rule, spread
 
 __all__ = ["draw_gpu", "draw_host_cost", "summary"]
 
@@ -13,18 +15,7 @@ _ALL_CORES = "all cores"
 
 
 def draw_gpu(result: dict[str, Any]) -> str:
-    """Draw what a session on a GPU has found.
-
-    Parameters
-    ----------
-    result : dict
-        Its result file.
-
-    Returns
-    -------
-    str
-        Markdown.
-    """
+    """Draw the results of a session on a GPU."""
     drawers = {
         "race": _race,
         "cores": _cores,
@@ -42,24 +33,13 @@ def draw_gpu(result: dict[str, Any]) -> str:
 
 
 def draw_host_cost(result: dict[str, Any]) -> str:
-    """Draw what the host does for each image.
-
-    Parameters
-    ----------
-    result : dict
-        The result of `benchmarks.gpu.host_cost`.
-
-    Returns
-    -------
-    str
-        Markdown.
-    """
-    lines = [_row(["µs of processor time for an image", *(_size(own) for own in result["corpora"])]), _rule(2)]
+    """Draw the work of the host for each image."""
+    lines = [row(["µs of processor time for an image", *(_size(own) for own in result["corpora"])]), rule(2)]
     for case in result["corpora"][0]["cases"]:
         costs = [
             [1e6 * own["cpu_seconds"] / own["images"] for own in corpus["cases"][case]] for corpus in result["corpora"]
         ]
-        lines.append(_row([case, *(_spread(own, "{:.1f}") for own in costs)]))
+        lines.append(row([case, *(spread(own, "{:.1f}") for own in costs)]))
     machine, made = result["machine"], result["made"][:10]
     where = f"{machine['cpu']}, {machine['cores']} cores; batches of {result['batch_size']}"
     gpubeton = result["gpubeton"]
@@ -67,20 +47,7 @@ def draw_host_cost(result: dict[str, Any]) -> str:
 
 
 def summary(name: str, found: dict[str, Any]) -> str:
-    """Say in a few lines what a step has found.
-
-    Parameters
-    ----------
-    name : str
-        The step.
-    found : dict
-        What it wrote.
-
-    Returns
-    -------
-    str
-        Lines, each indented.
-    """
+    """Summarise the result of a step in a few indented lines."""
     if "error" in found:
         return f"\n  {found['error']}"
     lines: list[str] = []
@@ -118,14 +85,14 @@ def _race(found: dict[str, Any]) -> str:
     lines = [
         work,
         "",
-        _row(["", "images/s", "× engines alone", "processor time for an image", "engines busy"]),
-        _rule(4),
+        row(["", "images/s", "× engines alone", "processor time for an image", "engines busy"]),
+        rule(4),
     ]
     for name, laps in sorted(race.items(), key=lambda item: -_median(item[1])):
         beside = f"{_median(laps) / ceiling:.2f}" if ceiling else ""
-        rates = _spread([_rate(lap) for lap in laps], "{:,.0f}")
+        rates = spread([_rate(lap) for lap in laps], "{:,.0f}")
         busy = _engines(laps)
-        lines.append(_row([name, rates, beside, f"{_cost(laps):,.1f} µs", f"{busy:.0f} %" if busy is not None else ""]))
+        lines.append(row([name, rates, beside, f"{_cost(laps):,.1f} µs", f"{busy:.0f} %" if busy is not None else ""]))
     return "\n".join(lines)
 
 
@@ -134,10 +101,10 @@ def _cores(found: dict[str, Any]) -> str:
     if not races:
         return ""
     names = dict.fromkeys(name for race in races.values() for name in race)
-    lines = [_row(["images/s, held to", *races]), _rule(len(races))]
+    lines = [row(["images/s, held to", *races]), rule(len(races))]
     for name in names:
         cells = [f"{_median(race[name]):,.0f}" if name in race else "" for race in races.values()]
-        lines.append(_row([name, *cells]))
+        lines.append(row([name, *cells]))
     return "\n".join(lines)
 
 
@@ -146,24 +113,24 @@ def _kernels(found: dict[str, Any]) -> str:
     if not pipelines:
         return ""
     lines = [
-        _row(["pipeline", "bound", "augment", "all kernels", "of the bound"]),
-        _rule(4),
+        row(["pipeline", "bound", "augment", "all kernels", "of the bound"]),
+        rule(4),
     ]
     for name, own in pipelines.items():
         times = {kernel: one["median_microseconds"] for kernel, one in own["kernels"].items()}
         cells = [f"{own['bound_microseconds']:.1f} µs", f"{times['augment']:.1f} µs", f"{sum(times.values()):.1f} µs"]
-        lines.append(_row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
+        lines.append(row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
     rate = found["copy_bytes_per_second"] / 1e12
     facts = f"Kernels of a batch of {found['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."
     return "\n".join([*lines, "", facts])
 
 
 def _training(found: dict[str, Any]) -> str:
-    lines = [_row(["training", "loader", "images/s", "of what the network can do"]), _rule(3)]
+    lines = [row(["training", "loader", "images/s", "of what the network can do"]), rule(3)]
     for network, laps in _networks(found).items():
         for who, own in laps.items():
-            rates = _spread([lap["images_per_second"] for lap in own], "{:,.0f}")
-            lines.append(_row([network, who, rates, f"{100 * _share(own):.1f} %"]))
+            rates = spread([lap["images_per_second"] for lap in own], "{:,.0f}")
+            lines.append(row([network, who, rates, f"{100 * _share(own):.1f} %"]))
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -186,7 +153,7 @@ def _provenance(result: dict[str, Any]) -> str:
 
 
 def _races(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Laps by race and contender, of those that have any."""
+    """Return the laps by race and contender."""
     return {
         title: {name: own["laps"] for name, own in race["contenders"].items() if own["laps"]}
         for title, race in found.items()
@@ -219,7 +186,7 @@ def _median(laps: Sequence[dict[str, Any]]) -> float:
 
 
 def _cost(laps: Sequence[dict[str, Any]]) -> float:
-    """Microseconds of processor time for an image."""
+    """Return microseconds of processor time per image."""
     costs = [1e6 * float(lap["cpu_seconds"]) / int(lap["images"]) for lap in laps]
     return statistics.median(costs)
 
@@ -241,17 +208,3 @@ def _busy(laps: Sequence[dict[str, Any]]) -> str:
 
 def _size(corpus: dict[str, Any]) -> str:
     return f"{corpus['median_width']} × {corpus['median_height']}, {corpus['mean_bytes'] / 1000:.0f} kB"
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    """Write the median, and in small letters the extremes."""
-    low, high = form.format(min(values)), form.format(max(values))
-    return f"{form.format(statistics.median(values))} <sub>{low}–{high}</sub>"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _rule(numbers: int) -> str:
-    return _row(["---", *["---:"] * numbers])

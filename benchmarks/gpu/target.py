@@ -1,4 +1,4 @@
-"""The GPU that is measured."""
+"""The GPU to measure."""
 
 from __future__ import annotations
 
@@ -16,37 +16,21 @@ __all__ = ["Target", "open_target"]
 
 
 class Target(NamedTuple):
-    """The GPU that is measured, and the nvJPEG that decodes on it.
+    """The GPU to measure, and its nvJPEG."""
 
-    Parameters
-    ----------
-    device : Device
-        cuda:0.
-    library : Library
-        nvJPEG.
-    faults : Faults or None
-        The simulator's switches, if it is simulated.
-    """
-
-    device: Device
+    device: Device  # cuda:0
     library: Library
-    faults: Any
+    faults: Any  # switches of the simulator, or None
 
     @property
     def is_simulated(self) -> bool:
-        """Whether its figures say nothing."""
+        """Whether the GPU is simulated."""
         return self.faults is not None
 
 
 @contextmanager
 def open_target() -> Iterator[Target]:
-    """Open cuda:0, or the simulated GPU if the environment asks for it.
-
-    Yields
-    ------
-    Target
-        It, current in this thread.
-    """
+    """Open cuda:0, or the simulated GPU if the environment selects it, as the current device of this thread."""
     from gpubeton.gpu import cuda
     from gpubeton.gpu.nvjpeg import load
 

@@ -1,9 +1,9 @@
-"""Train a ResNet with batches from a loader, beside the same on one batch that stays where it is.
+"""Train a ResNet with batches from a loader, beside training with one constant batch.
 
     python -m benchmarks.gpu.training
 
-What a step takes with the batch that stays is all that the network can do. The share of it that is left with a loader
-tells how long the network waits, and what decoding on the same GPU takes from it.
+The constant batch shows the maximum speed of the network. The share of it that a loader reaches shows how long the
+network waits, and how much decoding on the same GPU slows it down.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.resnet import resnet
 from benchmarks.gpu.target import Target, open_target
+from benchmarks.results import DATA
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
@@ -33,9 +34,8 @@ from gpubeton.transforms import Squeeze, ToDevice, ToTensor
 
 __all__ = ["LOADERS", "Trainer", "measure_network"]
 
-_DATA = Path(__file__).resolve().parent.parent / "data"
 
-#: Arguments of the loaders that are compared.
+#: Arguments of the loaders.
 LOADERS: dict[str, dict[str, Any]] = {
     "engines": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=("hardware", "hybrid"))},
     "both": {"device": "cuda:0", "gpu_options": GpuOptions(deterministic=False)},
@@ -50,14 +50,14 @@ _WARM_UP = 8
 def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
     seconds: Annotated[float, typer.Option(help="Length of a lap.")] = 4,
-    rounds: Annotated[int, typer.Option(help="Laps with each loader, by turns.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Laps with each loader.")] = 2,
     networks: Annotated[str, typer.Option(help="Which, as in resnet50,resnet18.")] = "resnet50,resnet18",
-    batch_size: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
     side: Annotated[int, typer.Option(help="Height and width of the images.")] = 224,
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    out: Annotated[Path | None, typer.Option(help="Where the result goes.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    out: Annotated[Path | None, typer.Option(help="File or folder for the result.")] = None,
 ) -> None:
-    """Train a ResNet with batches from a loader, beside the same on one batch that stays where it is."""
+    """Train a ResNet with batches from a loader, beside training with one constant batch."""
     leave_when_told()
     console = Console()
     photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
@@ -71,22 +71,12 @@ def main(
                     found.setdefault(who, []).append(lap)
                     record.add(name, found)
                     rate, share = lap["images_per_second"], lap["share_of_synthetic"]
-                    console.print(f"{name}, {who}: {rate:,.0f} images/s, {100 * share:.1f} % of what it can do")
+                    console.print(f"{name}, {who}: {rate:,.0f} images/s, {100 * share:.1f} % of its maximum")
     record.complete()
 
 
 class Trainer:
-    """A network on the GPU, and how it is trained: bfloat16, channels last, stochastic gradient descent.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    name : str
-        Which network.
-    batch_size, side : int
-        Of the images.
-    """
+    """A network on the GPU, trained with bfloat16, channels last, and stochastic gradient descent."""
 
     def __init__(self, target: Target, name: str, batch_size: int, side: int) -> None:
         self.target, self.batch_size, self.side = target, batch_size, side
@@ -106,7 +96,7 @@ class Trainer:
         self._optimizer.step()
 
     def synthetic(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Give the same batch for ever."""
+        """Yield the same batch forever."""
         images = torch.randn(self.batch_size, 3, self.side, self.side, device=self.device, dtype=torch.float16)
         images = images.to(memory_format=torch.channels_last)
         labels = torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
@@ -114,20 +104,7 @@ class Trainer:
             yield images, labels
 
     def lap(self, batches: Iterator[Any], seconds: float) -> dict[str, Any]:
-        """Train for some time.
-
-        Parameters
-        ----------
-        batches : iterator of (images, labels)
-            Where batches come from.
-        seconds : float
-            How long.
-
-        Returns
-        -------
-        dict
-            Images, seconds, and how long the loop waited for batches.
-        """
+        """Train for some seconds; returns images, seconds, and the time in ``next``."""
         for _ in range(_WARM_UP):
             self.step(*next(batches))
         self._settle()
@@ -147,7 +124,7 @@ class Trainer:
             "wall_seconds": wall,
             "cpu_seconds": cpu,
             "images_per_second": images / wall,
-            # The loop runs ahead of the GPU: what it waits for need not keep the GPU waiting.
+            # The loop runs ahead of the GPU, so the GPU need not wait when the loop does.
             "seconds_in_next": waited,
             "engines": watch.found,
         }
@@ -158,21 +135,9 @@ class Trainer:
 
 
 def measure_network(trainer: Trainer, beton: str, seconds: float) -> dict[str, dict[str, Any]]:
-    """Train with each loader in turn, and with the batch that stays before and after.
+    """Train with each loader, and with the constant batch before and after; returns a lap for each.
 
-    Parameters
-    ----------
-    trainer : Trainer
-        The network.
-    beton : str
-        The images.
-    seconds : float
-        Length of each lap.
-
-    Returns
-    -------
-    dict of str to dict
-        By loader; ``share_of_synthetic`` is beside the mean of both laps with the batch that stays.
+    ``share_of_synthetic`` is relative to the mean of both laps with the constant batch.
     """
     laps = {"synthetic": trainer.lap(trainer.synthetic(), seconds)}
     for name, arguments in LOADERS.items():

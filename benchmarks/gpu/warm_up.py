@@ -1,4 +1,4 @@
-"""Make what every step needs, before any is timed: images, and compiled code.
+"""Make the images and the compiled code that all steps need, before any is timed.
 
 python -m benchmarks.gpu.warm_up --images 2000
 """
@@ -15,19 +15,18 @@ import typer
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos, make_raw
 from benchmarks.gpu.pipelines import image_pipelines
 from benchmarks.gpu.target import open_target
+from benchmarks.results import DATA
 from gpubeton.loader import Loader
 
 __all__ = ["compile_everything"]
-
-_DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
     side: Annotated[int, typer.Option(help="Height and width of the results.")] = 224,
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
 ) -> None:
-    """Make what every step needs, before any is timed: images, and compiled code."""
+    """Make the images and the compiled code that all steps need, before any is timed."""
     few = make_photos(data / "few", 8, 90)
     on_cpu = threading.Thread(target=compile_everything, args=(few.beton, "cpu", side))
     on_cpu.start()
@@ -38,17 +37,7 @@ def main(
 
 
 def compile_everything(beton: str, device: str, side: int) -> None:
-    """Load a batch with every pipeline.
-
-    Parameters
-    ----------
-    beton : str
-        A file with the fields ``image`` and ``label``.
-    device : str
-        Where.
-    side : int
-        Height and width of the results.
-    """
+    """Load a batch with every pipeline."""
     for pipeline in image_pipelines(side).values():
         loader = Loader(beton, 8, num_workers=1, seed=0, pipelines={"image": pipeline}, device=device)
         with closing(loader):

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["Lap", "cpu_seconds", "median_cpu", "median_rate", "race", "ratios", "time_lap"]
+__all__ = ["Lap", "compare_times", "cpu_seconds", "median_cpu", "median_rate", "race", "ratios", "time_lap"]
 
 _PROC = Path("/proc")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,10 @@ def time_lap(run: Callable[[], int]) -> Lap:
 
 
 def race(
-    contenders: Mapping[str, Callable[[], Lap]], rounds: int, advance: Callable[[str], object] = lambda _: None
-) -> dict[str, list[Lap]]:
+    contenders: Mapping[str, Callable[[], _Result]], rounds: int, advance: Callable[[str], object] = lambda _: None
+) -> dict[str, list[_Result]]:
     """Run the contenders in alternation, so that a disturbance affects all of them; each starts some rounds."""
-    laps: dict[str, list[Lap]] = {name: [] for name in contenders}
+    laps: dict[str, list[_Result]] = {name: [] for name in contenders}
     names = list(contenders)
     for number in range(rounds):
         first = number % len(names)
@@ -68,6 +70,20 @@ def median_cpu(laps: Iterable[Lap]) -> float:
 def ratios(laps: Sequence[Lap], others: Sequence[Lap]) -> list[float]:
     """Return, round by round, how many times as fast as `others` the `laps` were."""
     return [a.images_per_second / b.images_per_second for a, b in zip(laps, others, strict=True)]
+
+
+def compare_times(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """Compare the times of the same rounds: the median of their ratios, and the ratio of the shortest times.
+
+    Other programs disturb the shortest times least.
+
+    Examples
+    --------
+    >>> compare_times([1.1, 2.0, 4.0], [1.0, 2.0, 4.0])
+    {'median': 1.0, 'least': 1.1}
+    """
+    of_rounds = [one / other for one, other in zip(times, others, strict=True)]
+    return {"median": round(statistics.median(of_rounds), 4), "least": round(min(times) / min(others), 4)}
 
 
 def cpu_seconds() -> float:

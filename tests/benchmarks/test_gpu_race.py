@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -100,6 +101,6 @@ def test_a_contender_that_does_not_answer_is_given_up(work):
 
 def test_every_contender_is_a_module_that_prepares_and_serves():
     for entry in ENTRIES:
-        text = (race._DATA.parent / "gpu" / "contenders" / f"{entry.module}.py").read_text()
+        text = (Path(race.__file__).parent / "contenders" / f"{entry.module}.py").read_text()
         assert "def prepare(work: GpuWork" in text
         assert "serve(prepare)" in text

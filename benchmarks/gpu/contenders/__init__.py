@@ -1,3 +1,3 @@
-"""The contenders of the race on a GPU, one module each; `benchmarks.gpu.contenders.service` runs them."""
+"""The loaders that are compared on a GPU, one module each; `benchmarks.gpu.contenders.service` runs them."""
 
 from __future__ import annotations

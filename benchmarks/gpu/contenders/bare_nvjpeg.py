@@ -1,4 +1,4 @@
-"""nvJPEG alone, as fast as it goes: the ceiling of every loader that decodes with it."""
+"""nvJPEG alone at full speed: the ceiling of every loader that decodes with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SM_PER_CALL = 128
 
 
 def prepare(work: GpuWork, stack: ExitStack) -> Ready:
-    """Bring the images into memory. Variants: "engines", "processors", "both"."""
+    """Load the images into memory. Variants: "engines", "processors", "both"."""
     target = stack.enter_context(open_target())
     encoded = load_encoded(target.device, work.beton)
     settings = {"engines": [_engines(target)], "processors": [_processors(target)]}
@@ -45,7 +45,7 @@ def _processors(target: Target) -> Setting:
 
 
 def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Generator[int, None, None]:
-    """Give the number of images of each call of any of the loops. Each waits for its own oldest call."""
+    """Yield the number of images of each call; each loop waits for its oldest call."""
     if len(loops) == 1:
         number = 0
         try:
@@ -66,7 +66,7 @@ def _together(target: Target, loops: list[BareLoop], images: list[int]) -> Gener
                     begin(number)
                     number += 1
                     done.put(per_call)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the images are counted
+        except BaseException as error:  # noqa: BLE001 - raised again in the consumer
             done.put(error)
 
     threads = [threading.Thread(target=decode, args=(loop.begin, own)) for loop, own in zip(loops, images, strict=True)]

@@ -19,7 +19,7 @@ _IN_FLIGHT = 2
 
 
 def prepare(work: GpuWork, _: ExitStack) -> Ready:
-    """Make the pipeline. Variants: "whole" decodes all of an image, "crop" the part that is wanted."""
+    """Make the pipeline. Variants: "whole" decodes all of an image, "crop" only the needed part."""
     decoder, rest = ("cpu", "cpu") if is_simulated() else ("mixed", "gpu")
     pipeline = dali.Pipeline(
         batch_size=work.batch_size,
@@ -73,7 +73,7 @@ def prepare(work: GpuWork, _: ExitStack) -> Ready:
 
 
 def _settle() -> None:
-    """What `share_outputs` gives is done: it waits."""
+    """Do nothing: `share_outputs` has already waited."""
 
 
 if __name__ == "__main__":

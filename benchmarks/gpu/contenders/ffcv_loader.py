@@ -48,7 +48,7 @@ def prepare(work: GpuWork, _: ExitStack) -> Ready:
     )
 
     def batches() -> Generator[int, None, None]:
-        # FFCV cannot stop in an epoch: what is left of it goes on in the next lap.
+        # FFCV cannot stop in an epoch: the next lap continues it.
         while True:
             for images, _ in epochs[-1]:
                 yield len(images)

@@ -19,7 +19,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToDevice, ToTensor, ToTorchImage
 
-# Images of a lap without a new epoch, for which the line would have to be filled anew.
+# Images of an epoch: more than a lap needs, because a new epoch would start with an empty pipeline.
 _EPOCH = 1 << 20
 
 _OPTIONS = {

@@ -1,6 +1,6 @@
-"""The contender's end of the line: reads a word from stdin, runs a lap, answers with a line of JSON.
+"""The process of a contender: for each line on stdin, run a lap and print its figures as a line of JSON.
 
-A lap is a stretch of steady work: it begins when the contender's line is full, and ends while it still is.
+A lap measures steady work: it begins when the contender's pipeline is full, and ends while it is still full.
 """
 
 from __future__ import annotations
@@ -22,36 +22,19 @@ __all__ = ["Ready", "run_lap", "serve", "wait_for_current_stream"]
 
 
 class Ready(NamedTuple):
-    """A contender that can run.
+    """A contender that is ready to run."""
 
-    Parameters
-    ----------
-    batches : callable
-        Begins a lap: gives a generator of numbers of images, one for each batch, that ends its work when it is closed.
-        It may end by itself, and is begun again then.
-    settle : callable
-        Waits until what was handed out is really there.
-    warm_up : int
-        Batches until its line is full.
-    versions : dict of str to str
-        The versions of what it consists of.
-    """
-
+    # Begins a lap: yields the number of images of each batch, and stops when it is closed. If it ends before the lap
+    # does, it is called again.
     batches: Callable[[], Generator[int, None, None]]
-    settle: Callable[[], object]
-    warm_up: int
-    versions: dict[str, str]
+    settle: Callable[[], object]  # waits until the returned batches are complete
+    warm_up: int  # batches until its pipeline is full
+    versions: dict[str, str]  # of its packages
 
 
 def serve(prepare: Callable[[GpuWork, ExitStack], Ready]) -> None:
-    """Prepare a contender from the first line of stdin, then run a lap for each further line.
-
-    Parameters
-    ----------
-    prepare : callable
-        Makes the contender; what it puts on the stack is undone at the end.
-    """
-    # Libraries print to stdout, which is the line to the other side: give them stderr instead.
+    """Prepare a contender from the first line of stdin, then run a lap for each further line."""
+    # stdout is for the answers: libraries that print get stderr instead.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     work = GpuWork.from_json(sys.stdin.readline())
@@ -66,7 +49,7 @@ def serve(prepare: Callable[[GpuWork, ExitStack], Ready]) -> None:
 
 
 def wait_for_current_stream() -> None:
-    """Wait for what torch has in its current stream, not for what a loader prepares elsewhere."""
+    """Wait for torch's current stream, but not for batches that a loader prepares in other streams."""
     import torch
 
     if torch.cuda.is_available():
@@ -74,20 +57,7 @@ def wait_for_current_stream() -> None:
 
 
 def run_lap(ready: Ready, seconds: float) -> dict[str, Any]:
-    """Run a lap.
-
-    Parameters
-    ----------
-    ready : Ready
-        The contender.
-    seconds : float
-        How long it goes on, once the line is full.
-
-    Returns
-    -------
-    dict
-        Images, seconds, processor seconds of all threads and processes, and how busy the GPU was.
-    """
+    """Run a lap: images, seconds, processor seconds, and how busy the GPU was."""
     with ExitStack() as stack:
         batches = _begin(ready, stack)
         for _ in range(ready.warm_up):

@@ -1,4 +1,4 @@
-"""torchvision on the GPU: ``decode_jpeg`` for a batch of files at once, then its transforms, version 2."""
+"""torchvision on the GPU: ``decode_jpeg`` for a batch of files at once, then its transforms v2."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gpubeton.format.index import Index
 
 
 def prepare(work: GpuWork, _: ExitStack) -> Ready:
-    """Bring the files into memory, as `decode_jpeg` wants them."""
+    """Load the files into memory as tensors for `decode_jpeg`."""
     torch.set_num_threads(work.cores or torch.get_num_threads())
-    # Where there is no GPU, torchvision's own CPU decoder shows that the rest works.
+    # Without a GPU, torchvision's CPU decoder takes its place.
     device = "cpu" if is_simulated() else "cuda:0"
     io: Any = import_module("torchvision.io")
     v2: Any = import_module("torchvision.transforms.v2")

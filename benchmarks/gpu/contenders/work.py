@@ -1,4 +1,4 @@
-"""What every contender on the GPU has to do."""
+"""The work that every contender on the GPU does."""
 
 from __future__ import annotations
 
@@ -10,42 +10,22 @@ __all__ = ["GpuWork"]
 
 @dataclass(frozen=True)
 class GpuWork:
-    """Random resized crop, flip and normalise to float16, channels last, on the GPU, of the same images.
+    """Random resized crop, flip and normalise to float16, channels last, on the GPU, of the same images."""
 
-    Parameters
-    ----------
-    beton : str
-        The images as a ``.beton`` file with the fields ``image`` and ``label``.
-    folder : str
-        The same images as JPEG files, one sub-folder per class.
-    images : int
-        Number of images.
-    cores : int
-        Cores to use; 0 for all.
-    batch_size : int
-        Images of a batch.
-    side : int
-        Height and width of the result.
-    seconds : float
-        Length of a lap.
-    variant : str
-        For contenders that come in several.
-    """
-
-    beton: str
-    folder: str
+    beton: str  # with the fields ``image`` and ``label``
+    folder: str  # the same JPEG files, one sub-folder per class
     images: int
-    cores: int = 0
+    cores: int = 0  # 0: all
     batch_size: int = 256
-    side: int = 224
-    seconds: float = 3.0
-    variant: str = ""
+    side: int = 224  # of the result
+    seconds: float = 3.0  # of a lap
+    variant: str = ""  # of contenders that have several
 
     def to_json(self) -> str:
-        """Write as one line."""
+        """Return one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> GpuWork:
-        """Read what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         return cls(**json.loads(line))

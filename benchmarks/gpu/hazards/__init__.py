@@ -1,3 +1,3 @@
-"""What the design takes for granted, or guards against, measured on the GPU at hand: each with a verdict."""
+"""Checks of what the design assumes about a GPU and nvJPEG, or protects against, each with a verdict."""
 
 from __future__ import annotations

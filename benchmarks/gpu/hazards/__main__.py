@@ -1,4 +1,4 @@
-"""Ask a GPU everything that the design takes for granted.
+"""Check on a GPU what the design assumes.
 
 python -m benchmarks.gpu.hazards
 python -m benchmarks.gpu.hazards --only order --out findings.json
@@ -23,21 +23,20 @@ from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, Photos, make_photos
 from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
+from benchmarks.results import DATA
 
-_DATA = Path(__file__).resolve().parent.parent.parent / "data"
-
-# Side of the images that are reduced while they are decoded, as a multiple of the others'.
+# Images that are scaled down in decoding are this many times larger.
 _LARGER = 3
 
 
 def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
-    seconds: Annotated[float, typer.Option(help="Roughly how long everything may take.")] = 150,
-    only: Annotated[str, typer.Option(help="Only questions with this in their name.")] = "",
-    data: Annotated[Path, typer.Option(help="Where the images go.")] = _DATA,
-    out: Annotated[Path | None, typer.Option(help="Where the findings go.")] = None,
+    seconds: Annotated[float, typer.Option(help="Approximate time for everything.")] = 150,
+    only: Annotated[str, typer.Option(help="Only checks with this in their name.")] = "",
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    out: Annotated[Path | None, typer.Option(help="File for the findings.")] = None,
 ) -> None:
-    """Ask a GPU everything that the design takes for granted."""
+    """Check on a GPU what the design assumes."""
     leave_when_told()
     console = Console()
     photos = make_photos(data, images, QUALITIES[IMAGENET_LIKE])
@@ -49,7 +48,7 @@ def main(
             start = time.perf_counter()
             try:
                 finding = ask()
-            except Exception as error:  # noqa: BLE001 - the other questions are asked all the same
+            except Exception as error:  # noqa: BLE001 - the other checks run all the same
                 finding = Finding(name, "", f"{type(error).__name__}: {error}", {}, holds=False)
             took = round(time.perf_counter() - start, 1)
             record.add(name, {**finding._asdict(), "seconds": took})
@@ -59,10 +58,10 @@ def main(
 
 
 def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callable[[], Finding]]:
-    """What is asked; `pace` is 1 for some 150 seconds on a data-centre GPU."""
+    """Return the checks; `pace` is 1 for about 150 seconds on a data-centre GPU."""
     device = target.device
     encoded = load_encoded(device, photos.beton)
-    # The processors are not given fewer than nvJPEG decodes there.
+    # nvJPEG does not decode fewer images on the processors.
     calls: dict[str, tuple[int, ...]] = {"hardware": (1, 4), "sm": (64,)} if target.is_simulated else {}
     few = 2 if target.is_simulated else 0
     trials = max(int(20 * pace), 2)
@@ -85,7 +84,7 @@ def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callabl
         "T3 sentinels, processors": lambda: sentinels.is_every_image_written(
             photos.beton, seconds=10 * pace, lane="sm"
         ),
-        # Last, because it may take as long as there is time.
+        # Last, because it uses all remaining time.
         "T3 sentinels, engines": lambda: sentinels.is_every_image_written(photos.beton, seconds=50 * pace),
     }
 
@@ -95,7 +94,7 @@ def _contents(encoded: Encoded, count: int) -> list[bytes]:
 
 
 def _enlarged(encoded: Encoded, count: int) -> list[bytes]:
-    """Images of more than a megapixel."""
+    """Return images of more than a megapixel."""
     rng = np.random.default_rng(0)
     files = []
     for content in _contents(encoded, count):

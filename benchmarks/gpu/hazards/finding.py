@@ -1,4 +1,4 @@
-"""Finding: the answer to one question about a GPU and its nvJPEG."""
+"""The result of one check of a GPU and its nvJPEG."""
 
 from __future__ import annotations
 
@@ -8,24 +8,10 @@ __all__ = ["Finding"]
 
 
 class Finding(NamedTuple):
-    """The answer to one question about a GPU and its nvJPEG.
-
-    Parameters
-    ----------
-    name : str
-        A word for it.
-    question : str
-        What was asked.
-    verdict : str
-        What was found, in a sentence.
-    figures : dict
-        What was measured, as JSON can hold it.
-    holds : bool or None
-        Whether that holds on which gpubeton's design depends; None if nothing depends on it.
-    """
+    """The result of one check of a GPU and its nvJPEG."""
 
     name: str
     question: str
-    verdict: str
-    figures: dict[str, Any]
-    holds: bool | None = None
+    verdict: str  # one sentence
+    figures: dict[str, Any]  # the measurements
+    holds: bool | None = None  # whether gpubeton's assumption holds; None: nothing depends on it

@@ -1,4 +1,4 @@
-"""In which order nvJPEG writes: not before what the stream had, and not after what comes behind the call."""
+"""When nvJPEG writes: not before earlier work in its stream, and not after later work."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gpubeton.gpu.device import Memory, PinnedMemory, Stream
 
 __all__ = ["does_it_write_early", "is_it_done_when_the_stream_is"]
 
-# Level that no photograph is full of.
+# No photograph has only this value.
 _EMPTY = 0xEE
 
 
 class _Room:
-    """Memory for the images of a piece, and what a reader saw of it."""
+    """Memory for the images of a call, and a copy of what a reader saw."""
 
     def __init__(self, target: Target, encoded: Encoded, images: int, stack: ExitStack) -> None:
         self.device = target.device
@@ -46,11 +46,11 @@ class _Room:
         self.device.copy(self.seen.address, self.arena.address, self.piece.nbytes, stream)
 
     def written(self) -> int:
-        """Number of images of which the reader saw any pixel."""
+        """Return in how many images the reader saw any pixel."""
         return sum(bool((pixels != _EMPTY).any()) for pixels in self._images())
 
     def whole(self) -> int:
-        """Number of images of which the reader saw what is there now."""
+        """Return how many images the reader saw complete."""
         before = self.seen.array.copy()
         self.read(self.reading)
         self.reading.synchronize()
@@ -68,7 +68,7 @@ class _Room:
 
 
 class _Blocker:
-    """Keeps a stream busy, by copies of device memory, for about as long as it is told."""
+    """Keeps a stream busy with copies of device memory for about some milliseconds."""
 
     def __init__(self, target: Target, milliseconds: float, stack: ExitStack) -> None:
         self._device = target.device
@@ -87,33 +87,16 @@ class _Blocker:
         self._copies = max(int(16 * milliseconds / 1000 / (time.perf_counter() - start)), 1)
 
     def block(self, stream: Stream) -> None:
-        """Give the stream something to do."""
+        """Start the copies in a stream."""
         for number in range(self._copies):
             target, source = self._memory[number % 2], self._memory[1 - number % 2]
             self._device.copy(target.address, source.address, self._nbytes, stream)
 
 
 def does_it_write_early(target: Target, encoded: Encoded, *, trials: int = 20, milliseconds: float = 30) -> Finding:
-    """Ask whether nvJPEG writes before its stream's turn, and whether a wait on the host keeps it from that.
+    """Check whether nvJPEG writes before earlier work of its stream is done, and whether a wait on the host helps.
 
-    A reader has the memory still to read when nvJPEG is called. Either the stream, or the host, was told to wait for
-    the reader.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images.
-    trials : int
-        Of each way.
-    milliseconds : float
-        For which the reader is kept from reading.
-
-    Returns
-    -------
-    Finding
-        For each way the trials in which the reader saw new pixels.
+    When nvJPEG is called, a reader still has to read the memory; either the stream or the host waits for the reader.
     """
     figures: dict[str, Any] = {}
     with ExitStack() as outer:
@@ -144,7 +127,7 @@ def _early_trials(way: Way, room: _Room, blocker: _Blocker, trials: int, host_wa
     early, valid = 0, 0
     event = room.device.make_event()
     room.clear()
-    way.decode(room.piece, room.targets, room.decoding)  # whatever is allocated late would wait for everything
+    way.decode(room.piece, room.targets, room.decoding)  # late allocations would wait for all streams
     room.decoding.synchronize()
     for _ in range(trials):
         room.clear()
@@ -165,22 +148,7 @@ def _early_trials(way: Way, room: _Room, blocker: _Blocker, trials: int, host_wa
 
 
 def is_it_done_when_the_stream_is(target: Target, encoded: Encoded, *, trials: int = 50) -> Finding:
-    """Ask whether what is put into the stream behind the call sees the pixels.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images.
-    trials : int
-        Of each way: the event behind the call is waited for by another stream, and by the host.
-
-    Returns
-    -------
-    Finding
-        For each way the images, and those that a reader saw whole.
-    """
+    """Check whether work that follows the call, in its stream or after its event, sees the pixels."""
     figures: dict[str, Any] = {}
     for name, kind in WAYS.items():
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""How far nvJPEG's pixels are from those of libjpeg-turbo, and whether it interpolates chroma as that does."""
+"""Compare nvJPEG's pixels with those of libjpeg-turbo, and how both interpolate chroma."""
 
 from __future__ import annotations
 
@@ -28,22 +28,7 @@ _BACKENDS = {
 
 
 def decode_all(target: Target, way: Way, contents: list[bytes]) -> list[Pixels]:
-    """Decode JPEGs in one way, and bring the pixels back.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    way : Way
-        How.
-    contents : list of bytes
-        The JPEGs.
-
-    Returns
-    -------
-    list of ndarray of uint8, shape (height, width, 3)
-        Their pixels.
-    """
+    """Decode JPEGs in one way, and copy the pixels to the host."""
     encoded = encode_into_memory(target, contents)
     piece = encoded.piece(np.arange(len(encoded)))
     arena = target.device.allocate(piece.nbytes)
@@ -62,7 +47,7 @@ def decode_all(target: Target, way: Way, contents: list[bytes]) -> list[Pixels]:
 
 
 def encode_into_memory(target: Target, contents: list[bytes]) -> Encoded:
-    """Put JPEGs into page-locked memory."""
+    """Copy JPEGs into page-locked memory."""
     headers = [simplejpeg.decode_jpeg_header(content) for content in contents]
     size = np.array([len(content) for content in contents], np.uint64)
     room = -(-size.astype(np.int64) // 16) * 16
@@ -76,19 +61,7 @@ def encode_into_memory(target: Target, contents: list[bytes]) -> Encoded:
 
 
 def difference(found: list[Pixels], wanted: list[Pixels]) -> dict[str, float]:
-    """Compare two sets of images.
-
-    Parameters
-    ----------
-    found, wanted : list of ndarray of uint8, shape (height, width, 3)
-        The images.
-
-    Returns
-    -------
-    dict
-        Largest and mean difference of a level, the shares of levels that differ by more than 1, 2, 4 and 16, the
-        largest mean of an image, and the ratio of signal to noise in decibels.
-    """
+    """Compare two sets of images."""
     apart = [np.abs(a.astype(np.int16) - b) for a, b in zip(found, wanted, strict=True)]
     together = np.concatenate([own.reshape(-1) for own in apart])
     mean_square = float(np.square(together.astype(np.float64)).mean())
@@ -103,23 +76,7 @@ def difference(found: list[Pixels], wanted: list[Pixels]) -> dict[str, float]:
 
 
 def do_pixels_agree(target: Target, contents: list[bytes], *, images: int = 64) -> Finding:
-    """Compare all backends, with and without interpolated chroma, with libjpeg-turbo.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    contents : list of bytes
-        JPEGs of photographs, which are encoded again for each chroma sampling.
-    images : int
-        How many of them to use for each sampling; the GPU's processors take 51 at least.
-
-    Returns
-    -------
-    Finding
-        Differences from libjpeg-turbo as it usually is, and from itself with repeated chroma. `holds` tells whether
-        every backend is as near as that: wrong colours, shifts and swapped channels are not.
-    """
+    """Compare all backends, with and without interpolated chroma, with libjpeg-turbo."""
     photos = [_part(simplejpeg.decode_jpeg(contents[number % len(contents)]), number) for number in range(images)]
     figures: dict[str, Any] = {}
     wrong, smooth = [], []
@@ -153,7 +110,7 @@ def do_pixels_agree(target: Target, contents: list[bytes], *, images: int = 64) 
 
 
 def _part(photo: Pixels, number: int) -> Pixels:
-    """A part of some 160 pixels a side: enough to compare, also where blocks are not whole."""
+    """Cut out about 160 pixels a side, enough to compare, with partial blocks."""
     return np.ascontiguousarray(photo[: 150 + number % 17, : 150 + number % 19])
 
 

@@ -1,4 +1,4 @@
-"""What the GPU and its driver have: the way to the JPEG engines, and how many there are."""
+"""Find the JPEG engines of the GPU, and the library of the driver that opens them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,7 @@ __all__ = ["are_the_engines_there"]
 
 
 def are_the_engines_there(target: Target) -> Finding:
-    """Ask which backends start, how many engines there are, and whether the driver's decoding library is there.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-
-    Returns
-    -------
-    Finding
-        `holds` is true if the engines can be used.
-    """
+    """Check which backends start, how many engines there are, and whether the driver's decoding library exists."""
     figures: dict[str, Any] = {"nvjpeg": target.library.version, "cuda": target.library.cuda_version}
     try:
         ctypes.CDLL("libnvcuvid.so.1")

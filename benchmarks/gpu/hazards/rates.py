@@ -1,4 +1,4 @@
-"""How fast nvJPEG decodes, by how it is asked: the figures that the executor's defaults were chosen by."""
+"""How fast nvJPEG decodes, by way of calling it: the reasons for the executor's defaults."""
 
 from __future__ import annotations
 
@@ -29,24 +29,7 @@ __all__ = [
 def how_many_at_once(
     target: Target, encoded: Encoded, *, seconds: float = 0.7, images: tuple[int, ...] = (1, 2, 4, 8, 16)
 ) -> Finding:
-    """Ask how many images a call of the engines should have, and how many calls should be under way.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images.
-    seconds : float
-        For each combination.
-    images : tuple of int
-        Images of a call, for each core of the engines.
-
-    Returns
-    -------
-    Finding
-        The rate of each combination, and what the host spends in the calls.
-    """
+    """Measure how many images a call of the engines should have, and how many calls should run at once."""
     figures: dict[str, Any] = {}
     cores = _cores(target)
     for per_core in images:
@@ -66,22 +49,7 @@ def how_many_at_once(
 
 
 def is_step_by_step_faster(target: Target, encoded: Encoded, *, seconds: float = 2) -> Finding:
-    """Ask whether the engines are faster image by image, with two states for each, than in batches.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images.
-    seconds : float
-        For each.
-
-    Returns
-    -------
-    Finding
-        Both rates, and what the host spends.
-    """
+    """Measure whether the engines are faster image by image, with two states for each, than in batches."""
     cores = _cores(target)
     figures = {
         "batches": _measured(partial(_rate, target, encoded, Setting(Backend.HARDWARE, 8 * cores, 3), seconds)),
@@ -95,24 +63,7 @@ def is_step_by_step_faster(target: Target, encoded: Encoded, *, seconds: float =
 def do_processors_help(
     target: Target, encoded: Encoded, *, seconds: float = 1.5, images: tuple[int, ...] = (64, 128, 256)
 ) -> Finding:
-    """Ask how fast the GPU's processors decode, and what that takes from a network that is being trained.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images.
-    seconds : float
-        For each number of images.
-    images : tuple of int
-        Images of a call.
-
-    Returns
-    -------
-    Finding
-        Rates; and the rate of large matrix products alone, and beside each lane.
-    """
+    """Measure how fast the GPU's processors decode, and how much that slows down training."""
     figures: dict[str, Any] = {}
     for number in images:
         setting = Setting(Backend.GPU_HYBRID, number, 2)
@@ -137,24 +88,7 @@ def do_processors_help(
 
 
 def does_pinned_memory_help(target: Target, encoded: Encoded, beton: str, *, seconds: float = 1.5) -> Finding:
-    """Ask what it costs to leave the compressed bytes in ordinary memory.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images in page-locked memory.
-    beton : str
-        Their file.
-    seconds : float
-        For each kind of memory and backend.
-
-    Returns
-    -------
-    Finding
-        Rates and the host's time by memory and backend.
-    """
+    """Measure the cost of compressed bytes in ordinary memory."""
     figures: dict[str, Any] = {}
     ordinary = load_encoded(target.device, beton, is_pinned=False, limit=len(encoded))
     for backend, per_call in ((Backend.HARDWARE, 4 * _cores(target)), (Backend.GPU_HYBRID, 64)):
@@ -167,22 +101,7 @@ def does_pinned_memory_help(target: Target, encoded: Encoded, beton: str, *, sec
 
 
 def do_scale_and_region_help(target: Target, encoded: Encoded, *, seconds: float = 1.5) -> Finding:
-    """Ask what the engines save by decoding at a smaller scale, or a part of each image.
-
-    Parameters
-    ----------
-    target : Target
-        The GPU.
-    encoded : Encoded
-        Images; large ones, since small ones are decoded whole.
-    seconds : float
-        For each wish.
-
-    Returns
-    -------
-    Finding
-        The rate of each wish.
-    """
+    """Measure what the engines save by decoding at a smaller scale, or only a part of each image."""
     least = int(encoded.width.min()), int(encoded.height.min())
 
     def region(params: DecodeParams, _: Piece) -> None:
@@ -212,7 +131,7 @@ def do_scale_and_region_help(target: Target, encoded: Encoded, *, seconds: float
 
 
 def _cores(target: Target) -> int:
-    """The cores of all engines; 1 where there are none."""
+    """Return the cores of all engines; 1 without engines."""
     try:
         handle = target.library.create(Backend.HARDWARE)
     except DeviceError:
@@ -252,7 +171,7 @@ def _step_by_step(target: Target, encoded: Encoded, seconds: float) -> dict[str,
         way = StepByStep(target, Backend.HARDWARE)
         stack.callback(way.close)
         stack.callback(way.settle)
-        # As many places as states: each is written by one image at a time.
+        # One target per state: one image writes it at a time.
         room = max(piece.nbytes for piece in pieces)
         memory = [target.device.allocate(room) for _ in range(way.states)]
         for own in memory:
@@ -273,7 +192,7 @@ def _step_by_step(target: Target, encoded: Encoded, seconds: float) -> dict[str,
 
 
 def _products(target: Target, seconds: float) -> float:
-    """Multiply large matrices for some time; how many a second."""
+    """Multiply large matrices for some time; return how many per second."""
     import torch
 
     side, kind, where = (64, torch.float32, "cpu") if target.is_simulated else (8192, torch.bfloat16, "cuda:0")
@@ -289,7 +208,7 @@ def _products(target: Target, seconds: float) -> float:
 
 
 def _beside(target: Target, encoded: Encoded, setting: Setting, seconds: float) -> dict[str, float]:
-    """Decode in a thread of its own while matrices are multiplied here."""
+    """Decode in another thread while this one multiplies matrices."""
     rates: list[Rate] = []
 
     def decode(loop: BareLoop) -> None:
@@ -299,7 +218,7 @@ def _beside(target: Target, encoded: Encoded, setting: Setting, seconds: float) 
     with BareLoop(target, encoded, setting) as loop:
         thread = threading.Thread(target=decode, args=(loop,))
         thread.start()
-        time.sleep(0.1)  # until it is at work
+        time.sleep(0.1)  # until it has started
         products = _products(target, seconds)
         thread.join()
     return {"products_per_second": products, "images_per_second": rates[0].figures()["images_per_second"]}

@@ -1,4 +1,4 @@
-"""Whether the engines ever report success for an image that they have not written, or not written whole."""
+"""Check whether nvJPEG reports success for images that it has not written, or only in part."""
 
 from __future__ import annotations
 
@@ -26,27 +26,9 @@ __all__ = ["is_every_image_written"]
 def is_every_image_written(
     beton: str, *, images: int = 1_000_000, seconds: float = 60, batch_size: int = 256, lane: str = "hardware"
 ) -> Finding:
-    """Decode with one lane alone, again and again, and count images whose sentinel still stood, or that came otherwise.
+    """Decode with one lane repeatedly, and count images whose sentinel is still there, and batches that differ.
 
-    The same epoch is loaded each time: every batch has to be, to the bit, what it was the first time.
-
-    Parameters
-    ----------
-    beton : str
-        A file with the field ``image``; the GPU is opened by the loader.
-    images : int
-        When to end.
-    seconds : float
-        When to end at the latest.
-    batch_size : int
-        Images of a batch.
-    lane : {"hardware", "sm"}
-        Who decodes.
-
-    Returns
-    -------
-    Finding
-        How many images were decoded, how many again, and how many batches were not the same.
+    The same epoch is loaded each time: every batch must equal the first one, bit by bit.
     """
     counts: dict[str, Any] = {"lane": lane, "images": 0, "repaired": 0, "batches": 0, "batches_not_the_same": 0}
     image = [
@@ -87,17 +69,17 @@ def is_every_image_written(
         f"{counts['batches_not_the_same']} of {counts['batches']:,} batches differ from the first time"
     )
     question = "Does success mean that an image was written, each time the same?"
-    # A sentinel that stood is what the design expects and repairs; pixels that differ unnoticed are not.
+    # The design expects and repairs images with a sentinel, but not pixels that differ without one.
     return Finding(f"sentinels, {lane}", question, verdict, counts, repeated > 0 and not counts["batches_not_the_same"])
 
 
 def _is_over(end: float, loader: Loader, counts: dict[str, Any]) -> bool:
-    """Whether the time is up, and there is something to compare."""
+    """Whether the time is up and there are batches to compare."""
     return counts["batches"] > len(loader) and time.perf_counter() > end
 
 
 def _sums(loader: Loader, counts: dict[str, Any], is_over: Callable[[], bool]) -> list[int]:
-    """Add up the bits of each batch of an epoch, on the GPU; ends early when the time is up."""
+    """Sum the bits of each batch of an epoch on the GPU; stop early when the time is up."""
     import torch
 
     sums = []

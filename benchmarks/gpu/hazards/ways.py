@@ -1,4 +1,4 @@
-"""The ways in which nvJPEG can be asked to decode, behind one interface."""
+"""The ways to call nvJPEG, with one interface."""
 
 from __future__ import annotations
 
@@ -27,20 +27,7 @@ __all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way", "targets_of"]
 
 
 def targets_of(piece: Piece, arena: int) -> NDArray[np.void]:
-    """Say where the images of a piece go.
-
-    Parameters
-    ----------
-    piece : Piece
-        The images.
-    arena : int
-        Address of the memory for them.
-
-    Returns
-    -------
-    ndarray of IMAGE, shape (M,)
-        As nvJPEG wants it.
-    """
+    """Return the targets of the images of a piece, (M,) of IMAGE."""
     targets = np.zeros(len(piece.address), IMAGE)
     targets["channel"][:, 0] = piece.offset + np.uint64(arena)
     targets["pitch"][:, 0] = piece.pitch
@@ -48,17 +35,7 @@ def targets_of(piece: Piece, arena: int) -> NDArray[np.void]:
 
 
 class Way(ABC):
-    """One way to ask nvJPEG to decode.
-
-    Parameters
-    ----------
-    target : Target
-        Where, and with which nvJPEG.
-    backend : Backend
-        What decodes.
-    flags : Flags
-        Of the handle.
-    """
+    """One way to call nvJPEG."""
 
     def __init__(self, target: Target, backend: Backend, flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION) -> None:
         self.target = target
@@ -71,24 +48,16 @@ class Way(ABC):
         self.close()
 
     def close(self) -> None:
-        """Free everything; nothing may be under way."""
+        """Free everything; no call may be running."""
         self.handle.close()
 
     @abstractmethod
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
-        """Begin to decode a piece; the one before has to be done."""
+        """Begin to decode a piece; the previous one must be complete."""
 
 
 class Batched(Way):
-    """``nvjpegDecodeBatched``, or ``nvjpegDecodeBatchedEx`` with wishes.
-
-    Parameters
-    ----------
-    target, backend, flags
-        As for `Way`.
-    wish : callable, optional
-        Sets what is wanted of the images.
-    """
+    """``nvjpegDecodeBatched``, or ``nvjpegDecodeBatchedEx`` with parameters that `wish` sets."""
 
     def __init__(
         self,
@@ -116,15 +85,7 @@ class Batched(Way):
 
 
 class Single(Way):
-    """``nvjpegDecode``, image by image, with states used in turn.
-
-    Parameters
-    ----------
-    target, backend, flags
-        As for `Way`.
-    states : int
-        Images of a piece, at most: one for each, since a state is of one image until that is done.
-    """
+    """``nvjpegDecode``, image by image, with states used in turn."""
 
     def __init__(
         self,
@@ -151,15 +112,7 @@ class _Entry(NamedTuple):
 
 
 class StepByStep(Way):
-    """``nvjpegDecodeJpeg`` on one backend, image by image, with states used in turn, as NVIDIA's sample has it.
-
-    Parameters
-    ----------
-    target, backend, flags
-        As for `Way`.
-    states : int
-        Images that may be under way at once; 0 for two for each engine.
-    """
+    """``nvjpegDecodeJpeg`` on one backend, image by image, with states used in turn, as in NVIDIA's sample."""
 
     def __init__(
         self,
@@ -184,16 +137,16 @@ class StepByStep(Way):
 
     @property
     def states(self) -> int:
-        """Images that may be under way at once."""
+        """Images that can be decoded at once."""
         return len(self._entries)
 
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
-        """Begin to decode a piece, all of it in one stream."""
+        """Begin to decode a piece in one stream."""
         for number in range(len(piece.address)):
             self.decode_one(piece, targets, number, stream)
 
     def decode_one(self, piece: Piece, targets: NDArray[np.void], number: int, stream: Stream | None = None) -> Event:
-        """Begin to decode one image of a piece, by default in its state's own stream; gives the event behind it."""
+        """Begin to decode one image, by default in the stream of its state; return the event after it."""
         entry = self._entries[self._number % len(self._entries)]
         self._number += 1
         used = stream or entry.stream
@@ -204,13 +157,13 @@ class StepByStep(Way):
         return entry.event
 
     def settle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait for all calls."""
         for entry in self._entries:
             entry.event.synchronize()
 
 
 def _nothing(_: DecodeParams) -> None:
-    """Wish for nothing: `nvjpegDecodeBatchedEx` is another function all the same."""
+    """Set no parameters, to use `nvjpegDecodeBatchedEx` as it is."""
 
 
 class _Kind(NamedTuple):
@@ -223,7 +176,7 @@ def _kind(make: Callable[[Target], Way], *, is_hardware: bool, images: int) -> _
     return _Kind(lambda target, stack: stack.enter_context(make(target)), is_hardware, images)
 
 
-#: By name: how it is made, whether it uses the engines, and how many images it is to be given.
+#: Name of a way: how to make it, whether it uses the engines, and images per call.
 WAYS: dict[str, _Kind] = {
     "batch, engines": _kind(lambda target: Batched(target, Backend.HARDWARE), is_hardware=True, images=14),
     "batch with wishes, engines": _kind(
@@ -232,7 +185,7 @@ WAYS: dict[str, _Kind] = {
     "step by step, engines": _kind(
         lambda target: StepByStep(target, Backend.HARDWARE, states=14), is_hardware=True, images=14
     ),
-    # nvJPEG leaves smaller batches to the CPU.
+    # nvJPEG decodes smaller batches on the CPU.
     "batch, processors": _kind(lambda target: Batched(target, Backend.GPU_HYBRID), is_hardware=False, images=64),
     "one by one": _kind(lambda target: Single(target, Backend.DEFAULT), is_hardware=False, images=4),
 }
