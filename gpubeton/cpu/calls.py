@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.resize import resize_crops
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.pipeline.error_notes import note_nopython_error
-from gpubeton.transforms.area_resize import resize_crops
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

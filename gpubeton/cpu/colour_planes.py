@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpubeton.batch import colour_steps
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.lanes import I8, I32, Emitter, Lanes, vector_kernel
 from gpubeton.cpu.weaving import load_channels, store_channels
-from gpubeton.transforms import colour_lines
 
 if TYPE_CHECKING:
     from gpubeton.cpu.types import Array
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # Pixels at a time: three vectors of 16 bytes.
 _GROUP = 16
 
-_load_few = stage(colour_lines.load_line)
-_store_few = stage(colour_lines.store_line)
+_load_few = stage(colour_steps.load_line)
+_store_few = stage(colour_steps.store_line)
 
 
 def _first(emit: Emitter, group: Lanes, width: Lanes) -> Lanes:

@@ -2,7 +2,7 @@
 
 Levels have 16 bits, in vectors of their own for each channel. A level times a factor, in units of 2**-15, is the level
 and the upper half of twice the level times what the factor is more or less than 1: rounded down, it is the same number
-as if there were more bits, so that everything agrees with `gpubeton.transforms.colour_lines`.
+as if there were more bits, so that everything agrees with `gpubeton.batch.colour_steps`.
 
 What brightness and contrast make of a level depends on nothing else: where a machine looks 64 bytes up at a time,
 tables do it, and several of them are one.
@@ -13,11 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.memory import signed
-from gpubeton.cpu.weaving import load_channels, permutes_bytes, store_channels, usual_span
-from gpubeton.transforms.colour_kinds import (
+from gpubeton.batch.colour_steps import (
     BLUE_WEIGHT,
     CONTRAST,
     GREEN_WEIGHT,
@@ -27,6 +23,10 @@ from gpubeton.transforms.colour_kinds import (
     SATURATION,
     WEIGHTS,
 )
+from gpubeton.cpu.compile import inlined, stage
+from gpubeton.cpu.lanes import I8, I16, I32, I64, Emitter, Lanes, vector_kernel
+from gpubeton.cpu.memory import signed
+from gpubeton.cpu.weaving import load_channels, permutes_bytes, store_channels, usual_span
 
 if TYPE_CHECKING:
     from gpubeton.cpu.types import Array

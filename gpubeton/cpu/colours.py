@@ -1,6 +1,6 @@
 """Colours of one output image, changed in the worker's memory and finished into the batch.
 
-Vectors do it, and give to the bit what `gpubeton.transforms.colour_lines` does where operations are not fused. What
+Vectors do it, and give to the bit what `gpubeton.batch.colour_steps` does where operations are not fused. What
 they cannot do goes the way of those lines: users' pixel operations, very large factors, and the few pixels left over.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpubeton.batch import colour_steps
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, ONE, PARAMETER, PIXEL, SATURATION
 from gpubeton.cpu.colour_planes import load_planes, store_planes
 from gpubeton.cpu.colour_vectors import (
     GROUP,
@@ -26,8 +28,6 @@ from gpubeton.cpu.finish import finish_row
 from gpubeton.cpu.memory import signed
 from gpubeton.cpu.output import ITEM_SIZE, METHOD
 from gpubeton.cpu.own_pixels import OWN_FIELDS, change_own_line
-from gpubeton.transforms import colour_lines
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, PARAMETER, PIXEL, SATURATION
 
 if TYPE_CHECKING:
     from gpubeton.cpu.types import Array
@@ -49,10 +49,10 @@ class ColourMemory(NamedTuple):
     line: Array  # int32 (3 * max(W, GROUP),): channels of some pixels
 
 
-_blend = stage(colour_lines.blend)
-_saturate = stage(colour_lines.saturate)
-_turn = stage(colour_lines.turn)
-_gray_sum = stage(colour_lines.gray_sum)
+_blend = stage(colour_steps.blend)
+_saturate = stage(colour_steps.saturate)
+_turn = stage(colour_steps.turn)
+_gray_sum = stage(colour_steps.gray_sum)
 
 
 @inlined
@@ -141,7 +141,7 @@ def change_colours(
     image : ndarray of uint8, shape (H, W, 3), C-contiguous
         Its levels, changed.
     steps : ndarray of int32, shape (2 * K,)
-        Kind and factor of each step, see `gpubeton.transforms.colour`.
+        Kind and factor of each step, see `gpubeton.batch.colour_steps`.
     own : ndarray of int64, shape (OWN_FIELDS * MAX_COLOUR_STEPS,)
         The program's pixel operations, see `own_pixels`.
     memory : ColourMemory

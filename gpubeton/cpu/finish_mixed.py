@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.mix import mix_levels
 from gpubeton.cpu.finish import Finish, finish_rows
-from gpubeton.transforms.mix_pixels import mix_levels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ def finish_mixed(program: ImageProgram, levels: Array, mixes: Array, take: Calla
     levels : ndarray of uint8, shape (N, height, width, 3), C-contiguous
         What the workers made; changed.
     mixes : ndarray of int32, shape (N, MIX_COLUMNS)
-        See `gpubeton.transforms.mixing`.
+        See `gpubeton.batch.mix`.
     take : callable
         ``take(shape, dtype)`` gives memory.
 

@@ -14,9 +14,9 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
+from gpubeton.batch.pixel_functions import compiled_line
 from gpubeton.cpu.lanes import I64, Emitter, Lanes, vector_kernel
 from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram
-from gpubeton.transforms.pixel_lines import compiled_line
 from gpubeton.transforms.pixel_operation import PixelOperation
 
 if TYPE_CHECKING:

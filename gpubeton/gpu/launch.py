@@ -236,7 +236,7 @@ class Augmenter:
         levels : int
             Address of uint8 (count, height, width, 3).
         rows : int
-            Address of int32 (count, MIX_COLUMNS), see `gpubeton.transforms.mixing`.
+            Address of int32 (count, MIX_COLUMNS), see `gpubeton.batch.mix`.
         out : int
             Address of the output batch.
         stream : Stream

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubeton.transforms.transform import Fill, Transform
+    from gpubeton.batch.painting import Fill
+    from gpubeton.transforms.transform import Transform
 
 TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS = range(8)
 DRAW_COLUMNS = 8

@@ -9,7 +9,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.plan.leader import Leader
 from gpubeton.plan.philox import uniform_of_rows
 from gpubeton.transforms.boxes import PlacementRows
-from gpubeton.transforms.layout import image_size
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.painting import fill_of
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import (
     FollowImage,
@@ -21,7 +22,6 @@ from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton.plan.philox import StreamNumbers
 from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
-from gpubeton.transforms.fill import fill_of
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Moves, Transform
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.plan.leader import Leader
-    from gpubeton.transforms.colour import ColourTransform
-    from gpubeton.transforms.mixing import ImageMixing
+    from gpubeton.transforms.color_jitter import ColourTransform
+    from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
     from gpubeton.transforms.random_resized_crop import RandomResizedCrop
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
     from gpubeton.plan.batch_ops import BatchOps
     from gpubeton.plan.leader import Leader
-    from gpubeton.transforms.colour import ColourTransform
-    from gpubeton.transforms.fill import Fill
-    from gpubeton.transforms.mixing import ImageMixing
+    from gpubeton.transforms.color_jitter import ColourTransform
+    from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.transform import Transform
 
 MAX_COLOUR_STEPS = 24
@@ -175,7 +175,7 @@ class ImageProgram:
         Returns
         -------
         ndarray of int32, shape (N, 2 * K)
-            Kind and factor of each step, see `gpubeton.transforms.colour`; K is 0 without any.
+            Kind and factor of each step, see `gpubeton.batch.colour_steps`; K is 0 without any.
         """
         image = image_state(self.height, self.width, "cpu", self.kind)
         rows = [np.zeros((len(samples), 0), np.int32)]
@@ -196,7 +196,7 @@ class ImageProgram:
         Returns
         -------
         ndarray of int32, shape (N, MIX_COLUMNS), or None
-            See `gpubeton.transforms.mixing`; None if they are not.
+            See `gpubeton.batch.mix`; None if they are not.
         """
         if self.mixing is None:
             return None

@@ -10,7 +10,7 @@ from typing import Any
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
-from gpubeton.transforms.colour import checked_probability
+from gpubeton.transforms.checks import checked_probability
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
 

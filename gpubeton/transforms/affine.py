@@ -1,4 +1,4 @@
-"""RandomAffine: turn, shift, scale and shear images by random amounts."""
+"""RandomRotation and RandomAffine: rotate, shift, scale and shear images."""
 
 from __future__ import annotations
 
@@ -7,23 +7,106 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
-from gpubeton.transforms.colour import between, checked_probability
-from gpubeton.transforms.fill import checked_fill, checked_levels
-from gpubeton.transforms.image_change import ChangeTransform, ImageChange
-from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.rotation import checked_angles
-from gpubeton.transforms.transform import Fill, Moves, Transform
-from gpubeton.transforms.warp import IDENTITY, affine_rows, checked_interpolation, warp
+from gpubeton.transforms.checks import (
+    checked_angles,
+    checked_fill,
+    checked_interpolation,
+    checked_levels,
+    checked_probability,
+    image_size,
+)
+from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.transform import Moves, Transform, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.image_batch import ImageChange
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
+
+
+class RandomRotation(ChangeTransform):
+    """Turn each image around its middle by a random angle.
+
+    Parameters
+    ----------
+    degrees : float or sequence of two floats
+        Angles are drawn from ``-degrees`` to ``degrees``, or from the first to the second; counter-clockwise.
+    interpolation : {"nearest", "bilinear"}
+        How pixels are read between others.
+    fill : sequence of three numbers
+        Levels of what comes from outside the image.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    torchvision's ``RandomRotation``, with an angle of its own for each image, and the image's size kept. At the border
+    "bilinear" weighs the fill with the image once, where torchvision does so twice.
+
+    Examples
+    --------
+    >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
+    >>> turned = affine_rows((1, 3), angle=180.0)
+    >>> RandomRotation(180).apply(image, turned)[0, 0, :, 0].tolist()
+    [3, 2, 1]
+    """
+
+    takes_any_kind = True
+    moves: ClassVar[Moves] = Moves.FREELY
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        interpolation: str = "nearest",
+        fill: Sequence[float] = (0, 0, 0),
+        p: float = 1.0,
+    ) -> None:
+        self.degrees = checked_angles("RandomRotation", "degrees", degrees)
+        self.interpolation = checked_interpolation("RandomRotation", interpolation)
+        self.fill = checked_fill("RandomRotation", fill)
+        self.p = checked_probability("RandomRotation", p)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        declared = super().declare_state_and_memory(previous_state)
+        checked_levels("RandomRotation", self.fill, previous_state)
+        return declared
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+        angle, stays = self._drawn(uniform)
+        rows = affine_rows(image_size(self, state, any_channels=True), angle=-angle)
+        rows[stays] = IDENTITY
+        return rows
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        angle, stays = self._drawn(uniform)
+        return {"": np.where(stays, 0.0, angle)}
+
+    def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Angle of each image, counter-clockwise, and whether it stays as it is."""
+        numbers = uniform(2)
+        return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        return copied
+
+    def image_change(self) -> ImageChange:
+        return warp(self.interpolation, tuple(map(int, self.fill)))
 
 
 class RandomAffine(ChangeTransform):
@@ -142,6 +225,34 @@ class RandomAffine(ChangeTransform):
 
     def image_change(self) -> ImageChange:
         return warp(self.interpolation, tuple(map(int, self.fill)))
+
+
+def affine_rows(
+    size: tuple[int, int],
+    angle: Any = 0.0,  # (N,): degrees, clockwise
+    translate: tuple[Any, Any] = (0.0, 0.0),
+    scale: Any = 1.0,
+    shear: tuple[Any, Any] = (0.0, 0.0),
+    centre: tuple[float, float] = (0.0, 0.0),
+) -> NDArray[np.int64]:  # (N, WARP_COLUMNS) int64
+    """Make the warps of images that are sheared, scaled, turned and then shifted."""
+    # torchvision's ``affine``.
+    angle, right, down, scale, shear_x, shear_y = np.broadcast_arrays(
+        *(np.atleast_1d(np.asarray(one, np.float64)) for one in (angle, *translate, scale, *shear))
+    )
+    angle, shear_x, shear_y = np.radians(angle), np.radians(shear_x), np.radians(shear_y)
+    # Forward, for a scale of 1: ((p, q), (r, s)), whose determinant is 1.
+    p = np.cos(angle - shear_y) / np.cos(shear_y)
+    q = -p * np.tan(shear_x) - np.sin(angle)
+    r = np.sin(angle - shear_y) / np.cos(shear_y)
+    s = np.cos(angle) - r * np.tan(shear_x)
+    a, b, d, e = s / scale, -q / scale, -r / scale, p / scale
+    middle_x, middle_y = (size[1] - 1) / 2, (size[0] - 1) / 2
+    from_x, from_y = middle_x + centre[0] + right, middle_y + centre[1] + down
+    c = middle_x + centre[0] - a * from_x - b * from_y
+    f = middle_y + centre[1] - d * from_x - e * from_y
+    rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
+    return rows
 
 
 def _checked_pair(name: str, value: Sequence[float], least: float, most: float) -> tuple[float, float]:

@@ -1,8 +1,4 @@
-"""RandomGaussianBlur: blur images by a random amount.
-
-Weights are whole numbers in units of 2**-15 that sum to 1. Rows are blurred first and kept in units of 2**-7 of a
-level, then columns: all of it fits 32 bits, and is within 0.004 of a level of the exact sum before it is rounded.
-"""
+"""Filters: RandomGaussianBlur and RandomAdjustSharpness."""
 
 from __future__ import annotations
 
@@ -10,21 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.colour_steps import ONE
+from gpubeton.batch.filters import change_blur, change_sharpness
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.colour import between, checked_probability
-from gpubeton.transforms.colour_kinds import ONE
-from gpubeton.transforms.image_change import ChangeTransform, ImageChange
-from gpubeton.transforms.layout import image_size
+from gpubeton.transforms.checks import checked_probability, image_size
+from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.image_batch import ImageChange
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
+
+_MAX_FACTOR = 128
+"""Largest factor with which all sums fit into 32 bits."""
 
 
 class RandomGaussianBlur(ChangeTransform):
@@ -94,103 +94,66 @@ class RandomGaussianBlur(ChangeTransform):
         return weights
 
     def image_change(self) -> ImageChange:
-        return ImageChange(_blur_arrays, _blur_tensors)
+        return change_blur
 
 
-def bell_weights(sigma: NDArray[np.float64], size: int) -> NDArray[np.int32]:
-    """Weights of a Gaussian kernel.
+class RandomAdjustSharpness(ChangeTransform):
+    """Move each pixel away from the mean around it, or towards it, with a given probability for each image.
 
     Parameters
     ----------
-    sigma : ndarray of float64, shape (N,)
-        Standard deviations in pixels.
-    size : int
-        Number of weights, odd.
+    sharpness_factor : float
+        0 takes the mean, 1 changes nothing, 2 doubles the distance from the mean; at most 128.
+    p : float
+        Probability for each image, 0 to 1.
 
-    Returns
-    -------
-    ndarray of int32, shape (N, size)
-        In units of 2**-15, each row's sum 2**15.
+    Raises
+    ------
+    OptionError
+        If `sharpness_factor` or `p` is out of its range.
+
+    Notes
+    -----
+    torchvision's ``RandomAdjustSharpness`` and Pillow's filter ``SMOOTH``: the mean is that of 3 x 3 pixels, the middle
+    one counted five times, and the border stays. Factors are multiples of 2**-15.
 
     Examples
     --------
-    >>> bell_weights(np.array([0.5]), 3).tolist()
-    [[3490, 25788, 3490]]
+    >>> image = np.full((1, 3, 3, 3), 100, "uint8")
+    >>> image[0, 1, 1] = 113
+    >>> RandomAdjustSharpness(2).apply(image, np.array([[2 * 32768]], "int32"))[0, 1, :, 0].tolist()
+    [100, 121, 100]
     """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        if not 0 <= sharpness_factor <= _MAX_FACTOR:
+            raise OptionError(
+                f"RandomAdjustSharpness: sharpness_factor is {sharpness_factor!r}; expected 0 to {_MAX_FACTOR}, 1 of "
+                f"which changes nothing"
+            )
+        self.sharpness_factor = float(sharpness_factor)
+        self.p = checked_probability("RandomAdjustSharpness", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return np.where(uniform(1) < self.p, round(self.sharpness_factor * ONE), ONE).astype(np.int32)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": self.draw(uniform, count, state)[:, 0] / ONE}
+
+    def image_change(self) -> ImageChange:
+        return change_sharpness
+
+
+def bell_weights(
+    sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels
+    size: int,
+) -> NDArray[np.int32]:  # (N, size) int32
+    """Weights of a Gaussian kernel."""
     distance = np.arange(size) - size // 2
     bell = np.exp(-0.5 * (distance / sigma[:, None]) ** 2)
     weights: NDArray[np.int32] = np.rint(bell * (ONE / bell.sum(axis=1, keepdims=True))).astype(np.int32)
     weights[:, size // 2] += ONE - weights.sum(axis=1, dtype=np.int32)
     return weights
-
-
-def _blur_arrays(images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
-    Compiler.compile(blur_images)(images, rows)
-
-
-def blur_images(images: Any, rows: Any) -> None:
-    """Blur images, in place.
-
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
-        Levels, changed.
-    rows : ndarray of int32, shape (N, K)
-        Weights of each, in units of 2**-15.
-    """
-    height, width, reach = images.shape[1], images.shape[2], rows.shape[1] // 2
-    values = 3 * width
-    line = np.empty(values + 6 * reach, np.int32)
-    total = np.empty(values, np.int32)
-    blurred = np.empty((height, values), np.int32)
-    for number in range(len(images)):
-        image, weights = images[number], rows[number]
-        if weights[reach] == 32768:
-            continue
-        for y in range(height):
-            for x in range(-reach, width + reach):
-                source = width - 1 - abs(width - 1 - abs(x))
-                for channel in range(3):
-                    line[3 * (x + reach) + channel] = image[y, source, channel]
-            total[:] = 128
-            for tap in range(len(weights)):
-                weight = weights[tap]
-                for place in range(values):
-                    total[place] += np.int32(weight * line[place + 3 * tap])
-            for place in range(values):
-                blurred[y, place] = total[place] >> 8
-        for y in range(height):
-            total[:] = 1 << 21
-            for tap in range(len(weights)):
-                weight = weights[tap]
-                other = blurred[height - 1 - abs(height - 1 - abs(y + tap - reach))]
-                for place in range(values):
-                    total[place] += np.int32(weight * other[place])
-            for x in range(width):
-                for channel in range(3):
-                    image[y, x, channel] = total[3 * x + channel] >> 22
-
-
-def _blur_tensors(images: Any, rows: NDArray[Any]) -> None:
-    import torch
-
-    reach = rows.shape[1] // 2
-    chosen = np.flatnonzero(rows[:, reach] != ONE)
-    if len(chosen) == 0:
-        return
-    own = torch.from_numpy(chosen).to(images.device)
-    # Not a convolution: on a GPU those may round to 10 bits.
-    weights = torch.from_numpy(rows[chosen].astype(np.int32)).to(images.device).view(len(chosen), -1, 1, 1, 1)
-    levels = images[own].to(torch.int32)
-    for axis, added, shift in ((2, 128, 8), (1, 1 << 21, 22)):
-        length = levels.shape[axis]
-        places = torch.arange(-reach, length + reach, device=images.device)
-        padded = levels.index_select(axis, length - 1 - (length - 1 - places.abs()).abs())
-        total = torch.full_like(levels, added)
-        for tap in range(rows.shape[1]):
-            total += weights[:, tap] * padded.narrow(axis, tap, length)
-        levels = total >> shift
-    images[own] = levels.to(torch.uint8)
 
 
 def _checked_sigma(sigma: float | Sequence[float]) -> tuple[float, float]:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
-from gpubeton.transforms.transform import BatchKey, Fill, Transform
+from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

@@ -24,18 +24,7 @@ _MOST_SHOWN = 8
 
 
 class ChosenSamples(Transform):
-    """An operation on those samples of the file that were chosen by their ids.
-
-    Parameters
-    ----------
-    indices : sequence of int, shape (K,)
-        Their sample ids.
-
-    Raises
-    ------
-    OptionError
-        If `indices` are not whole numbers from 0.
-    """
+    """An operation on those samples of the file that were chosen by their ids."""
 
     moves: ClassVar[Moves] = Moves.NOTHING
 
@@ -57,16 +46,12 @@ class ChosenSamples(Transform):
         return batch
 
     @abstractmethod
-    def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
-        """Carry the operation out, in place.
-
-        Parameters
-        ----------
-        batch : ndarray or torch.Tensor, shape (N, ...)
-            The batch.
-        rows : ndarray of intp, shape (R,)
-            Rows of the chosen samples.
-        """
+    def change(
+        self,
+        batch: Any,  # (N, ...): the batch
+        rows: NDArray[np.intp],  # (R,) intp: rows of the chosen samples
+    ) -> None:
+        """Carry the operation out, in place."""
 
     def generate_code(self) -> Callable[..., Any]:
         """Return ``code(batch, memory, indices)``, a plain Python function; loaders call `apply`."""

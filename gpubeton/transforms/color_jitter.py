@@ -1,9 +1,369 @@
-"""FFCV's module of that name; `ColorJitter` has what these three have, and hue."""
+"""Color operations: brightness, contrast, saturation, hue and grayscale, as steps of `gpubeton.batch.colour_steps`."""
 
 from __future__ import annotations
 
-from gpubeton.transforms.brightness import RandomBrightness
-from gpubeton.transforms.contrast import RandomContrast
-from gpubeton.transforms.saturation import RandomSaturation
+from abc import abstractmethod
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton.transforms.checks import checked_limits, checked_probability, checked_type, image_size
+from gpubeton.transforms.transform import ImagePass, Moves, Transform, between
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.state import State
 
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
+
+
+class ColourTransform(Transform):
+    """An operation on the colours of images, levels from 0 to 255."""
+
+    # `draw` gives the steps of each image, int32 of shape (N, 2 * num_steps): kind and factor of each, in the order
+    # in which they are carried out. Rows of several operations, one after another, are the row of all of them.
+
+    is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
+
+    takes_any_channels: ClassVar[bool] = False
+    """Whether images may be gray, or have a fourth channel, which stays as it is."""
+
+    takes_floats: ClassVar[bool] = False
+    """Whether images may be floating-point, as after ``NormalizeImage``."""
+
+    @property
+    def uses_position(self) -> bool:
+        """Whether the result may depend on the position of a pixel."""
+        return False
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of each image."""
+        return 1
+
+    @property
+    def num_contrasts(self) -> int:
+        """How many of them, at most, are of kind CONTRAST, which needs the mean of the whole image."""
+        return 0
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        draw = self.draw(uniform, count, state)
+        return {"kind": draw[:, ::2], "factor": factors(draw)}
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state, any_channels=self.takes_any_channels)
+        checked_type(self, previous_state, takes_floats=self.takes_floats)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_colour(self)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs the images' steps: pass what draw() returned")
+        apply_steps(batch, draw)
+        return batch
+
+
+class RandomBrightness(ColourTransform):
+    """Multiply all levels of an image by a random factor, with a given probability.
+
+    Parameters
+    ----------
+    magnitude : float
+        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `magnitude` or `p` is out of its range.
+
+    Notes
+    -----
+    FFCV's values: cut off at 255 and rounded down. The factors come from the loader's seed (FFCV's do not), and are
+    multiples of 2**-15. Floating-point images, as after ``NormalizeImage``, are rounded to no whole number, but cut off
+    at 0 and 255 all the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.full((1, 1, 1, 3), 100, "uint8")
+    >>> RandomBrightness(0.5).apply(image, np.array([[0, 40960]], "int32")).ravel().tolist()  # 1.25 * 2**15
+    [125, 125, 125]
+    """
+
+    takes_any_channels: ClassVar[bool] = True
+    takes_floats: ClassVar[bool] = True
+
+    def __init__(self, magnitude: float, p: float = 0.5) -> None:
+        checked_limits("RandomBrightness", "magnitude", magnitude)
+        self.magnitude = float(magnitude)
+        self.p = checked_probability("RandomBrightness", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        limits = checked_limits("RandomBrightness", "magnitude", self.magnitude)
+        return draw_blend(BRIGHTNESS, uniform, limits, self.p)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+
+
+class RandomContrast(ColourTransform):
+    """Mix each image with its mean gray value, with a given probability.
+
+    Parameters
+    ----------
+    magnitude : float
+        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255. With 0 an image is its mean,
+        with 1 it stays as it is.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `magnitude` or `p` is out of its range.
+
+    Notes
+    -----
+    FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
+    rounded down. The factors come from the loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point
+    images, as after ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.array([[[[1, 1, 1], [101, 101, 101]]]], "uint8")  # gray values 0 and 100
+    >>> RandomContrast(0.5).apply(image, np.array([[1, 16384]], "int32"))[0, 0, :, 0].tolist()  # 0.5 * 2**15
+    [25, 75]
+    """
+
+    takes_any_channels: ClassVar[bool] = True
+    takes_floats: ClassVar[bool] = True
+
+    def __init__(self, magnitude: float, p: float = 0.5) -> None:
+        checked_limits("RandomContrast", "magnitude", magnitude)
+        self.magnitude = float(magnitude)
+        self.p = checked_probability("RandomContrast", p)
+
+    @property
+    def num_contrasts(self) -> int:
+        return 1
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        limits = checked_limits("RandomContrast", "magnitude", self.magnitude)
+        return draw_blend(CONTRAST, uniform, limits, self.p)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+
+
+class RandomSaturation(ColourTransform):
+    """Mix each pixel with its gray value, with a given probability for each image.
+
+    Parameters
+    ----------
+    magnitude : float
+        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255. With 0 an image is gray,
+        with 1 it stays as it is.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `magnitude` or `p` is out of its range.
+
+    Notes
+    -----
+    FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. The factors come from the
+    loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point images, as after
+    ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.array([[[[100, 150, 200]]]], "uint8")  # of gray value 140
+    >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
+    [120, 145, 170]
+    """
+
+    takes_floats: ClassVar[bool] = True
+
+    def __init__(self, magnitude: float, p: float = 0.5) -> None:
+        checked_limits("RandomSaturation", "magnitude", magnitude)
+        self.magnitude = float(magnitude)
+        self.p = checked_probability("RandomSaturation", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        limits = checked_limits("RandomSaturation", "magnitude", self.magnitude)
+        return draw_blend(SATURATION, uniform, limits, self.p)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+
+
+class RandomGrayscale(ColourTransform):
+    """Make an image gray, with three equal channels, with a given probability.
+
+    Parameters
+    ----------
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `p` is not from 0 to 1.
+
+    Notes
+    -----
+    The gray value is torchvision's: ``floor(0.2989 * red + 0.587 * green + 0.114 * blue)``.
+
+    Examples
+    --------
+    >>> image = np.array([[[[100, 150, 200]]]], "uint8")
+    >>> RandomGrayscale(1.0).apply(image, np.array([[2, 0]], "int32")).ravel().tolist()
+    [140, 140, 140]
+    """
+
+    def __init__(self, p: float = 0.1) -> None:
+        self.p = checked_probability("RandomGrayscale", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return step_rows(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0] == 0}
+
+
+class ColorJitter(ColourTransform):
+    """Change brightness, contrast, saturation and hue by random factors, in random order.
+
+    Each image has factors and an order of its own.
+
+    Parameters
+    ----------
+    brightness, contrast, saturation : float or sequence of two floats
+        Factors are drawn from ``max(0, 1 - value)`` to ``1 + value``, or from the first to the second of two numbers.
+        0 leaves it as it is.
+    hue : float or sequence of two floats
+        Parts of a full circle, drawn from ``-hue`` to ``hue`` or from the first to the second; at most 0.5.
+    p : float
+        Probability for each image, 0 to 1; the others stay as they are.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    torchvision's ``ColorJitter``, and with `p` its ``RandomApply`` around that: each step as in torchvision on uint8
+    images, cut off at 0 and 255 and rounded down. There one draw serves a whole batch of tensors.
+
+    Examples
+    --------
+    >>> jitter = ColorJitter(brightness=0.4, hue=(0, 0.1))
+    >>> jitter.num_steps
+    2
+    >>> red = np.array([[[[200, 0, 0]]]], "uint8")
+    >>> jitter.apply(red, np.array([[3, 5461, 0, 32768]], "int32")).ravel().tolist()  # hue first: a sixth of the circle
+    [200, 200, 0]
+    """
+
+    usual_numbers: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        brightness: float | Sequence[float] = 0,
+        contrast: float | Sequence[float] = 0,
+        saturation: float | Sequence[float] = 0,
+        hue: float | Sequence[float] = 0,
+        p: float = 1.0,
+    ) -> None:
+        self.brightness = checked_limits("ColorJitter", "brightness", brightness)
+        self.contrast = checked_limits("ColorJitter", "contrast", contrast)
+        self.saturation = checked_limits("ColorJitter", "saturation", saturation)
+        self.hue = checked_limits("ColorJitter", "hue", hue, centre=0.0, bounds=(-0.5, 0.5))
+        self.p = checked_probability("ColorJitter", p)
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._limits())
+
+    @property
+    def num_contrasts(self) -> int:
+        return int(CONTRAST in self._limits())
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        # Numbers: whether, in which order, and a factor of each kind, at the same place whatever else is asked for.
+        numbers, limits = uniform(6), self._limits()
+        steps = np.empty((count, len(limits), 2), np.int32)
+        for place, (kind, own) in enumerate(limits.items()):
+            factor = between(own, numbers[:, 2 + kind])
+            factor[numbers[:, 0] >= self.p] = NEUTRAL[kind] / ONE
+            steps[:, place] = step_rows(kind, factor)
+        orders = np.array(list(permutations(range(len(limits)))), np.intp)
+        chosen = orders[(numbers[:, 1] * len(orders)).astype(np.intp)]
+        return np.take_along_axis(steps, chosen[:, :, None], axis=1).reshape(count, -1)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        draw = self.draw(uniform, count, state)
+        order, factor = draw[:, ::2], factors(draw)
+        named = {}
+        for kind, name in enumerate(("brightness", "contrast", "saturation", "hue")):
+            neutral = np.full(count, NEUTRAL[kind] / ONE)
+            # Of each kind there is one step, or none.
+            named[name] = np.where(order == kind, factor, 0).sum(axis=1) if (order == kind).any() else neutral
+        return {"order": order, **named}
+
+    def _limits(self) -> dict[int, tuple[float, float]]:
+        """Least and largest factor of each kind that may change something."""
+        limits = {BRIGHTNESS: self.brightness, CONTRAST: self.contrast, SATURATION: self.saturation, HUE: self.hue}
+        return {kind: own for kind, own in limits.items() if own != (NEUTRAL[kind] / ONE,) * 2}
+
+
+def step_rows(
+    kind: int,
+    factor: NDArray[np.float64],  # (N,) float64: the factors; for HUE parts of a full circle
+) -> NDArray[np.int32]:  # (N, 2) int32
+    """Write one step of each image down."""
+    rows = np.empty((len(factor), 2), np.int32)
+    rows[:, 0] = kind
+    np.rint(factor * ONE, out=rows[:, 1], casting="unsafe")
+    return rows
+
+
+def factors(
+    draw: NDArray[np.int32],  # (N, 2 * K) int32: kind and factor of each step
+) -> NDArray[np.float64]:  # (N, K) float64
+    """Read the factors of steps."""
+    return draw[:, 1::2] / ONE
+
+
+def draw_blend(
+    kind: int,
+    uniform: Uniform,
+    limits: tuple[float, float],
+    probability: float,
+) -> NDArray[np.int32]:  # (N, 2) int32
+    """Draw the factor of each image: 1 for those that stay as they are."""
+    numbers = uniform(2)
+    factor = between(limits, numbers[:, 1])
+    factor[numbers[:, 0] >= probability] = 1.0
+    return step_rows(kind, factor)

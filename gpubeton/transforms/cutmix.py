@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.errors import OptionError
-from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.transforms.mixing import (
+from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.mixup import (
     CUTMIX_NUMBERS,
     ImageMixing,
     LabelMixing,

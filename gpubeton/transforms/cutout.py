@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OptionError, PipelineError
-from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
-from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
-from gpubeton.transforms.window import with_sides
+from gpubeton.batch.painting import paint_rectangles
+from gpubeton.errors import PipelineError
+from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
+from gpubeton.transforms.crops import with_sides
+from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
@@ -56,9 +57,7 @@ class Cutout(Transform):
     num_paints: ClassVar[int] = 1
 
     def __init__(self, crop_size: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
-        if crop_size != int(crop_size) or crop_size < 0:
-            raise OptionError(f"Cutout: crop_size is {crop_size}; expected a number of pixels, 0 or more")
-        self.crop_size = int(crop_size)
+        self.crop_size = checked_whole("Cutout", "crop_size", crop_size, 0)
         self.fill = checked_fill("Cutout", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
@@ -85,7 +84,7 @@ class Cutout(Transform):
         return image_pass.add_step(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
-        geometry.paint(np.hstack([draw, draw + self.crop_size]), self.fill)
+        geometry.paint(self._rectangles(draw), self.fill)
 
     def fills(self) -> tuple[Fill, ...]:
         return (self.fill,)
@@ -93,7 +92,9 @@ class Cutout(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("Cutout.apply needs the squares' places: pass what draw() returned")
-        images, fill = as_nhwc(batch), fill_like(batch, self.fill)
-        for image, (top, left) in zip(images, draw.tolist(), strict=True):
-            image[top : top + self.crop_size, left : left + self.crop_size] = fill
+        paint_rectangles(batch, self._rectangles(draw), self.fill)
         return batch
+
+    def _rectangles(self, corners: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return top, left, bottom and right."""
+        return np.hstack([corners, corners + self.crop_size])

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from gpubeton.batch.painting import paint_noise, paint_rectangles
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
-from gpubeton.transforms.colour import between, checked_probability
-from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
-from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.noise import normal_noise
-from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
+from gpubeton.transforms.checks import checked_fill, checked_levels, checked_probability, image_size
+from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform, between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
@@ -157,27 +155,11 @@ class RandomErasing(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomErasing.apply needs the rectangles: pass what draw() returned")
-        images = as_nhwc(batch)
         if self.value == "random":
-            for image, row in zip(images, draw.tolist(), strict=True):
-                _paint_noise(image, *row)
-            return batch
-        fill = fill_like(batch, self.colour)
-        for image, (top, left, bottom, right) in zip(images, draw.tolist(), strict=True):
-            image[top:bottom, left:right] = fill
+            paint_noise(batch, draw)
+        else:
+            paint_rectangles(batch, draw, self.colour)
         return batch
-
-
-def _paint_noise(image: Any, top: int, left: int, bottom: int, right: int, *key: int) -> None:
-    part = image[top:bottom, left:right]
-    shape = tuple(part.shape)
-    noise = normal_noise((key[0], key[1]), math.prod(shape)).reshape(shape)
-    if not isinstance(part, np.ndarray):
-        import torch
-
-        part.copy_(torch.from_numpy(noise))
-    else:
-        part[:] = noise
 
 
 def _checked_pair(name: str, value: Sequence[float], expected: str, most: float | None) -> tuple[float, float]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OptionError
-from gpubeton.transforms.layout import as_nhwc, image_size, writable
+from gpubeton.batch.windows import flip_images
+from gpubeton.transforms.checks import checked_probability, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ class RandomHorizontalFlip(Transform):
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, flip_prob: float = 0.5) -> None:
-        self.flip_prob = _checked(flip_prob)
+        self.flip_prob = checked_probability("RandomHorizontalFlip", flip_prob, "flip_prob")
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        _checked(self.flip_prob)  # it may have been set since
+        checked_probability("RandomHorizontalFlip", self.flip_prob, "flip_prob")  # it may have been set since
         image_size(self, previous_state, any_channels=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
@@ -69,14 +69,5 @@ class RandomHorizontalFlip(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomHorizontalFlip.apply needs to know which images: pass what draw() returned")
-        rows = np.flatnonzero(draw[:, 0])
-        images = as_nhwc(writable(batch))
-        chosen = images[rows]
-        images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
+        flip_images(batch, draw[:, 0])
         return batch
-
-
-def _checked(flip_prob: Any) -> float:
-    if isinstance(flip_prob, str) or not 0 <= flip_prob <= 1:
-        raise OptionError(f"RandomHorizontalFlip: flip_prob is {flip_prob!r}; expected a probability from 0 to 1")
-    return float(flip_prob)

@@ -1,39 +1,63 @@
-"""Levels: operations that put another level in the place of each, whatever pixel it stands in.
-
-What is done to an image is a kind and a parameter, two int32:
-
-============  =================================================================================
-KEEP          nothing
-SOLARIZE      levels from `parameter` on become ``255 - level``
-POSTERIZE     the upper `parameter` bits stay
-INVERT        ``255 - level``
-AUTOCONTRAST  each channel is stretched: its least level becomes 0, its largest 255
-EQUALIZE      each channel's levels become equally frequent, as nearly as they can: Pillow's way
-============  =================================================================================
-
-Each makes a table of 256 levels for every channel of an image, out of the channel's histogram for the last two, and
-looks the levels up in it.
-"""
+"""Operations that replace each level by another: autocontrast, equalize, invert, posterize, solarize."""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.image_change import ChangeTransform, ImageChange
-from gpubeton.transforms.transform import Moves
+from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
+from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton.errors import OptionError
+from gpubeton.transforms.checks import checked_probability, checked_type, checked_whole, image_size
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
 
-KEEP, SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST, EQUALIZE = range(6)
 
-_WITH_HISTOGRAM = AUTOCONTRAST, EQUALIZE
+class ChangeTransform(Transform):
+    """An operation on levels, uint8, that is one `ImageChange`; `draw` gives its rows."""
+
+    # What all of them compute is whole-number arithmetic: arrays and tensors of every device agree to the bit.
+
+    is_random: ClassVar[bool] = True
+
+    takes_any_kind: bool = False
+    """Whether images may have one channel or four, and uint16."""
+
+    takes_any_channels: ClassVar[bool] = False
+    """Whether they may have one channel or four, as each channel is changed by itself."""
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any]: ...
+
+    @abstractmethod
+    def image_change(self) -> ImageChange:
+        """Return what is done."""
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state, any_channels=self.takes_any_kind or self.takes_any_channels)
+        known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
+        checked_type(self, previous_state, known)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs what is done to each image: pass what draw() returned")
+        images, change = as_nhwc(batch), self.image_change()
+        if self.takes_any_channels and images.shape[3] != CHANNELS:
+            change_as_rgb(images, lambda part: change(part, draw))
+        else:
+            change(images, draw)
+        return batch
 
 
 class LevelTransform(ChangeTransform):
@@ -43,25 +67,14 @@ class LevelTransform(ChangeTransform):
     takes_any_channels: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
 
-    def chosen(self, uniform: Uniform, count: int, kind: int, parameter: int = 0) -> NDArray[np.int32]:
-        """Draw which images are changed.
-
-        Parameters
-        ----------
-        uniform : Uniform
-            Random numbers; one for each image is used.
-        count : int
-            Number of images.
-        kind : int
-            What is done to those that are chosen.
-        parameter : int
-            Its parameter.
-
-        Returns
-        -------
-        ndarray of int32, shape (N, 2)
-            Kind and parameter; KEEP for the others.
-        """
+    def chosen(
+        self,
+        uniform: Uniform,
+        count: int,
+        kind: int,
+        parameter: int = 0,
+    ) -> NDArray[np.int32]:  # (N, 2) int32
+        """Draw which images are changed."""
         return np.where(uniform(1) < self.p, np.array([[kind, parameter]]), KEEP).astype(np.int32)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
@@ -71,167 +84,171 @@ class LevelTransform(ChangeTransform):
         return change_levels
 
 
-def level_tables(kind: int, parameters: Any, histograms: Any) -> Any:
-    """Make the tables of images to which the same kind of thing is done.
+class RandomAutocontrast(LevelTransform):
+    """Stretch the levels of each channel to reach from 0 to 255, with a given probability for each image.
 
     Parameters
     ----------
-    kind : int
-        SOLARIZE, POSTERIZE, INVERT, AUTOCONTRAST or EQUALIZE.
-    parameters : torch.Tensor of int64, shape (N, 1, 1)
-        Parameter of each.
-    histograms : torch.Tensor of int64, shape (N, 3, 256), or None
-        How often each level occurs in each channel; for AUTOCONTRAST and EQUALIZE.
+    p : float
+        Probability for each image, 0 to 1.
 
-    Returns
-    -------
-    torch.Tensor of uint8, shape (N, 3, 256)
-        The level that takes the place of each.
+    Raises
+    ------
+    OptionError
+        If `p` is not from 0 to 1.
+
+    Notes
+    -----
+    torchvision's ``RandomAutocontrast``, rounded down from the exact value: torchvision divides in float32, and is
+    now and then a level below. A channel of a single level stays as it is.
 
     Examples
     --------
-    >>> import torch
-    >>> level_tables(POSTERIZE, torch.tensor([[[2]]]), None)[0, 0, [63, 64, 255]].tolist()
+    >>> import numpy as np
+    >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
+    >>> RandomAutocontrast().apply(image, np.array([[AUTOCONTRAST, 0]], "int32"))[0, 0].tolist()
+    [[0, 10, 0], [255, 10, 0], [127, 10, 255]]
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = checked_probability("RandomAutocontrast", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.chosen(uniform, count, AUTOCONTRAST)
+
+
+class RandomEqualize(LevelTransform):
+    """Spread the levels of each channel so that all are about as frequent, with a given probability for each image.
+
+    Parameters
+    ----------
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `p` is not from 0 to 1.
+
+    Notes
+    -----
+    torchvision's and Pillow's rule, to the bit. A channel with fewer than 255 pixels below its largest level stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
+    >>> RandomEqualize().apply(image, np.array([[EQUALIZE, 0]], "int32")).shape
+    (1, 16, 16, 3)
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = checked_probability("RandomEqualize", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.chosen(uniform, count, EQUALIZE)
+
+
+class RandomInvert(LevelTransform):
+    """Turn each image into its negative with a given probability.
+
+    Parameters
+    ----------
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `p` is not from 0 to 1.
+
+    Notes
+    -----
+    torchvision's ``RandomInvert``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.array([[[[0, 100, 255]]]], "uint8")
+    >>> RandomInvert().apply(image, np.array([[INVERT, 0]], "int32")).ravel().tolist()
+    [255, 155, 0]
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = checked_probability("RandomInvert", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.chosen(uniform, count, INVERT)
+
+
+class RandomPosterize(LevelTransform):
+    """Keep the upper bits of all levels and clear the others, with a given probability for each image.
+
+    Parameters
+    ----------
+    bits : int
+        How many bits are kept, 0 to 8.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `bits` or `p` is out of its range.
+
+    Notes
+    -----
+    torchvision's ``RandomPosterize``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.array([[[[0, 127, 255]]]], "uint8")
+    >>> RandomPosterize(2).apply(image, np.array([[POSTERIZE, 2]], "int32")).ravel().tolist()
     [0, 64, 192]
     """
-    import torch
 
-    level = torch.arange(256, device=parameters.device).expand(len(parameters), 3, 256)
-    if kind == SOLARIZE:
-        made = torch.where(level >= parameters, 255 - level, level)
-    elif kind == POSTERIZE:
-        made = level & (256 - (1 << (8 - parameters)))
-    elif kind == INVERT:
-        made = 255 - level
-    else:
-        occurs = histograms > 0
-        least = torch.where(occurs, level, 255).amin(2, keepdim=True)
-        most = torch.where(occurs, level, 0).amax(2, keepdim=True)
-        if kind == AUTOCONTRAST:
-            span = most - least
-            made = (level - least).clamp(min=0) * 255 // span.clamp(min=1)
-            made = torch.where(span > 0, made, level)
-        else:
-            before = histograms.cumsum(2) - histograms
-            # How many pixels to a level: all but those of the largest, spread over 255.
-            step = (histograms.sum(2, keepdim=True) - histograms.gather(2, most)) // 255
-            made = (before + step // 2) // step.clamp(min=1)
-            made = torch.where(step > 0, made, level)
-    return made.clamp(0, 255).to(torch.uint8)
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        self.bits = checked_whole("RandomPosterize", "bits", bits, 0, 8)
+        self.p = checked_probability("RandomPosterize", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.chosen(uniform, count, POSTERIZE, self.bits)
 
 
-def _change_arrays(images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
-    # Not torch's tables: its threads would wait for each other wherever all cores are busy.
-    parts = (count_levels, write_table, look_up)
-    count, write, look = (Compiler.compile(part) for part in parts)
-
-    def change_images(images: Any, rows: Any) -> None:
-        counts = np.zeros((3, 256), np.int64)
-        table = np.empty((3, 256), np.uint8)
-        for number in range(len(images)):
-            kind = rows[number, 0]
-            if kind == KEEP:
-                continue
-            if kind >= AUTOCONTRAST:
-                count(images[number], counts)
-            for channel in range(3):
-                write(kind, rows[number, 1], counts[channel], table[channel])
-            look(images[number], table)
-
-    Compiler.compile(change_images)(images, rows)
-
-
-def _change_tensors(images: Any, rows: NDArray[Any]) -> None:
-    import torch
-
-    for kind in range(1, EQUALIZE + 1):
-        chosen = np.flatnonzero(rows[:, 0] == kind)
-        if len(chosen) == 0:
-            continue
-        own = torch.from_numpy(chosen).to(images.device)
-        # Level and channel of every value in one number: its place in the three tables of its image.
-        levels = images[own].to(torch.int64)
-        places = (levels + 256 * torch.arange(3, device=images.device)).flatten(1)
-        histograms = None
-        if kind in _WITH_HISTOGRAM:
-            counts = torch.zeros((len(own), 768), dtype=torch.int64, device=images.device)
-            histograms = counts.scatter_add_(1, places, torch.ones_like(places)).view(-1, 3, 256)
-        parameters = torch.from_numpy(rows[chosen, 1].astype(np.int64)).to(images.device).view(-1, 1, 1)
-        tables = level_tables(kind, parameters, histograms)
-        images[own] = tables.flatten(1).gather(1, places).view(levels.shape)
-
-
-def write_table(kind: Any, parameter: Any, counts: Any, table: Any) -> None:
-    """Make the table of one channel, as `level_tables` does.
+class RandomSolarization(LevelTransform):
+    """Turn all levels from a threshold on into ``255 - level``, with a given probability for each image.
 
     Parameters
     ----------
-    kind, parameter : int
-        What is done.
-    counts : ndarray of int64, shape (256,)
-        How often each level occurs, for AUTOCONTRAST and EQUALIZE.
-    table : ndarray of uint8, shape (256,)
-        Written.
+    threshold : float
+        The least level that is turned, 0 to 256.
+    p : float
+        Probability for each image, 0 to 1.
+
+    Raises
+    ------
+    OptionError
+        If `threshold` or `p` is out of its range.
+
+    Notes
+    -----
+    torchvision's ``RandomSolarize``. In the recipes of BYOL (arXiv:2006.07733) and DINO it has ``p=0.2`` in the second
+    of two views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.array([[[[0, 127, 128]]]], "uint8")
+    >>> RandomSolarization(128).apply(image, np.array([[SOLARIZE, 128]], "int32")).ravel().tolist()
+    [0, 127, 127]
     """
-    least, most, before = 255, 0, 0
-    if kind >= AUTOCONTRAST:
-        for level in range(256):
-            if counts[level] > 0:
-                least, most = min(least, level), level
-    step = (counts.sum() - counts[most]) // 255
-    for level in range(256):
-        made = level
-        if kind == SOLARIZE:
-            made = 255 - level if level >= parameter else level
-        elif kind == POSTERIZE:
-            made = level & (256 - (1 << (8 - parameter)))
-        elif kind == INVERT:
-            made = 255 - level
-        elif kind == AUTOCONTRAST and most > least:
-            made = (max(level, least) - least) * 255 // (most - least)
-        elif kind == EQUALIZE and step > 0:
-            made = (before + step // 2) // step
-            before += counts[level]
-        table[level] = min(made, 255)
 
+    def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
+        if not 0 <= threshold <= 256:
+            raise OptionError(f"RandomSolarization: threshold is {threshold!r}; expected a level from 0 to 256")
+        self.threshold = threshold
+        self.p = checked_probability("RandomSolarization", p)
 
-def count_levels(image: Any, counts: Any) -> None:
-    """Count how often each level occurs.
-
-    Parameters
-    ----------
-    image : ndarray of uint8, shape (H, W, 3)
-        Levels.
-    counts : ndarray of int64, shape (3, 256)
-        Written.
-    """
-    counts[:] = 0
-    red, green, blue = counts[0], counts[1], counts[2]
-    for y in range(len(image)):
-        line = image[y]
-        for x in range(len(line)):
-            red[line[x, 0]] += 1
-            green[line[x, 1]] += 1
-            blue[line[x, 2]] += 1
-
-
-def look_up(image: Any, table: Any) -> None:
-    """Replace each level by what stands in its image's table.
-
-    Parameters
-    ----------
-    image : ndarray of uint8, shape (H, W, 3)
-        Levels, changed.
-    table : ndarray of uint8, shape (3, 256)
-        The table.
-    """
-    red, green, blue = table[0], table[1], table[2]
-    for y in range(len(image)):
-        line = image[y]
-        for x in range(len(line)):
-            line[x, 0] = red[line[x, 0]]
-            line[x, 1] = green[line[x, 1]]
-            line[x, 2] = blue[line[x, 2]]
-
-
-change_levels = ImageChange(_change_arrays, _change_tensors)
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return self.chosen(uniform, count, SOLARIZE, math.ceil(self.threshold))

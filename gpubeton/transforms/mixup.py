@@ -1,25 +1,22 @@
-"""Mixup: each sample becomes a weighted mean of itself and of the one before it in the batch."""
+"""Mixing: mixup, and the parts that it shares with cutmix.
+
+The partner of a sample is the one before it in the batch; the first sample's is the last. Operations of one kind share
+their random numbers, so that the pipelines of images and labels draw the same. See `gpubeton.batch.mix`.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, ONE, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.transforms.layout import image_size
-from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, WEIGHT
-from gpubeton.transforms.mixing import (
-    MIXUP_NUMBERS,
-    ImageMixing,
-    LabelMixing,
-    mix_rows,
-    mixing_numbers,
-    share_rows,
-    symmetric_beta,
-)
-from gpubeton.transforms.transform import Transform
+from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
+from gpubeton.transforms.checks import checked_type, checked_whole, image_size
+from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +24,75 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
+
+MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)
+"""`Transform.shared_numbers` of the two kinds."""
+
+_LEAST = 2.0**-33
+"""Stands in for the random number 0, of which there is no logarithm: half of the next one."""
+
+
+class ImageMixing(Transform):
+    """Mixes each image with the one before it. `draw` gives a row of `MIX_COLUMNS` whole numbers for each."""
+
+    is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
+
+    def __init__(self, alpha: float, same_lambda: bool) -> None:
+        self.alpha = checked_alpha(type(self).__name__, alpha)
+        self.same_lambda = bool(same_lambda)
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        image_size(self, previous_state, any_channels=True)
+        checked_type(self, previous_state, takes_floats=True)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
+
+    def fuse(self, image_pass: ImagePass) -> bool:
+        return image_pass.add_mixing(self)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs the images' mixes: pass what draw() returned")
+        mix_images(batch, draw)
+        return batch
+
+
+class LabelMixing(Transform):
+    """Turns labels into three numbers: its own label, its partner's, and the share of its own."""
+
+    # `draw` gives the partner and the share of each, float64 of shape (N, 2).
+
+    is_random: ClassVar[bool] = True
+
+    def __init__(self, alpha: float, same_lambda: bool) -> None:
+        self.alpha = checked_alpha(type(self).__name__, alpha)
+        self.same_lambda = bool(same_lambda)
+
+    @abstractmethod
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]: ...
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        rows = self.draw(uniform, count, state)
+        return {"partner": rows[:, 0].astype(np.int64), "share": rows[:, 1]}
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        shape = tuple(previous_state.shape)
+        if shape not in {(), (1,)}:
+            raise PipelineError(
+                f"{type(self).__name__} works on labels, one number for each sample, but here each sample has shape "
+                f"{shape}"
+            )
+        is_tensor = is_torch_dtype(previous_state.dtype)
+        dtype = torch_dtype("float32") if is_tensor else np.dtype("float32")
+        return replace(previous_state, shape=(3,), dtype=dtype), None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs partners and shares: pass what draw() returned")
+        return mix_labels(batch, draw)
 
 
 class ImageMixup(ImageMixing):
@@ -132,9 +198,7 @@ class MixupToOneHot(Transform):
     """
 
     def __init__(self, num_classes: int) -> None:
-        if num_classes != int(num_classes) or num_classes < 1:
-            raise OptionError(f"MixupToOneHot: num_classes is {num_classes!r}; expected a positive whole number")
-        self.num_classes = int(num_classes)
+        self.num_classes = checked_whole("MixupToOneHot", "num_classes", num_classes, 1)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if tuple(previous_state.shape) != (3,):
@@ -162,6 +226,57 @@ class MixupToOneHot(Transform):
                 f"MixupToOneHot: num_classes is {self.num_classes}, but a label is {wrong[0].item()}; expected labels "
                 f"from 0 to {self.num_classes - 1}"
             )
+
+
+def mixing_numbers(
+    uniform: Uniform,
+    count: int,
+    numbers: int,
+    same_lambda: bool,
+) -> NDArray[np.float64]:  # (N, numbers) float64
+    """Random numbers of each sample of a batch, or those of its last sample for all of them."""
+    if not same_lambda or count == 0:
+        return uniform(numbers)
+    return np.repeat(uniform(numbers, np.array([count - 1])), count, axis=0)
+
+
+def symmetric_beta(
+    alpha: float,
+    numbers: NDArray[np.float64],  # (N, 2) float64
+) -> NDArray[np.float64]:  # (N,) float64
+    """Draw from the beta distribution with both parameters the same."""
+    # With Bailey's polar method for Student's t of ``2 * alpha`` degrees of freedom, of which a symmetric beta
+    # variate is a function (Devroye, "Random variate generation in one line of code", 1996): two random numbers for
+    # each, always, so that a draw is a function of them alone.
+    cosine = np.cos(2 * np.pi * numbers[:, 1])
+    with np.errstate(over="ignore", divide="ignore"):  # out of range for the smallest alpha: then it is 0 or 1
+        square = np.expm1(-np.log(np.maximum(numbers[:, 0], _LEAST)) / alpha) * cosine**2
+        distance: NDArray[np.float64] = np.copysign(1 / np.sqrt(1 + 1 / square), cosine)
+    return (1 + distance) / 2
+
+
+def mix_rows(
+    count: int,
+) -> NDArray[np.int32]:  # (N, MIX_COLUMNS) int32
+    """Begin the rows of a batch: each with the one before it as its partner, and all of its own."""
+    rows = np.zeros((count, MIX_COLUMNS), np.int32)
+    rows[:, PARTNER] = np.roll(np.arange(count), 1)
+    rows[:, WEIGHT] = ONE
+    return rows
+
+
+def share_rows(
+    share: NDArray[np.float64],  # (N,) float64: the shares
+) -> NDArray[np.float64]:  # (N, 2) float64
+    """Write a label's draw: the partner, which is the one before, and the share of its own."""
+    return np.stack([np.roll(np.arange(len(share), dtype=np.float64), 1), share], axis=1)
+
+
+def checked_alpha(operation: str, alpha: float) -> float:
+    """Check the parameter of the beta distribution."""
+    if not 0 < alpha < float("inf"):
+        raise OptionError(f"{operation}: alpha is {alpha!r}; expected a positive number, usually from 0.1 to 1")
+    return float(alpha)
 
 
 def _weights(operation: ImageMixup | LabelMixup, uniform: Uniform, count: int) -> NDArray[np.float64]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.image_batch import as_nhwc
+from gpubeton.batch.level_tables import normalize
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype, pixel_type, torch_dtype
-from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw, num_channels
+from gpubeton.transforms.checks import image_size, num_channels
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ class NormalizeImage(Transform):
                 f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
                 f"{dtype_name(previous_state.dtype)}. Put it before whatever converts them."
             )
-        jit_dtype = pixel_type(self.type).jit_dtype
-        if jit_dtype is None or is_torch_dtype(previous_state.dtype):
+        if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
-        return replace(previous_state, jit_mode=True, dtype=jit_dtype), None
+        carried = "int16" if self.type == "float16" else self.type
+        return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_normalization(self)
@@ -149,42 +150,8 @@ class NormalizeImage(Transform):
         ndarray or torch.Tensor
             Of the same shape and another type.
         """
-        levels = as_nhwc(batch)
-        channels = levels.shape[3]
-        table = self.table(channels, _NUM_LEVELS[dtype_name(batch.dtype)])
-        if isinstance(batch, np.ndarray):
-            values = take(levels.shape, table.dtype)
-            bits = f"u{table.itemsize}"
-            Compiler.compile(look_up)(levels, np.ascontiguousarray(table.T).view(bits), values.view(bits))
-            written = pixel_type(self.type)
-            values = written.tensor(values) if written.jit_dtype is None else values.view(written.jit_dtype)
-        else:
-            values = self._tensor_table(table, batch.device)[levels.long(), list(range(channels))]
-        return as_nchw(values) if is_nchw(batch) else values
-
-    def _tensor_table(self, table: NDArray[Any], device: Any) -> Any:
-        return pixel_type(self.type).tensor(table).to(device)
-
-
-def look_up(levels: Any, table: Any, values: Any) -> None:
-    """Put what stands in a table in the place of each level: numpy would take twenty times as long.
-
-    Parameters
-    ----------
-    levels : ndarray of uint8 or uint16, shape (N, H, W, C)
-        Levels.
-    table : ndarray, shape (C, num_levels)
-        For each channel and level a value.
-    values : ndarray, shape (N, H, W, C)
-        Written.
-    """
-    for number in range(len(levels)):
-        for y in range(levels.shape[1]):
-            line, target = levels[number, y], values[number, y]
-            for channel in range(len(table)):
-                own = table[channel]
-                for x in range(len(line)):
-                    target[x, channel] = own[line[x, channel]]
+        table = self.table(as_nhwc(batch).shape[3], _NUM_LEVELS[dtype_name(batch.dtype)])
+        return normalize(batch, table, self.type, take)
 
 
 def _numbers(name: str, values: float | Sequence[float]) -> tuple[float, ...]:

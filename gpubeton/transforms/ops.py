@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.image_batch import as_nchw
 from gpubeton.errors import DeviceError, PipelineError
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.ragged import Ragged
-from gpubeton.transforms.layout import as_nchw, image_size
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.colour_steps import PARAMETER, PIXEL
+from gpubeton.batch.image_batch import as_nhwc
+from gpubeton.batch.pixel_functions import POSITION, compiled_images, compiled_line
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.colour import ColourTransform, between, checked_probability
-from gpubeton.transforms.colour_kinds import PARAMETER, PIXEL
-from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.pixel_lines import POSITION, compiled_images, compiled_line
+from gpubeton.transforms.checks import checked_probability, image_size
+from gpubeton.transforms.color_jitter import ColourTransform
+from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.painting import blend_mask
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
+from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.chosen_samples import ChosenSamples
-from gpubeton.transforms.element_type import checked_type
-from gpubeton.transforms.layout import as_nhwc, image_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,13 +86,4 @@ class Poison(ChosenSamples):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
-        import torch
-
-        images = as_nhwc(batch)
-        tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
-        chosen = torch.from_numpy(rows).to(tensor.device)
-        alpha = torch.from_numpy(self.alpha)[:, :, None]
-        kept, added = ((1 - alpha).to(tensor.device), (alpha * torch.from_numpy(self.mask)).to(tensor.device))
-        # Rounded to float32 first, as FFCV does: what comes out a little less than a level is that level.
-        blended = (tensor[chosen].double() * kept + added).float()
-        tensor[chosen] = blended.clamp(*self.clamp).to(tensor.dtype)
+        blend_mask(batch, rows, self.mask, self.alpha, self.clamp)

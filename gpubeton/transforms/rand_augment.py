@@ -1,20 +1,50 @@
-"""RandAugment: some operations out of fourteen, all with one magnitude."""
+"""RandAugment and TrivialAugmentWide: policies that pick operations for each image out of torchvision's table.
+
+Each operation becomes a row of eleven int64: a colour step (kind, factor), a change of levels (kind, parameter), a
+sharpness factor, and a warp. All parts but those of the operation are neutral.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+import math
+from abc import abstractmethod
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colours
+from gpubeton.batch.filters import change_sharpness
+from gpubeton.batch.image_batch import ImageChange
+from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
-from gpubeton.transforms.policy import Policy, Space, checked_whole
+from gpubeton.transforms.affine import affine_rows
+from gpubeton.transforms.checks import checked_fill, checked_interpolation, checked_levels, checked_whole, image_size
+from gpubeton.transforms.levels import ChangeTransform
+from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
+    from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.state import State
+
+POLICY_COLUMNS = 11
+
+#: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
+Space = tuple[tuple[str, float, float, bool], ...]
+
+_COLOURS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST}
+
+_NEUTRAL = np.array([BRIGHTNESS, ONE, KEEP, 0, ONE, *IDENTITY], np.int64)
+
+_COLOUR, _LEVELS, _SHARPNESS, _WARP = slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 11)
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),
@@ -32,6 +62,96 @@ RAND_AUGMENT: Space = (
     ("AutoContrast", 0.0, 0.0, False),
     ("Equalize", 0.0, 0.0, False),
 )
+
+TRIVIAL_AUGMENT_WIDE: Space = (
+    ("Identity", 0.0, 0.0, False),
+    ("ShearX", 0.0, 0.99, True),
+    ("ShearY", 0.0, 0.99, True),
+    ("TranslateX", 0.0, 32.0, True),
+    ("TranslateY", 0.0, 32.0, True),
+    ("Rotate", 0.0, 135.0, True),
+    ("Brightness", 0.0, 0.99, True),
+    ("Color", 0.0, 0.99, True),
+    ("Contrast", 0.0, 0.99, True),
+    ("Sharpness", 0.0, 0.99, True),
+    ("Posterize", 8.0, 2.0, False),
+    ("Solarize", 1.0, 0.0, False),
+    ("AutoContrast", 0.0, 0.0, False),
+    ("Equalize", 0.0, 0.0, False),
+)
+
+
+class Policy(ChangeTransform):
+    """Operations picked at random; `draw` gives a row of ``num_ops * POLICY_COLUMNS`` int64 for each image."""
+
+    moves: ClassVar[Moves] = Moves.FREELY
+
+    num_ops: int = 1
+
+    moves_only: bool = False
+    """Whether colours and levels stay as they are, for what follows an image."""
+
+    def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
+        name = type(self).__name__
+        self.num_magnitude_bins = checked_whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
+        self.interpolation = checked_interpolation(name, interpolation)
+        self.fill = checked_fill(name, (0, 0, 0) if fill is None else fill)
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """The operations that it picks from."""
+
+    @abstractmethod
+    def choose(
+        self,
+        uniform: Uniform,
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:  # (N, num_ops)
+        """Pick operations."""
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
+        rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
+        chosen: NDArray[np.int64] = rows[self.choose(uniform)]
+        return chosen.reshape(count, -1)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        which, column, sign = self.choose(uniform)
+        size = image_size(self, state, any_channels=True)
+        table = np.zeros((len(self.space), self.num_magnitude_bins, 2))
+        for place, (name, least, largest, goes_both_ways) in enumerate(self.space):
+            magnitude = magnitudes(name, least, largest, self.num_magnitude_bins, size)
+            table[place] = np.stack([magnitude, -magnitude if goes_both_ways else magnitude], axis=1)
+        return {"operation": which, "magnitude": table[which, column, sign]}
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        declared = super().declare_state_and_memory(previous_state)
+        checked_levels(type(self).__name__, self.fill, previous_state)
+        return declared
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        copied.moves_only = copied.takes_any_kind = True
+        return copied
+
+    def image_change(self) -> ImageChange:
+        moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))
+        changes = (
+            (_COLOUR, change_colours),
+            (_LEVELS, change_levels),
+            (_SHARPNESS, change_sharpness),
+            moves,
+        )
+
+        def change_images(images: Any, rows: NDArray[Any]) -> None:
+            for row in np.split(rows, rows.shape[1] // POLICY_COLUMNS, axis=1) if rows.shape[1] else ():
+                for columns, change in (moves,) if self.moves_only else changes:
+                    own = row[:, columns]
+                    if (own != _NEUTRAL[columns]).any():
+                        change(images, own if columns is _WARP else own.astype(np.int32))
+
+        return ImageChange(change_images, change_images)
 
 
 class RandAugment(Policy):
@@ -94,3 +214,103 @@ class RandAugment(Policy):
         numbers = uniform(2 * self.num_ops)
         which = (numbers[:, ::2] * len(RAND_AUGMENT)).astype(np.intp)
         return which, np.full_like(which, self.magnitude), (numbers[:, 1::2] < 0.5).astype(np.intp)
+
+
+class TrivialAugmentWide(Policy):
+    """Carry out one operation, picked for each image out of fourteen, with a magnitude picked as well.
+
+    Parameters
+    ----------
+    num_magnitude_bins : int
+        Magnitudes of each operation, at least 2.
+    interpolation : {"nearest", "bilinear"}
+        How pixels are read between others.
+    fill : sequence of three numbers, optional
+        Levels of what comes from outside the image; black by default.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    From Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (ICCV 2021,
+    arXiv:2103.10158), with the operations and magnitudes of torchvision's ``TrivialAugmentWide``.
+
+    Examples
+    --------
+    >>> from gpubeton.pipeline.state import State
+    >>> state = State(True, "cpu", (32, 32, 3), np.dtype("uint8"))
+    >>> TrivialAugmentWide().draw(lambda count: np.full((4, count), 0.99), 4, state).shape
+    (4, 11)
+    """
+
+    def __init__(
+        self, num_magnitude_bins: int = 31, interpolation: str = "nearest", fill: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(num_magnitude_bins, interpolation, fill)
+
+    @property
+    def space(self) -> Space:
+        return TRIVIAL_AUGMENT_WIDE
+
+    def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        numbers = uniform(3) * [len(TRIVIAL_AUGMENT_WIDE), 2, self.num_magnitude_bins]
+        which, sign, column = np.split(numbers.astype(np.intp), 3, axis=1)
+        return which, column, 1 - sign
+
+
+@lru_cache(maxsize=64)
+def policy_rows(
+    space: Space,
+    num_bins: int,
+    size: tuple[int, int],
+) -> NDArray[np.int64]:  # (len(space) int64
+    """Make the rows of all operations, at all magnitudes."""
+    rows = np.tile(_NEUTRAL, (len(space), num_bins, 2, 1))
+    for place, (name, least, largest, goes_both_ways) in enumerate(space):
+        for column, magnitude in enumerate(magnitudes(name, least, largest, num_bins, size).tolist()):
+            for sign in range(2):
+                _write(rows[place, column, sign], name, -magnitude if sign and goes_both_ways else magnitude, size)
+    rows.flags.writeable = False
+    return rows
+
+
+def magnitudes(
+    name: str,
+    least: float,
+    largest: float,
+    num_bins: int,
+    size: tuple[int, int],
+) -> NDArray[np.float64]:  # (num_bins,) float64
+    """Magnitudes of an operation."""
+    if name.startswith("Translate") and largest < 1:
+        largest *= size[1] if name == "TranslateX" else size[0]
+    return np.linspace(least, largest, num_bins)
+
+
+def _write(row: NDArray[np.int64], name: str, magnitude: float, size: tuple[int, int]) -> None:
+    """Write one operation into its row."""
+    height, width = size
+    if name in _COLOURS:
+        row[_COLOUR] = _COLOURS[name], round((1 + magnitude) * ONE)
+    elif name == "Sharpness":
+        row[_SHARPNESS] = round((1 + magnitude) * ONE)
+    elif name == "Posterize":
+        row[_LEVELS] = POSTERIZE, round(magnitude)
+    elif name == "Solarize":
+        row[_LEVELS] = SOLARIZE, math.ceil(255 * magnitude)
+    elif name in {"AutoContrast", "Equalize"}:
+        row[_LEVELS] = AUTOCONTRAST if name == "AutoContrast" else EQUALIZE, 0
+    elif name == "Rotate":
+        row[_WARP] = affine_rows(size, angle=-magnitude)[0]
+    elif name.startswith("Translate"):
+        pixels = float(int(magnitude))
+        row[_WARP] = affine_rows(size, translate=(pixels, 0.0) if name == "TranslateX" else (0.0, pixels))[0]
+    elif name.startswith("Shear"):
+        degrees = math.degrees(math.atan(magnitude))
+        shear = (degrees, 0.0) if name == "ShearX" else (0.0, degrees)
+        row[_WARP] = affine_rows(size, shear=shear, centre=(-width / 2, -height / 2))[0]
+    elif name != "Identity":
+        raise ValueError(f"{name} is no operation of a policy")

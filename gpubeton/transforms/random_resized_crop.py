@@ -8,25 +8,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OptionError, PipelineError
-from gpubeton.pipeline.compiler import Compiler
+from gpubeton.batch.resize import LEVELS, crop_and_resize
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
 from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
-from gpubeton.pipeline.validation import check_range
-from gpubeton.transforms.area_resize import pick_crops, resize_crops
-from gpubeton.transforms.layout import as_nchw, as_nhwc, image_size, is_nchw
-from gpubeton.transforms.tensor_resize import pick_tensors, resize_tensors
-from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
-from gpubeton.transforms.window import window_shape
+from gpubeton.pipeline.validation import check_range, check_whole
+from gpubeton.transforms.checks import image_size
+from gpubeton.transforms.crops import window_shape
+from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
 
-_LEVELS = ("uint8", "uint16")
 _FLOATS = (*PIXEL_TYPES, "float64")
 
 
@@ -75,15 +73,12 @@ class RandomResizedCrop(Transform):
     def __init__(self, scale: tuple[float, float], ratio: tuple[float, float], size: int) -> None:
         self.scale = check_range("RandomResizedCrop: scale", scale, positive=True)
         self.ratio = check_range("RandomResizedCrop: ratio", ratio, positive=True)
-        side = np.asarray(size)
-        if side.shape != () or side.dtype.kind not in "iu" or side < 1:
-            raise OptionError(f"RandomResizedCrop: size is {size!r}; expected the side of a square in pixels: 224")
-        self.size = int(side)
+        self.size = check_whole("RandomResizedCrop: size", size, 1)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=True)
         dtype = dtype_name(previous_state.dtype)
-        if dtype not in _LEVELS and dtype not in _FLOATS:
+        if dtype not in LEVELS and dtype not in _FLOATS:
             raise PipelineError(
                 f"RandomResizedCrop works on levels, uint8 or uint16, and on {', '.join(_FLOATS)}, but here the images "
                 f"are {dtype}. Put it right behind the decoder, or where they are float16 again: after NormalizeImage "
@@ -109,23 +104,4 @@ class RandomResizedCrop(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomResizedCrop.apply needs the parts: pass what draw() returned")
-        images, size = as_nhwc(batch), (self.size, self.size)
-        is_array, is_nearest = isinstance(images, np.ndarray), self.interpolation == "nearest"
-        # Compiled code for levels on the CPU, which is several times as fast as torch's steps, and as good.
-        is_here = is_array or images.device.type == "cpu"
-        if is_here and Compiler.is_enabled and dtype_name(images.dtype) in _LEVELS:
-            levels = images if is_array else images.numpy()
-            resized: Any = np.empty((len(draw), *size, levels.shape[3]), levels.dtype)
-            (pick_crops if is_nearest else resize_crops)(levels, draw, resized)
-        else:
-            resized = (pick_tensors if is_nearest else resize_tensors)(_as_tensor(images), draw, size)
-        if is_array:
-            return resized if isinstance(resized, np.ndarray) else resized.numpy()
-        tensor = _as_tensor(resized)
-        return as_nchw(tensor) if is_nchw(batch) else tensor
-
-
-def _as_tensor(images: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+        return crop_and_resize(batch, draw, (self.size, self.size), is_nearest=self.interpolation == "nearest")

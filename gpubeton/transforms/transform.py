@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.sampling import Uniform
-
-Fill = tuple[float, ...]
 
 
 class Moves(Enum):
@@ -220,3 +219,12 @@ class Transform(Operation):
     def __repr__(self) -> str:
         arguments = (f"{name}={value!r}" for name, value in vars(self).items() if not hasattr(Operation, name))
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+def between(
+    limits: tuple[float, float],
+    numbers: NDArray[np.float64],  # (N,) float64: from 0 to 1
+) -> NDArray[np.float64]:  # (N,) float64
+    """Spread uniform numbers over a range."""
+    least, largest = limits
+    return least + (largest - least) * numbers

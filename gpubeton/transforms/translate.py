@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.errors import OptionError
-from gpubeton.transforms.fill import checked_fill, checked_levels, fill_like
-from gpubeton.transforms.layout import as_nhwc, image_size
-from gpubeton.transforms.transform import Fill, Geometry, ImagePass, Moves, Transform
+from gpubeton.batch.windows import shift_images
+from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
+from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.painting import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
@@ -56,9 +56,7 @@ class RandomTranslate(Transform):
     num_paints: ClassVar[int] = 2  # a band along each axis
 
     def __init__(self, padding: int, fill: float | Sequence[float] = (0, 0, 0)) -> None:
-        if padding != int(padding) or padding < 0:
-            raise OptionError(f"RandomTranslate: padding is {padding}; expected a number of pixels, 0 or more")
-        self.padding = int(padding)
+        self.padding = checked_whole("RandomTranslate", "padding", padding, 0)
         self.fill = checked_fill("RandomTranslate", fill)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
@@ -90,17 +88,5 @@ class RandomTranslate(Transform):
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
             raise TypeError("RandomTranslate.apply needs the windows' places: pass what draw() returned")
-        images, fill = as_nhwc(batch), fill_like(batch, self.fill)
-        for image, (row, column) in zip(images, draw.tolist(), strict=True):
-            height, width = image.shape[:2]
-            down, right = row - self.padding, column - self.padding
-            kept = image[_overlap(down, height), _overlap(right, width)]
-            kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
-            image[:] = fill
-            image[_overlap(-down, height), _overlap(-right, width)] = kept
+        shift_images(batch, draw - self.padding, self.fill)
         return batch
-
-
-def _overlap(shift: int, length: int) -> slice:
-    """The part of an axis that is still there after reading `shift` further on."""
-    return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))

@@ -7,12 +7,12 @@ import sys
 import numba
 import numpy as np
 
+from gpubeton.batch.colour_steps import HUE, ONE
 from gpubeton.cpu.colour_vectors import GROUP, HAS_TABLES, LEVELS, STEP_FIELDS
 from gpubeton.cpu.colours import ColourMemory, change_colours
 from gpubeton.cpu.finish import Finish
 from gpubeton.cpu.output import FIELDS, ITEM_SIZE, METHOD
 from gpubeton.plan.program import MAX_COLOUR_STEPS
-from gpubeton.transforms.colour_kinds import HUE, ONE
 
 # Less than a group, some groups and a rest, and more than is worked on at a time.
 SIZES = [(5, 7), (37, 50), (90, 110)]

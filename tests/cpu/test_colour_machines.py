@@ -10,13 +10,13 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from gpubeton.transforms import colour_lines
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton.batch import colour_steps
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.cpu.changed_colours import changed, drawn
 
 
 def by_lines(image, steps):
-    colour_lines.apply_steps(image[None], steps[None])
+    colour_steps.apply_steps(image[None], steps[None])
     return image
 
 

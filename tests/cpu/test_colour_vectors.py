@@ -1,4 +1,4 @@
-"""Steps in vectors: to the bit those of `gpubeton.transforms.colour_lines`, for every level, colour and factor."""
+"""Steps in vectors: to the bit those of `gpubeton.batch.colour_steps`, for every level, colour and factor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numba
 import numpy as np
 import pytest
 
+from gpubeton.batch import colour_steps
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 from gpubeton.cpu.colour_vectors import (
     GROUP,
     HAS_TABLES,
@@ -18,8 +20,6 @@ from gpubeton.cpu.colour_vectors import (
     continue_table,
     write_step,
 )
-from gpubeton.transforms import colour_lines
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 from tests.cpu.guarded import guarded
 
 
@@ -57,7 +57,7 @@ def expected(pixels, *steps):
     return line.T
 
 
-SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_lines.saturate, colour_lines.turn, colour_lines.blend))
+SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_steps.saturate, colour_steps.turn, colour_steps.blend))
 GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
 FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]
 COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)

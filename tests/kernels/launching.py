@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpubeton.batch.colour_steps import CONTRAST
 from gpubeton.cpu.taps import most_taps
 from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.launch import blocks_of_image
 from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton.transforms.colour_kinds import CONTRAST
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import placed

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import MAX_COLOUR_STEPS
 from gpubeton.transforms import RandomBrightness
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
 from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits
 from tests.kernels.launching import change_colours

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpubeton.batch.mix import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.gpu.launch import Mixes, mix_images
 from gpubeton.transforms import ImageMixup
-from gpubeton.transforms.mix_pixels import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits
 from tests.reference.mixing import cutmix, mixup

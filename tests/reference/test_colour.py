@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from gpubeton.transforms import RandomBrightness
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from tests.reference.colour import steps
 
 KINDS = {"brightness": BRIGHTNESS, "contrast": CONTRAST, "saturation": SATURATION, "hue": HUE}

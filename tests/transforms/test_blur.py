@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.colour_steps import ONE
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAdjustSharpness, RandomGaussianBlur
 from gpubeton.transforms.blur import bell_weights
-from gpubeton.transforms.colour_kinds import ONE
 from tests.reference.augment import GOLDEN, IMAGE
 from tests.reference.warp import bell, blurred, sharpened
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout

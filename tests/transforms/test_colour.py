@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch import colour_steps
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
-from gpubeton.transforms import (
-    ColorJitter,
-    RandomBrightness,
-    RandomContrast,
-    RandomGrayscale,
-    RandomSaturation,
-    colour_lines,
-)
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
+from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
 from tests.reference.colour import NEARLY, gray, step
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
@@ -303,8 +297,8 @@ def test_gray_values_of_all_pixels_are_exact_quotients_rounded_down():
     for red in range(256):
         line = np.stack([np.full(65_536, red, np.int32), green, blue])
         exact = (2989 * line[0] + 5870 * line[1] + 1140 * line[2]) // 10_000
-        assert Compiler.compile(colour_lines.gray_sum)(line) == exact.sum()
-        Compiler.compile(colour_lines.saturate)(line, 0)
+        assert Compiler.compile(colour_steps.gray_sum)(line) == exact.sum()
+        Compiler.compile(colour_steps.saturate)(line, 0)
         assert np.array_equal(line, [exact] * 3)
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, NormalizeImage, RandomBrightness, RandomContrast, RandomSaturation
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 #: Beyond what levels can be, at both ends.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.pipeline.state import State
 from gpubeton.transforms import (
     ColorJitter,
@@ -37,12 +38,11 @@ from gpubeton.transforms import (
     RandomTranslate,
     TrivialAugmentWide,
 )
+from gpubeton.transforms.affine import affine_rows
 from gpubeton.transforms.blur import bell_weights
-from gpubeton.transforms.colour import step_rows
-from gpubeton.transforms.colour_kinds import BRIGHTNESS, CONTRAST, ONE, SATURATION
-from gpubeton.transforms.policy import policy_rows
+from gpubeton.transforms.color_jitter import step_rows
+from gpubeton.transforms.rand_augment import policy_rows
 from gpubeton.transforms.transform import Transform
-from gpubeton.transforms.warp import affine_rows
 
 COUNT, SIZE = 12, (20, 26)
 NHWC = State(jit_mode=True, device=torch.device("cpu"), shape=(*SIZE, 3), dtype=np.dtype("uint8"))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.painting import normal_noise
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import NormalizeImage, RandomErasing, RandomGrayscale, ToTensor, ToTorchImage
-from gpubeton.transforms.noise import normal_noise
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (4, 6, 8, 3), np.uint8)

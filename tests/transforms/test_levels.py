@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
@@ -15,7 +16,6 @@ from gpubeton.transforms import (
     RandomPosterize,
     RandomSolarization,
 )
-from gpubeton.transforms.levels import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE
 from tests.reference.augment import GOLDEN, IMAGE
 from tests.reference.levels import changed
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout

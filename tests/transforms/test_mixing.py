@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.mix import BOTTOM, LEFT, ONE, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ImageCutMix, ImageMixup, LabelCutMix, LabelMixup, MixupToOneHot, ToTensor
-from gpubeton.transforms.mix_pixels import BOTTOM, LEFT, ONE, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.transforms.mixing import symmetric_beta
+from gpubeton.transforms.mixup import symmetric_beta
 from tests.reference.mixing import cutmix, cutmix_box, mixup, one_hot
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.colour_steps import PARAMETER, PIXEL
+from gpubeton.batch.pixel_functions import nearest_level
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.transforms import PixelOperation
-from gpubeton.transforms.colour_kinds import PARAMETER, PIXEL
-from gpubeton.transforms.pixel_lines import nearest_level
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 from tests.transforms.pixel_operations import CASES, RAMP, parameters_of, ramp, referred, sepia
 

@@ -9,9 +9,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandAugment, TrivialAugmentWide
-from gpubeton.transforms.policy import POLICY_COLUMNS, magnitudes, policy_rows
-from gpubeton.transforms.rand_augment import RAND_AUGMENT
-from gpubeton.transforms.trivial_augment import TRIVIAL_AUGMENT_WIDE
+from gpubeton.transforms.rand_augment import POLICY_COLUMNS, RAND_AUGMENT, TRIVIAL_AUGMENT_WIDE, magnitudes, policy_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import RandomAffine, RandomRotation
-from gpubeton.transforms.warp import IDENTITY, affine_rows, warp
+from gpubeton.transforms.affine import affine_rows
 from tests.reference.augment import GOLDEN, IMAGE, nearly_a_tie
 from tests.reference.warp import matrix, warped
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout

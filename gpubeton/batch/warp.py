@@ -1,4 +1,4 @@
-"""Warp: turn, shift, scale and shear images.
+"""Warp: rotate, shift, scale and shear images.
 
 A warp is a row of six int64 in units of 2**-32, (a, b, c, d, e, f): pixel (x, y) of the result is read at
 ``(a x + b y + c, d x + e y + f)``, in source pixels, whole numbers at pixels' centres. "nearest" takes the pixel there,
@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import OptionError
+from gpubeton.batch.image_batch import CHANNELS, ImageChange, writable
+from gpubeton.batch.painting import fill_of
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.fill import fill_of
-from gpubeton.transforms.image_change import ImageChange
-from gpubeton.transforms.layout import CHANNELS, writable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WARP_COLUMNS = 6
+
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
 """The warp that changes nothing."""
 
@@ -32,116 +31,8 @@ _IMAGES_AT_ONCE = 16
 
 @lru_cache(maxsize=64)
 def warp(interpolation: str, fill: tuple[int, ...]) -> ImageChange:
-    """Return the change that carries out warps.
-
-    Parameters
-    ----------
-    interpolation : {"nearest", "bilinear"}
-        How pixels are read.
-    fill : tuple of int
-        Levels of what comes from outside.
-
-    Returns
-    -------
-    ImageChange
-        Of images of any kind. Takes rows of int64, shape (N, WARP_COLUMNS).
-
-    Examples
-    --------
-    >>> image = np.array([[[[1] * 3, [2] * 3, [3] * 3]]], "uint8")
-    >>> warp("nearest", (9, 9, 9))(image, np.array([[1 << 32, 0, 1 << 32, 0, 1 << 32, 0]]))
-    >>> image[0, 0, :, 0].tolist()
-    [2, 3, 9]
-    """
+    """Return the change that carries out warps."""
     return ImageChange(partial(_warp_arrays, interpolation, fill), partial(_warp_tensors, interpolation, fill))
-
-
-def affine_rows(
-    size: tuple[int, int],
-    angle: Any = 0.0,
-    translate: tuple[Any, Any] = (0.0, 0.0),
-    scale: Any = 1.0,
-    shear: tuple[Any, Any] = (0.0, 0.0),
-    centre: tuple[float, float] = (0.0, 0.0),
-) -> NDArray[np.int64]:
-    """Make the warps of images that are sheared, scaled, turned and then shifted.
-
-    Parameters
-    ----------
-    size : tuple of int
-        Height and width of the images in pixels.
-    angle : float or ndarray of float64, shape (N,)
-        Degrees, clockwise.
-    translate : tuple of two floats or ndarrays
-        Pixels to the right and down.
-    scale : float or ndarray
-        Factor.
-    shear : tuple of two floats or ndarrays
-        Degrees along x and along y.
-    centre : tuple of two floats
-        What stays in its place, in pixels to the right and down from the image's middle.
-
-    Returns
-    -------
-    ndarray of int64, shape (N, WARP_COLUMNS)
-        The warps, see `gpubeton.transforms.warp`.
-
-    Notes
-    -----
-    torchvision's ``affine``.
-
-    Examples
-    --------
-    >>> (affine_rows((5, 5), angle=90.0) >> 32).tolist()
-    [[0, 1, 0, -1, 0, 4]]
-    """
-    angle, right, down, scale, shear_x, shear_y = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(one, np.float64)) for one in (angle, *translate, scale, *shear))
-    )
-    angle, shear_x, shear_y = np.radians(angle), np.radians(shear_x), np.radians(shear_y)
-    # Forward, for a scale of 1: ((p, q), (r, s)), whose determinant is 1.
-    p = np.cos(angle - shear_y) / np.cos(shear_y)
-    q = -p * np.tan(shear_x) - np.sin(angle)
-    r = np.sin(angle - shear_y) / np.cos(shear_y)
-    s = np.cos(angle) - r * np.tan(shear_x)
-    a, b, d, e = s / scale, -q / scale, -r / scale, p / scale
-    middle_x, middle_y = (size[1] - 1) / 2, (size[0] - 1) / 2
-    from_x, from_y = middle_x + centre[0] + right, middle_y + centre[1] + down
-    c = middle_x + centre[0] - a * from_x - b * from_y
-    f = middle_y + centre[1] - d * from_x - e * from_y
-    rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
-    return rows
-
-
-def checked_interpolation(operation: str, value: str) -> str:
-    """Check how pixels are to be read.
-
-    Parameters
-    ----------
-    operation : str
-        Name of the operation, for the error.
-    value : str
-        Its argument `interpolation`, a string or torchvision's ``InterpolationMode``.
-
-    Returns
-    -------
-    str
-        "nearest" or "bilinear".
-
-    Raises
-    ------
-    OptionError
-        If it is neither.
-
-    Examples
-    --------
-    >>> checked_interpolation("RandomRotation", "nearest")
-    'nearest'
-    """
-    name = getattr(value, "value", value)
-    if name not in {"nearest", "bilinear"}:
-        raise OptionError(f"{operation}: interpolation is {value!r}; expected 'nearest' or 'bilinear'")
-    return str(name)
 
 
 def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
@@ -169,20 +60,13 @@ def _warp_other_arrays(interpolation: str, fill: tuple[int, ...], images: NDArra
             part[:] = triple[0, ..., :channels]
 
 
-def warp_nearest(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
-    """Warp images in place, each pixel the nearest.
-
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
-        Levels, changed.
-    chosen : ndarray of intp, shape (R,)
-        Which images.
-    rows : ndarray of int64, shape (N, 6)
-        Warps of all.
-    fill : ndarray of int64, shape (3,)
-        Levels of what comes from outside.
-    """
+def warp_nearest(
+    images: Any,  # (N, H, W, 3) uint8: levels, changed
+    chosen: Any,  # (R,) intp: which images
+    rows: Any,  # (N, 6) int64: warps of all
+    fill: Any,  # (3,) int64: levels of what comes from outside
+) -> None:
+    """Warp images in place, each pixel the nearest."""
     height, width = images.shape[1], images.shape[2]
     for number in chosen:
         image, own = images[number], rows[number]
@@ -199,20 +83,13 @@ def warp_nearest(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
                         image[y, x, channel] = fill[channel]
 
 
-def warp_bilinear(images: Any, chosen: Any, rows: Any, fill: Any) -> None:
-    """Warp images in place, each pixel weighed of four.
-
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (N, H, W, 3)
-        Levels, changed.
-    chosen : ndarray of intp, shape (R,)
-        Which images.
-    rows : ndarray of int64, shape (N, 6)
-        Warps of all.
-    fill : ndarray of int64, shape (3,)
-        Levels of what comes from outside.
-    """
+def warp_bilinear(
+    images: Any,  # (N, H, W, 3) uint8: levels, changed
+    chosen: Any,  # (R,) intp: which images
+    rows: Any,  # (N, 6) int64: warps of all
+    fill: Any,  # (3,) int64: levels of what comes from outside
+) -> None:
+    """Warp images in place, each pixel weighed of four."""
     height, width = images.shape[1], images.shape[2]
     for number in chosen:
         image, own = images[number], rows[number]

@@ -1,8 +1,7 @@
-"""Pixel lines: a user's function of one pixel, compiled into a loop over a line of pixels.
+"""Pixel functions: a user's function of one pixel, compiled into a loop over rows of pixels.
 
-Lines are those of `gpubeton.transforms.colour_lines`. Levels enter the function as float32, which holds them exactly;
-what it returns is rounded to the nearest level, halves up. Nothing is reordered or contracted, so that a GPU which does
-the same operations on float32 gets the same levels.
+Levels enter the function as float32, which holds them exactly; its results are rounded to the nearest level, halves up.
+Nothing is reordered or contracted, so that a GPU with the same operations on float32 gets the same levels.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.colour_steps import load_line, store_line
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.colour_lines import load_line, store_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,49 +21,14 @@ POSITION = ("x", "y", "height", "width")
 
 
 def compiled_pixel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of one pixel; one that was compiled already is compiled anew, with exact arithmetic.
-
-    Parameters
-    ----------
-    function : callable
-        The user's, or what ``numba.njit`` made of it.
-
-    Returns
-    -------
-    callable
-        Compiled for whatever types it is called with.
-    """
+    """Compile a function of one pixel; one that was compiled already is compiled anew, with exact arithmetic."""
     return Compiler.compile_exact(getattr(function, "py_func", function))
 
 
 def compiled_line(
     function: Callable[..., Any], arguments: Sequence[str], parameters: Sequence[str]
 ) -> Callable[..., Any]:
-    """Compile a function of one pixel into a function of a line.
-
-    Parameters
-    ----------
-    function : callable
-        The user's: red, green, blue and `arguments` in, red, green and blue out.
-    arguments : sequence of str
-        Parameters and parts of `POSITION`, in the function's order.
-    parameters : sequence of str
-        The names of all parameters, in the order of their values.
-
-    Returns
-    -------
-    callable
-        ``change(line, values, y, height, width)`` for a line int32 (3, width), which it changes, and values that are
-        indexed as the steps of an image are: parameter j at ``2 * j``.
-
-    Examples
-    --------
-    >>> change = compiled_line(lambda r, g, b, gain, x: (r * gain, g + x, b), ["gain", "x"], ["gain"])
-    >>> line = np.array([[10, 20], [30, 40], [50, 60]], np.int32)
-    >>> change(line, np.array([1.5], np.float32), 0, 1, 2)
-    >>> line.tolist()
-    [[15, 30], [30, 41], [50, 60]]
-    """
+    """Compile a function of one pixel into a function of a line."""
     pixel, level_of = compiled_pixel(function), Compiler.compile_exact(nearest_level)
     of_the_line, of_the_pixel = _compiled_arguments(arguments, parameters)
 
@@ -81,19 +45,7 @@ def compiled_line(
 
 
 def compiled_images(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the loop over images and their lines.
-
-    Parameters
-    ----------
-    change : callable
-        What `compiled_line` gave.
-
-    Returns
-    -------
-    callable
-        ``change_images(images, values, is_chosen)`` for uint8 (N, H, W, 3) of any strides, which it changes, float32
-        (N, 2 * K) and bool (N,).
-    """
+    """Compile the loop over images and their lines."""
     load, store = Compiler.compile_exact(load_line), Compiler.compile_exact(store_line)
 
     def change_images(images: Any, values: Any, is_chosen: Any) -> None:
@@ -110,23 +62,7 @@ def compiled_images(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def nearest_level(value: Any) -> Any:
-    """Round to the nearest level, halves up; what is no number becomes 0.
-
-    Parameters
-    ----------
-    value : float
-        Of any type; rounded to float32 first.
-
-    Returns
-    -------
-    int
-        From 0 to 255, int32.
-
-    Examples
-    --------
-    >>> [int(nearest_level(value)) for value in (0.5, 254.49, 300, -2, np.nan)]
-    [1, 254, 255, 0, 0]
-    """
+    """Round to the nearest level, halves up; what is no number becomes 0."""
     level = np.floor(np.float32(value) + np.float32(0.5))
     level = max(np.float32(0), level)
     return np.int32(min(np.float32(255), level))

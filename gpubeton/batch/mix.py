@@ -1,4 +1,8 @@
-"""Mix pixels: each image of a batch with its partner, inside a box."""
+"""Mix: each image of a batch with its partner, inside a box; and the labels likewise.
+
+A mix is a row of six integers. Inside its box an image is ``weight * own + (1 - weight) * partner``, weight in units
+of 2**-15 and the result rounded down; outside it stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
@@ -24,23 +29,24 @@ ONE = 1 << 15
 _SHIFT = 15
 
 
-def mix_levels(images: NDArray[np.uint8], mixes: NDArray[np.int32]) -> None:
-    """Mix levels, in place.
+def mix_images(batch: Any, mixes: NDArray[np.int32]) -> None:
+    """Mix levels or floating-point values, in place: (N, MIX_COLUMNS) partner, weight and box of each image."""
+    import torch
 
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (N, H, W, C)
-        Levels, C-contiguous.
-    mixes : ndarray of int32, shape (N, MIX_COLUMNS)
-        Partner, weight and box of each image, see `gpubeton.transforms.mixing`.
+    images = as_nhwc(batch)
+    tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+    is_compiled = Compiler.is_enabled and tensor.device.type == "cpu" and tensor.is_contiguous()
+    if is_compiled and tensor.dtype == torch.uint8:
+        mix_levels(tensor.numpy(), mixes)
+    else:
+        mix_tensor(tensor, mixes)
 
-    Examples
-    --------
-    >>> images = np.array([[[[100] * 3]], [[[200] * 3]]], "uint8")
-    >>> mix_levels(images, np.array([[1, ONE // 4, 0, 0, 1, 1], [0, ONE, 0, 0, 1, 1]], "int32"))
-    >>> images[:, 0, 0, 0].tolist()
-    [175, 200]
-    """
+
+def mix_levels(
+    images: NDArray[np.uint8],  # (N, H, W, C) uint8: levels, C-contiguous
+    mixes: NDArray[np.int32],  # (N, MIX_COLUMNS) int32
+) -> None:
+    """Mix levels, in place."""
     # From the last image on, so that those before it are still as they were; what is needed of the others is copied.
     late = np.flatnonzero(mixes[:, PARTNER] > np.arange(len(mixes)))
     channels = images.shape[3]
@@ -48,24 +54,11 @@ def mix_levels(images: NDArray[np.uint8], mixes: NDArray[np.int32]) -> None:
     _compiled(channels)(rows, mixes, rows[mixes[late, PARTNER]])
 
 
-def mix_tensor(images: Any, mixes: NDArray[np.int32]) -> None:
-    """Mix levels or values, in place, on any device.
-
-    Parameters
-    ----------
-    images : torch.Tensor, shape (N, H, W, C)
-        Levels as uint8, whose mix is rounded down, or floating-point values of any size.
-    mixes : ndarray of int32, shape (N, MIX_COLUMNS)
-        Partner, weight and box of each image.
-
-    Examples
-    --------
-    >>> import torch
-    >>> images = torch.tensor([[[[1.0] * 3]], [[[2.0] * 3]]])
-    >>> mix_tensor(images, np.array([[1, ONE // 4, 0, 0, 1, 1], [0, ONE, 0, 0, 1, 1]], "int32"))
-    >>> images[:, 0, 0, 0].tolist()
-    [1.75, 2.0]
-    """
+def mix_tensor(
+    images: Any,  # (N, H, W, C)
+    mixes: NDArray[np.int32],  # (N, MIX_COLUMNS) int32: partner, weight and box of each image
+) -> None:
+    """Mix levels or values, in place, on any device."""
     import torch
 
     columns = torch.from_numpy(mixes).to(images.device)[:, :, None, None, None].unbind(1)
@@ -98,3 +91,16 @@ def _compiled(channels: int) -> Callable[..., Any]:
                     own[x] = mixed
 
     return Compiler.compile(mix)
+
+
+def mix_labels(labels: Any, mixes: NDArray[np.float64]) -> Any:
+    """Return own label, partner's label and own share, float32 (N, 3), of labels (N,) or (N, 1) and mixes (N, 2)."""
+    partner = mixes[:, 0].astype(np.intp)
+    own = labels.reshape(len(mixes))
+    if isinstance(labels, np.ndarray):
+        return np.stack([own, own[partner], mixes[:, 1]], axis=1).astype(np.float32)
+    import torch
+
+    share = torch.from_numpy(mixes[:, 1].astype(np.float32)).to(labels.device)
+    other = own[torch.from_numpy(partner).to(labels.device)]
+    return torch.stack([own.to(torch.float32), other.to(torch.float32), share], dim=1)

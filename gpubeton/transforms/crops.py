@@ -1,0 +1,259 @@
+"""Crops: cut a window out of images, or add pixels around them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from gpubeton.batch.image_batch import as_nhwc
+from gpubeton.batch.windows import cut_windows
+from gpubeton.errors import OptionError, PipelineError
+from gpubeton.transforms.checks import (
+    channels_stand_last,
+    checked_fill,
+    checked_levels,
+    checked_size,
+    checked_whole,
+    image_size,
+    num_channels,
+)
+from gpubeton.transforms.transform import Geometry, Moves, Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.batch.painting import Fill
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.state import State
+
+
+class RandomCrop(Transform):
+    """Cut a window out of each image, every place equally likely.
+
+    Parameters
+    ----------
+    size : int or sequence of two int
+        Side of the window, or its height and width, in pixels.
+    padding : int
+        Pixels that are added on each side beforehand.
+    fill : sequence of three numbers
+        Colour of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    torchvision's ``RandomCrop``. With the images' own size it does what ``RandomTranslate`` does inside the one pass
+    over the pixels, at no cost.
+
+    Examples
+    --------
+    >>> image = np.arange(1, 5, dtype="uint8").reshape(1, 1, 4, 1).repeat(3, axis=3)
+    >>> RandomCrop((1, 2), padding=1).apply(image, np.array([[0, -1]]))[0, 0, :, 0].tolist()
+    [0, 1]
+    """
+
+    is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+
+    def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
+        self.size = checked_size("RandomCrop", size)
+        self.padding = checked_whole("RandomCrop", "padding", padding, 0)
+        self.fill = checked_fill("RandomCrop", fill)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        self._places(previous_state)
+        checked_levels("RandomCrop", self.fill, previous_state)
+        return replace(previous_state, shape=window_shape(previous_state, self.size)), None
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        # First row and column of the windows, counted in the image without its padding.
+        corners: NDArray[np.int32] = (uniform(2) * self._places(state)).astype(np.int32) - np.int32(self.padding)
+        return corners
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), self.size)}
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(with_sides(draw, self.size), self.size)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        return copied
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError("RandomCrop.apply needs the windows' places: pass what draw() returned")
+        return cut_windows(batch, draw, self.size, self.fill)
+
+    def _places(self, state: State) -> NDArray[np.int64]:
+        """How many first rows and columns there are."""
+        height, width = image_size(self, state, any_channels=True)
+        places: NDArray[np.int64] = np.array([height, width]) + 2 * self.padding - np.array(self.size) + 1
+        if places.min() < 1:
+            raise PipelineError(
+                f"RandomCrop: a window of {self.size[0]} x {self.size[1]} does not fit into images of {height} x "
+                f"{width} with a padding of {self.padding}; take a smaller size or a larger padding"
+            )
+        return places
+
+
+_PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
+"""Half of the image's spare rows and columns that stand before the window, twice."""
+
+
+class CornerCrop(Transform):
+    """Cut a window out of each image, at one of its corners or in its middle, all five equally likely.
+
+    Parameters
+    ----------
+    size : int or sequence of two int
+        Side of the window, or its height and width, in pixels.
+
+    Raises
+    ------
+    OptionError
+        If `size` is not one or two numbers of pixels.
+
+    Notes
+    -----
+    From Wang, Xiong, Wang and Qiao, "Towards Good Practices for Very Deep Two-Stream ConvNets" (arXiv:1507.02159). The
+    places are those of torchvision's ``FiveCrop``, which cuts all of them.
+
+    Examples
+    --------
+    >>> image = np.arange(1, 5, dtype="uint8").reshape(1, 1, 4, 1).repeat(3, axis=3)
+    >>> CornerCrop((1, 2)).apply(image, np.array([[0, 2]]))[0, 0, :, 0].tolist()
+    [3, 4]
+    """
+
+    is_random: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = checked_size("CornerCrop", size)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        self._spare(previous_state)
+        return replace(previous_state, shape=window_shape(previous_state, self.size)), None
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        # First row and column of the windows; a middle between two pixels goes to the even one, as torchvision's.
+        places = _PLACES[(uniform(1)[:, 0] * len(_PLACES)).astype(np.intp)]
+        corners: NDArray[np.int32] = np.rint(self._spare(state) * places / 2).astype(np.int32)
+        return corners
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": with_sides(self.draw(uniform, count, state), self.size)}
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        geometry.crop(with_sides(draw, self.size), self.size)
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError("CornerCrop.apply needs the windows' places: pass what draw() returned")
+        return cut_windows(batch, draw, self.size, (0, 0, 0))
+
+    def _spare(self, state: State) -> NDArray[np.int64]:
+        """Rows and columns that are cut off."""
+        height, width = image_size(self, state, any_channels=True)
+        spare: NDArray[np.int64] = np.array([height, width]) - np.array(self.size)
+        if spare.min() < 0:
+            raise PipelineError(
+                f"CornerCrop: a window of {self.size[0]} x {self.size[1]} does not fit into images of {height} x "
+                f"{width}; take a smaller size"
+            )
+        return spare
+
+
+class Pad(Transform):
+    """Add pixels of one colour around each image.
+
+    Parameters
+    ----------
+    padding : int or sequence of two or four int
+        Pixels on each side; or left and right, and at the top and bottom; or left, top, right and bottom.
+    fill : sequence of three numbers
+        Their colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+
+    Raises
+    ------
+    OptionError
+        If `padding` is negative or `fill` is not three numbers.
+
+    Notes
+    -----
+    torchvision's ``Pad``, and the meaning of its numbers.
+
+    Examples
+    --------
+    >>> Pad((1, 0)).apply(np.full((1, 1, 2, 3), 5, "uint8"))[0, 0, :, 0].tolist()
+    [0, 5, 5, 0]
+    """
+
+    moves: ClassVar[Moves] = Moves.ALONG_AXES
+
+    def __init__(self, padding: int | Sequence[int], fill: Sequence[float] = (0, 0, 0)) -> None:
+        self.padding = _checked_padding(padding)
+        self.fill = checked_fill("Pad", fill)
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        size = self._padded(image_size(self, previous_state, any_channels=True))
+        checked_levels("Pad", self.fill, previous_state)
+        return replace(previous_state, shape=window_shape(previous_state, size)), None
+
+    def fold(self, geometry: Geometry, draw: Any) -> None:
+        left, top, _, _ = self.padding
+        size = self._padded(geometry.size)
+        geometry.crop(np.array([[-top, -left, *size]]), size)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        copied = copy.copy(self)
+        copied.fill = fill
+        return copied
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        left, top, _, _ = self.padding
+        height, width = as_nhwc(batch).shape[1:3]
+        corners = np.tile([-top, -left], (len(batch), 1))
+        return cut_windows(batch, corners, self._padded((height, width)), self.fill)
+
+    def _padded(self, size: tuple[int, int]) -> tuple[int, int]:
+        left, top, right, bottom = self.padding
+        return size[0] + top + bottom, size[1] + left + right
+
+
+def with_sides(
+    corners: NDArray[np.int32],  # (N, 2) int32: first row and column of each
+    size: tuple[int, int],
+) -> NDArray[np.int32]:  # (N, 4) int32
+    """Write windows of one size down as boxes."""
+    sides = np.broadcast_to(np.array(size, np.int32), (len(corners), 2))
+    return np.hstack([corners, sides])
+
+
+def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
+    """Shape of a sample after windows were cut."""
+    channels = num_channels(state)
+    return (*size, channels) if channels_stand_last(state.shape) else (channels, *size)
+
+
+def _checked_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+    given = np.asarray(padding)
+    if given.dtype.kind in "iu" and given.shape in {(), (2,), (4,)} and given.min() >= 0:
+        left, top, right, bottom = np.tile(given.reshape(-1), 4 // given.size).tolist()
+        return left, top, right, bottom
+    raise OptionError(
+        f"Pad: padding is {padding!r}; expected pixels, 0 or more: 4, or (left and right, top and bottom), or (left, "
+        f"top, right, bottom)"
+    )
