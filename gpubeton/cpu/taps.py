@@ -21,18 +21,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.cpu.compile import inlined, stage
+from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
 if TYPE_CHECKING:
     from gpubeton.cpu.types import Array
 
-BILINEAR = 0
-AREA = 1
-ANTIALIAS = 2
-# What `area` becomes when a side is enlarged.
-AREA_ENLARGING = 3
-NEAREST = 4
-
-INTERPOLATIONS = {"bilinear": BILINEAR, "area": AREA, "antialias": ANTIALIAS, "nearest": NEAREST}
+BILINEAR, AREA, ANTIALIAS, NEAREST = (INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest"))
 
 # OpenCV ignores slivers of a source pixel below this (resize.cpp, computeResizeAreaTab).
 _SLIVER = 1e-3

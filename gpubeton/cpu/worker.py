@@ -43,8 +43,8 @@ from gpubeton.cpu.plain.scratch import PlainScratch, allocate_plain
 from gpubeton.cpu.plain.unpack import unpack
 from gpubeton.cpu.ring import OTHER_KIND, Ring, allocate_ring, publish, work
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.cpu.taps import INTERPOLATIONS
 from gpubeton.format.field_arguments import RGB
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 
 if TYPE_CHECKING:

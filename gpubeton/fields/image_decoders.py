@@ -13,6 +13,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.operation import Memory, Operation
 from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
 from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State
-
-
-INTERPOLATIONS = ("area", "bilinear", "antialias", "nearest")
-"""How a crop is resized.
-
-``area`` is OpenCV's INTER_AREA, which FFCV uses: the mean over each output pixel's footprint when shrinking along both
-axes, else its own two-tap rule. ``bilinear`` is torch's ``interpolate(align_corners=False)``. ``antialias`` is
-torchvision's and Pillow's bilinear, a triangle as wide as the footprint. ``nearest`` is the pixel in which the output
-pixel's centre lies, as torchvision's and Pillow's NEAREST: for masks, since no level appears that is not in the image.
-"""
 
 
 class SimpleRGBImageDecoder(Operation):
@@ -151,8 +142,8 @@ class ResizedCropRGBImageDecoder(SimpleRGBImageDecoder, ABC):
     ----------
     output_size : tuple of int
         Height and width of the output in pixels; may be changed between epochs.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized, see `INTERPOLATIONS`.
+    interpolation : str
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
     Raises
     ------
@@ -215,8 +206,8 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         Height and width of the output in pixels; may be changed between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized, see `INTERPOLATIONS`.
+    interpolation : str
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
     Raises
     ------
@@ -253,8 +244,8 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized, see `INTERPOLATIONS`.
+    interpolation : str
+        How the crop is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
 
     Raises
     ------
@@ -316,8 +307,9 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
         Height and width of the output in pixels; may be changed between epochs.
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
+    interpolation : str
+        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colours of RGBA images are weighted
+        by their alpha, as in Pillow.
 
     Raises
     ------
@@ -346,8 +338,9 @@ class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
         Least and greatest area of the part, as a share of the image's.
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized. Colours of RGBA images count by how opaque they are, as in Pillow.
+    interpolation : str
+        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colours of RGBA images are weighted
+        by their alpha, as in Pillow.
 
     Raises
     ------
@@ -370,8 +363,8 @@ class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
     ----------
     output_size : tuple of int
         Height and width of the output in pixels; may be changed between epochs.
-    interpolation : {"area", "bilinear", "antialias", "nearest"}
-        How the crop is resized.
+    interpolation : str
+        How the crop is resized: "area", or another of `INTERPOLATIONS`.
 
     Raises
     ------
@@ -405,9 +398,9 @@ class FollowImage(SimpleRGBImageDecoder):
     image : str
         Name of the output that is followed; it may come before or after this one, may be another output of the same
         field, go on from a third, or follow one itself.
-    interpolation : {"nearest", "area", "bilinear", "antialias"}
-        How crops are resized, see `gpubeton.fields.image_decoders.INTERPOLATIONS`. By "nearest" no level appears that
-        is not in the stored image.
+    interpolation : str
+        How crops are resized: "nearest", which gives only values of the stored image, or another of
+        `INTERPOLATIONS`.
     fill : float or sequence of numbers
         What a translate, rotation or padding brings in from outside the image: for a mask, the label to be ignored.
 

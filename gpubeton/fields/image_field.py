@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.operation import Operation
 
-__all__ = ["IMAGE_MODES", "ImageField", "RGBImageField"]
-
-IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}
-"""How an image is stored: the values of `mode` in its metadata."""
+__all__ = ["ImageField", "RGBImageField"]
 
 #: Width and height are stored in 16 bits. FFCV stores the low bits of a larger number.
 _MAX_SIDE = 65535

@@ -13,7 +13,8 @@ from gpubeton.fields.image_decoders import (
     ResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
-from gpubeton.fields.image_field import IMAGE_MODES, RGBImageField
+from gpubeton.fields.image_field import RGBImageField
+from gpubeton.format.layout import ImageMode
 
 __all__ = [
     "IMAGE_MODES",
@@ -26,6 +27,9 @@ __all__ = [
     "get_random_crop",
     "resizer",
 ]
+
+IMAGE_MODES = {"jpg": int(ImageMode.JPG), "raw": int(ImageMode.RAW)}
+"""How an image is stored: the values of `mode` in its metadata."""
 
 _TRIES = 10
 

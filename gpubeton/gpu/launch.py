@@ -10,6 +10,7 @@ import numpy as np
 from gpubeton.gpu.device_structs import KernelImages, num_sums
 from gpubeton.gpu.gpu_kernels import augment_kernel
 from gpubeton.gpu.memory_layout import round_up
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,9 +107,6 @@ def mix_images(device: Device, mixes: Mixes, table: int, item_size: int, out: in
     nbytes = 3 * mixes.height * mixes.width * item_size
     device.launch("mix", (-(-nbytes // _MIXED_BYTES), mixes.count, 1), (_THREADS, 1, 1), arguments, stream)
 
-
-# `rule` of kernels/taps.cuh, the same numbers as on the CPU.
-_RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 
 _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
@@ -212,7 +210,7 @@ class Augmenter:
             (_THREADS, 1, 1),
             [
                 *map(np.uint64, (images.pictures, images.draws)),
-                *map(np.int32, (images.columns, _RULES[own.interpolation], own.height, own.width)),
+                *map(np.int32, (images.columns, INTERPOLATIONS[own.interpolation], own.height, own.width)),
                 *map(np.int32, (images.count, images.most_taps)),
                 *map(np.uint64, (first, weights, numbers, images.most)),
                 *map(np.uint64, (constants.fills.address, levels if own.colours else 0, images.colours)),

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.image_output import ImageOutput
-from gpubeton.fields.image_field import IMAGE_MODES, ImageField
+from gpubeton.fields.image_field import ImageField
+from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths
 from gpubeton.loader.resources import num_in_flight
 from gpubeton.plan.lanes import Lane, raw_lane

@@ -7,7 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu import taps
-from gpubeton.cpu.taps import INTERPOLATIONS, effective, fill_axis, fill_axis_pair, most_taps
+from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair, most_taps
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from tests.reference.weights import resize_weights
 
 ONE = 65536

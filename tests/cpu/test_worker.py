@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton.cpu.output import FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
-from gpubeton.cpu.taps import INTERPOLATIONS
 from gpubeton.cpu.worker import Worker, draw_columns, outputs_of
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomTranslate
 from tests.cpu.making import program_of

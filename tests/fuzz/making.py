@@ -16,8 +16,8 @@ from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.cpu.output import HEIGHT, INTERPOLATION, WIDTH
 from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton.cpu.scratch import allocate
-from gpubeton.cpu.taps import INTERPOLATIONS
 from gpubeton.cpu.worker import Worker, outputs_of
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draws import DRAW_COLUMNS
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gpubeton.fields.image_decoders import INTERPOLATIONS, CenterCropRGBImageDecoder
+from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from tests.reference.golden import center_crops, raw_images
 from tests.reference.make_opencv import CASES
 from tests.reference.weights import resize, resize_weights
@@ -25,7 +26,7 @@ SIZES = [
 ]
 
 
-@given(st.sampled_from(INTERPOLATIONS), st.integers(1, 60), st.integers(1, 60))
+@given(st.sampled_from(list(INTERPOLATIONS)), st.integers(1, 60), st.integers(1, 60))
 def test_weights_of_a_pixel_sum_to_one_and_none_is_negative(interpolation, source, target):
     weights = resize_weights(source, target, interpolation)
     assert weights.min() >= 0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.taps import INTERPOLATIONS
 from gpubeton.format.field_arguments import RGB
+from gpubeton.pipeline.interpolation import INTERPOLATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,17 @@
+"""The interpolations: how a crop of an image is resized."""
+
+from __future__ import annotations
+
+__all__ = ["AREA_ENLARGING", "INTERPOLATIONS"]
+
+INTERPOLATIONS = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
+"""Name of each interpolation, and its number in compiled code; `gpubeton.cpu.taps` and ``kernels/taps.cuh`` compute it.
+
+``area`` is OpenCV's INTER_AREA, which FFCV uses: the mean over each output pixel's footprint when shrinking along both
+axes, else its own two-tap rule. ``bilinear`` is torch's ``interpolate(align_corners=False)``. ``antialias`` is
+torchvision's and Pillow's bilinear, a triangle as wide as the footprint. ``nearest`` is the pixel in which the output
+pixel's centre lies, as torchvision's and Pillow's NEAREST: for masks, since every value of the result is in the image.
+"""
+
+AREA_ENLARGING = 3
+"""Number of the rule that replaces ``area`` where a side is enlarged."""
