@@ -1,4 +1,4 @@
-"""Looking into ``.beton`` files: what they hold, and whether it is sound; what the ``gpubeton`` command shows."""
+"""Inspecting ``.beton`` files: summary, values, extraction and verification, as the ``gpubeton`` command shows them."""
 
 from __future__ import annotations
 

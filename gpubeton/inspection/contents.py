@@ -1,4 +1,4 @@
-"""Contents: the samples of a file, as what they were written from."""
+"""Contents: the samples of a file, as the values that were written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredImage:
     Attributes
     ----------
     kind : {"jpg", "png", "raw"}
-        A file of that kind, or pixels.
+        The kind of the content: a JPEG or PNG file, or pixels.
     height, width : int
         Its size in pixels, by the file's metadata.
     content : bytes
@@ -92,7 +92,7 @@ class StoredImage:
 
 
 class Contents:
-    """The samples of a file, as what they were written from.
+    """The samples of a file, as the values that were written.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Contents:
     Attributes
     ----------
     index : Index
-        What the file says.
+        Header and metadata of the file.
     class_names : tuple of str or None
         Names of the classes.
 
@@ -126,7 +126,7 @@ class Contents:
         self.index, self._fields = open_index(path, custom_fields)
         try:
             notes = read_notes(path, self.index.files[0].identity)
-        except NotesError:  # which says nothing about the samples
+        except NotesError:  # the samples may be sound
             notes = None
         self.class_names = None if notes is None else notes.class_names
 
@@ -136,7 +136,7 @@ class Contents:
         return [name for name in self.index.names if self._images(name) is not None]
 
     def is_rgb(self, name: str) -> bool:
-        """Tell whether a field is FFCV's own of images, whose pixels have three colours of 8 bits.
+        """Whether a field holds images of FFCV's own kind: three colours of 8 bits.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Contents:
         Returns
         -------
         bool
-            Not so for images of other kinds.
+            False for images of other kinds.
         """
         images = self._images(name)
         return images is not None and images.kind is RGB and images.gpu_decodes
@@ -162,7 +162,7 @@ class Contents:
         Returns
         -------
         ndarray of int64, shape (N,), or None
-            None if there is no such field, or it holds no whole numbers.
+            None if the field does not exist, or does not hold whole numbers.
         """
         if name not in self.index.names:
             return None
@@ -186,14 +186,14 @@ class Contents:
         return names[label] if 0 <= label < len(names) else str(label)
 
     def stored(self, sample: int, name: str) -> bytes:
-        """Give the bytes of a value: its region, or its metadata where it has none.
+        """Read the bytes of a value: its region, or its metadata if it has none.
 
         Parameters
         ----------
         sample : int
-            Which sample.
+            The sample.
         name : str
-            Which field.
+            The field.
 
         Returns
         -------
@@ -203,11 +203,11 @@ class Contents:
         Raises
         ------
         OptionError
-            If there is no such sample.
+            If the sample does not exist.
         NoSuchFieldError
-            If there is no such field.
+            If the field does not exist.
         StorageError
-            If they cannot be read.
+            If the bytes cannot be read.
         """
         if not 0 <= sample < self.index.num_samples:
             raise OptionError(
@@ -222,28 +222,24 @@ class Contents:
             return source.read_exactly(offset, size) if size else b""
 
     def value(self, sample: int, name: str) -> Any:
-        """Give a value.
+        """Read a value; errors as for `stored`.
 
         Parameters
         ----------
         sample : int
-            Which sample.
+            The sample.
         name : str
-            Which field.
+            The field.
 
         Returns
         -------
-        int, float, bytes, StoredImage, ndarray, or what JSON held
-            The value; the stored bytes of a field that only its own class can read.
+        int, float, bytes, StoredImage, ndarray or object
+            The value, see `Field.read_value`. JSON gives Python objects.
 
         Raises
         ------
-        OptionError
-            If there is no such sample.
-        NoSuchFieldError
-            If there is no such field.
         FormatError
-            If the JSON cannot be read.
+            If the value is damaged, such as JSON that cannot be parsed.
         """
         content = self.stored(sample, name)
         images = self._images(name, sample)
@@ -254,20 +250,20 @@ class Contents:
             return self._fields[name].read_value(self.index.column(name)[sample], content)
 
     def to_file(self, sample: int, name: str) -> tuple[str, bytes]:
-        """Give a value as a file.
+        """Convert a value to a file; errors as for `value`.
 
         Parameters
         ----------
         sample : int
-            Which sample.
+            The sample.
         name : str
-            Which field.
+            The field.
 
         Returns
         -------
         tuple of str and bytes
             The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, numbers
-            as text, JSON and bytes as they are, also JSON that cannot be read.
+            as text, JSON and bytes as they are, also damaged JSON.
         """
         if name in self.image_fields:
             image: StoredImage = self.value(sample, name)
@@ -292,30 +288,12 @@ class Contents:
 
 
 def place_of(contents: Contents, sample: int, name: str) -> str:
-    """Name the place of a value, for messages."""
+    """Name the place of a value in a message."""
     return f"{contents.index.path}: sample {sample}, field {name!r}"
 
 
 def decode_png_file(content: bytes) -> NDArray[Any]:
-    """Decode a PNG file as fields of images store them, checksums and all.
-
-    Parameters
-    ----------
-    content : bytes
-        The file.
-
-    Returns
-    -------
-    ndarray of uint8 or uint16, shape (H, W, C)
-        Its pixels.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, or of a kind that no field stores.
-    OSError
-        If it is damaged.
-    """
+    """Decode a PNG file as image fields store it, (H, W, C) uint8 or uint16; also check its checksums."""
     header = read_png_header(content)
     if header is None or header.kind is None:
         raise ValueError("no PNG file of a kind that is stored: gray, RGB or RGBA, of 8 or 16 bits, not interlaced")

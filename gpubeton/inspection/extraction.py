@@ -1,4 +1,4 @@
-"""Extraction: the samples of a file as files in a folder."""
+"""Extraction: write the samples of a file as files in a folder."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ __all__ = ["Extraction", "extract"]
 
 TABLE = "samples.csv"
 CLASSES = "classes.txt"
-#: Samples that are handed out at a time.
+#: Samples that are given to the threads at a time.
 _BLOCK = 256
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """What was extracted.
+    """The result of an extraction.
 
     Made by `extract`.
 
     Attributes
     ----------
     folder : Path
-        Where it is.
+        The folder with all files.
     table : Path
         The list of all samples.
     samples : int
-        How many there are.
+        Number of extracted samples.
     images : Path or None
         The folder of the images, one folder per class.
     bad : list of Finding
@@ -72,20 +72,19 @@ def extract(
 ) -> Extraction:
     """Write samples as files.
 
-    ``FOLDER/FIELD/CLASS/NUMBER.jpg`` holds the image of a sample, JPEG files as they are, pixels as PNG; further
-    fields with files have a folder each. ``FOLDER/samples.csv`` lists all samples in order, with their numbers and the
-    names of their files: a conversion of it gives the same samples in the same order, one of the folder of images the
-    same images with the same labels, class by class. ``FOLDER/classes.txt`` has the names of all classes, if there are
-    any.
+    ``FOLDER/FIELD/CLASS/NUMBER.jpg`` holds the image of a sample, JPEG files as they are, pixels as PNG; other fields
+    with files have a folder each. ``FOLDER/samples.csv`` lists all samples in order, with their numbers and the names
+    of their files. Its conversion gives the same samples in the same order; that of the folder of images gives the same
+    images with the same labels, class by class. ``FOLDER/classes.txt`` has the names of the classes, if there are any.
 
     Parameters
     ----------
     path : str or path
         The file.
     folder : str or path
-        Where to; it has to be empty or new.
+        The folder to write to; it has to be empty or new.
     samples : sequence of int, optional
-        Which samples. By default all.
+        The samples. By default all.
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     label : str
@@ -93,17 +92,17 @@ def extract(
     num_workers : int
         Threads; less than 1 means one for each core.
     on_progress : callable, optional
-        Called with the samples done and all of them.
+        Called with the number of extracted samples and of all samples.
 
     Returns
     -------
     Extraction
-        What was written, and what could not be.
+        The written files, and the values that could not be extracted.
 
     Raises
     ------
     OptionError
-        If the folder is not empty, or a sample is not there.
+        If the folder is not empty, or a sample does not exist.
     OSError
         If files cannot be read or written.
 
@@ -122,7 +121,7 @@ def extract(
     wrong = chosen[(chosen < 0) | (chosen >= count)]
     if len(wrong):
         raise OptionError(f"{path}: no sample {wrong[0]}; there are {count}")
-    layout = _Layout(contents, target, chosen, label)
+    output = _OutputFolder(contents, target, chosen, label)
     bad: list[Finding] = []
     target.mkdir(parents=True, exist_ok=True)
     if contents.class_names is not None:
@@ -135,19 +134,19 @@ def extract(
         ThreadPoolExecutor(threads) as pool,
     ):
         table = csv.writer(file)
-        table.writerow(layout.header)
+        table.writerow(output.header)
         for start in range(0, len(chosen), _BLOCK):
             block = chosen[start : start + _BLOCK].tolist()
-            for row, findings in pool.map(layout.write, block):
+            for row, faults in pool.map(output.write, block):
                 table.writerow(row)
-                bad += findings
+                bad += faults
             if on_progress is not None:
                 on_progress(start + len(block), len(chosen))
-    return Extraction(target, target / TABLE, len(chosen), layout.images, bad)
+    return Extraction(target, target / TABLE, len(chosen), output.images, bad)
 
 
-class _Layout:
-    """Which file goes where."""
+class _OutputFolder:
+    """Chooses the names of all files, and writes them."""
 
     def __init__(self, contents: Contents, folder: Path, chosen: NDArray[np.int64], label: str) -> None:
         self._contents = contents
@@ -166,23 +165,23 @@ class _Layout:
         self.header = [*names, *(["class_name"] if self._named else [])]
 
     def write(self, sample: int) -> tuple[list[Any], list[Finding]]:
-        """Write the files of a sample; give its row of the table, and what could not be written."""
+        """Write the files of a sample; return its row of the table, and the values that could not be written."""
         row: list[Any] = []
-        findings: list[Finding] = []
+        faults: list[Finding] = []
         for name in self._contents.index.names:
             written, fault = self._try(sample, name)
             row.append(written)
-            findings += [] if fault is None else [fault]
+            faults += [] if fault is None else [fault]
         if self._named and self._labels is not None:
             row.append(self._contents.class_name(int(self._labels[sample])))
-        return row, findings
+        return row, faults
 
     def _try(self, sample: int, name: str) -> tuple[Any, Finding | None]:
         try:
             return self._write_value(sample, name), None
         except (GpubetonError, ValueError) as error:
-            what = str(error).removeprefix(f"{place_of(self._contents, sample, name)}: ")
-            return "", Finding(sample, name, what)
+            fault = str(error).removeprefix(f"{place_of(self._contents, sample, name)}: ")
+            return "", Finding(sample, name, fault)
 
     def _write_value(self, sample: int, name: str) -> Any:
         value = self._contents.value(sample, name)
@@ -201,7 +200,7 @@ class _Layout:
 
 
 def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, str]:
-    """Name a folder for each label so that their alphabetical order is that of the labels."""
+    """Choose a folder for each label, in the alphabetical order of the labels."""
     found = np.unique(labels).tolist()
     names = {label: contents.class_name(label) for label in found}
     plain = list(names.values())
@@ -216,7 +215,7 @@ def _class_folders(contents: Contents, labels: NDArray[np.int64]) -> dict[int, s
 
 
 def _safe(name: str) -> str:
-    """Make a name that leads nowhere else than into its folder."""
+    """Change a name so that it cannot point outside of its folder."""
     cleaned = re.sub(r"[/\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", "_", name)
     cleaned = cleaned.encode()[:200].decode(errors="ignore")
     is_free = cleaned and not cleaned.startswith(".") and cleaned.casefold() not in (TABLE, CLASSES)
@@ -224,7 +223,7 @@ def _safe(name: str) -> str:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Number names that are equal, also on file systems that take "A" for "a"."""
+    """Number equal names, also for file systems that do not distinguish "A" and "a"."""
     found: list[str] = []
     taken: set[str] = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""Summary: what a ``.beton`` file holds."""
+"""Summary: fields, sizes and statistics of a ``.beton`` file."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 
 _BINS = 12
 _MOST_VALUES = 10_000
-"""Distinct whole numbers that are counted one by one."""
+"""Different whole numbers that are counted separately."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How numbers are spread.
+    """Statistics of numbers.
 
     Made by `summarize`.
 
     Attributes
     ----------
     minimum, median, mean, maximum : float
-        Of all of them.
+        Statistics of all numbers.
     edges : list of float
-        Where the bins of the histogram begin, and where the last one ends.
+        Beginnings of the bins of the histogram, and the end of the last one.
     counts : list of int
         Numbers in each bin.
     """
@@ -55,7 +55,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Spread:
-        """Look at numbers.
+        """Compute the statistics.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Spread:
         Returns
         -------
         Spread
-            How they are spread.
+            Their statistics.
         """
         exact = values.astype(np.float64)
         # A quarter of it, so that neither the span nor the sum of two overflows.
@@ -95,7 +95,7 @@ def _bins(values: NDArray[Any], exact: NDArray[np.float64]) -> NDArray[np.float6
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """What a field of images holds.
+    """Statistics of a field of images.
 
     Made by `summarize`.
 
@@ -106,15 +106,15 @@ class ImageSummary:
     height, width : Spread
         Their sizes in pixels.
     most_common : list of (int, int, int)
-        The commonest sizes: height, width, and how many images have it.
+        The commonest sizes: height, width, and number of images.
     looked_at : int
-        JPEG files whose markers were read, for the three below.
+        JPEG files whose markers were read, for `kinds`, `samplings` and `lanes`.
     kinds, samplings, lanes : dict of str to int
-        How many are of each kind (see `gpubeton.plan.lanes.JpegKind`), have their chroma sampled in each way, and are
-        decoded by what on a GPU with JPEG engines: "hardware", "hybrid" or "cpu". Those of `ImageField` are decoded by
-        the CPU.
+        How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
+        decoded by each part of a machine whose GPU has JPEG engines: "hardware", "hybrid" or "cpu". The CPU decodes all
+        images of `ImageField`.
     mode : str
-        The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows.
+        The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it.
     """
 
     jpg: int
@@ -132,7 +132,7 @@ class ImageSummary:
 
 @dataclass(frozen=True)
 class FieldSummary:
-    """What a field holds.
+    """Statistics of a field.
 
     Made by `summarize`.
 
@@ -143,15 +143,15 @@ class FieldSummary:
     type : str
         Its class.
     bytes : Spread or None
-        Sizes of its regions; None for a field whose values stand in the metadata.
+        Sizes of its regions; None for a field whose values are in the metadata.
     values : Spread or None
-        Of numbers, the finite ones.
+        Statistics of the finite numbers.
     not_finite : int
-        Numbers that are infinite, or none.
+        Count of numbers that are infinite or NaN.
     counts : dict of int to int
-        How often each whole number is there; empty if there are too many different ones.
+        Count of each whole number; empty if there are too many different ones.
     image : ImageSummary or None
-        Of images.
+        Statistics of images.
     """
 
     name: str
@@ -165,7 +165,7 @@ class FieldSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a file holds.
+    """Statistics of a file.
 
     Made by `summarize`.
 
@@ -180,7 +180,7 @@ class Summary:
     page_size, pages : int
         Bytes of a page, and how many there are.
     page_use : float
-        Share of the pages' bytes that regions take.
+        Share of the pages' bytes that regions use.
     metadata_bytes : int
         Bytes of the metadata.
     fields : list of FieldSummary
@@ -190,7 +190,7 @@ class Summary:
     class_names : list of str or None
         Names of the classes.
     notes : dict
-        What the file says of its making.
+        The notes of the file.
     """
 
     path: str
@@ -206,12 +206,12 @@ class Summary:
     notes: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as JSON can hold it.
+        """Convert the summary to values that JSON can hold.
 
         Returns
         -------
         dict
-            The attributes, those of the parts within.
+            The attributes, also those of the fields.
         """
         return asdict(self)
 
@@ -219,7 +219,7 @@ class Summary:
 def summarize(
     path: str | os.PathLike[str], custom_fields: CustomFields | None = None, *, look_at: int | None = 20_000
 ) -> Summary:
-    """Look into a file.
+    """Summarize a file.
 
     Reads its index, and the beginning and end of JPEG files; decodes nothing.
 
@@ -230,12 +230,12 @@ def summarize(
     custom_fields : mapping of str to Field class, optional
         The class of each custom field.
     look_at : int, optional
-        JPEG files of each field whose markers are read, evenly spread over the file; None for all.
+        Maximum number of JPEG files of each field whose markers are read, evenly spread over the file; None for all.
 
     Returns
     -------
     Summary
-        What it holds.
+        Its statistics.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Verification: whether every byte of a file is what it should be."""
+"""Verification: compare every byte of a file with checksums and metadata."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _REGIONS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A fault of a file.
 
     Made by `verify`.
 
     Attributes
     ----------
     sample : int or None
-        The sample; None if it is about the file.
+        The sample; None for a fault of the whole file.
     field : str or None
-        The field; None if it is about all, or not known.
+        The field; None for a fault of all fields, or if it is not known.
     what : str
-        What was found, and what was expected.
+        The fault: found and expected values.
     """
 
     sample: int | None
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a file is sound.
+    """The result of a verification.
 
     Made by `verify`.
 
@@ -65,15 +65,15 @@ class Verification:
     path : str
         The file.
     samples, regions : int
-        What it has, by its index.
+        Numbers of both in the file, by its index.
     decoded : int
-        JPEG files that were decoded, whole.
+        JPEG files that were decoded completely.
     decoded_png : int
-        PNG files that were.
+        PNG files that were decoded completely.
     checksums : int
-        Regions that were compared with a recorded checksum; 0 if the file records none.
+        Regions that were compared with a recorded checksum; 0 if the file has none.
     findings : list of Finding
-        What is wrong. Empty for a sound file.
+        All faults. Empty for a sound file.
     """
 
     path: str
@@ -86,16 +86,16 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not self.findings
 
     @property
     def bad_samples(self) -> list[int]:
-        """Samples with findings, each once, in order."""
+        """Samples with faults, each once, in order."""
         return sorted({finding.sample for finding in self.findings if finding.sample is not None})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as JSON can hold it.
+        """Convert the result to values that JSON can hold.
 
         Returns
         -------
@@ -114,8 +114,8 @@ def verify(
 ) -> Verification:
     """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
 
-    Checksums are there if the file was made by ``gpubeton convert`` or by a `DatasetWriter` with ``notes``. Without
-    them, changed raw pixels and numbers cannot be noticed.
+    A file has checksums if it was made by ``gpubeton convert`` or by a `DatasetWriter` with ``notes``. Without them,
+    changed raw pixels and numbers cannot be found.
 
     Parameters
     ----------
@@ -126,19 +126,19 @@ def verify(
     num_workers : int
         Threads; less than 1 means one for each core.
     on_progress : callable, optional
-        Called with the regions that are done, and with all of them.
+        Called with the number of finished regions and of all regions.
 
     Returns
     -------
     Verification
-        What was looked at, and what is wrong.
+        The faults, and numbers of checked parts.
 
     Raises
     ------
     FieldTypeError
         If the class of a custom field is missing.
     StorageError
-        If the file is written to or replaced meanwhile.
+        If the file is changed or replaced while it is read.
     OSError
         If the file cannot be read.
 
@@ -161,12 +161,12 @@ def verify(
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))
-    look = _Look(index, fields, sums)
+    checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
     with open_bytes(index.path, identity) as source, ThreadPoolExecutor(threads) as pool:
         starts = range(0, rows, _REGIONS_AT_ONCE)
-        results = pool.map(lambda start: look.at_rows(source, start, start + _REGIONS_AT_ONCE), starts)
+        results = pool.map(lambda start: checker.check(source, start, start + _REGIONS_AT_ONCE), starts)
         for start, (found, *numbers) in zip(starts, results, strict=True):
             findings += found
             decoded += numbers
@@ -179,26 +179,26 @@ def verify(
     return Verification(os.fspath(path), index.num_samples, rows, jpg, compared, findings, png)
 
 
-class _Look:
-    """Looks at regions in the order of the file, so that it is read once and without jumps."""
+class _RegionChecker:
+    """Checks regions in the order of the file, so that it is read once and sequentially."""
 
     def __init__(self, index: Index, fields: dict[str, Field], sums: NDArray[np.uint32] | None) -> None:
         self._index = index
         self._fields = list(fields.values())
         self._images = [field.images(index.column(name)) for name, field in fields.items()]
         self._sums = sums
-        #: Number of the field that each region belongs to, -1 where only a custom field's class knows.
+        # (R,) number of the field of each region, -1 if only a custom field's class knows it
         self._field = np.full(len(index.allocations), -1, np.int64)
         pointers = index.allocations["ptr"]
         for number, name in enumerate(index.names):
             if index.has_regions(name) and len(pointers):
                 regions = index.regions(name)
-                # Of an empty region and the one behind it, which may begin at the same place, the second is meant.
+                # An empty region and the next one may begin at the same place: the second is meant.
                 rows = np.searchsorted(pointers, regions.offset[regions.size > 0], side="right") - 1
                 self._field[rows] = number
 
-    def at_rows(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], int, int]:
-        """Look at some regions; give what is wrong, and how many JPEG and PNG files were decoded."""
+    def check(self, source: ByteSource, start: int, stop: int) -> tuple[list[Finding], int, int]:
+        """Check some regions; return the faults, and how many JPEG and PNG files were decoded."""
         findings: list[Finding] = []
         jpg = png = 0
         for row in range(start, min(stop, len(self._field))):
@@ -230,9 +230,9 @@ class _Look:
         metadata, images = self._index.metadata[f"f{number}"][sample], self._images[number]
         match self._mode(number, sample):
             case ImageMode.JPG:
-                yield from _jpeg_faults(content, metadata)
+                yield from _image_faults("JPEG", content, metadata, None)
             case ImageMode.PNG:
-                yield from _png_faults(content, metadata, None if images is None else images.kind)
+                yield from _image_faults("PNG", content, metadata, None if images is None else images.kind)
             case None:
                 try:
                     self._fields[number].read_value(metadata, content)
@@ -240,35 +240,32 @@ class _Look:
                     yield f"{size} bytes that cannot be read: {error}"
 
     def _mode(self, number: int, sample: int) -> int | None:
-        """Give the `ImageMode` of an image; None for other values."""
+        """Return the `ImageMode` of an image; None for other values."""
         images = self._images[number] if number >= 0 else None
         return None if images is None else int(images.mode[sample])
 
 
-def _jpeg_faults(content: bytes, metadata: Any) -> Iterator[str]:
+def _image_faults(name: str, content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
+    """Decode a JPEG or PNG file; compare it with its metadata and with the kind of the field."""
+    expected = int(metadata["height"]), int(metadata["width"])
     try:
-        height, width = jpeg_size(content)
-        if (height, width) != (metadata["height"], metadata["width"]):
+        if name == "JPEG":
+            size = jpeg_size(content)
+            if size == expected:  # a file of another size could take any memory
+                decode_rgb(content)
+        else:
+            pixels = decode_png_file(content)
+            height, width, channels = pixels.shape
+            size = height, width
+            if kind is not None and (channels, pixels.dtype) != (kind.channels, kind.dtype):
+                yield (
+                    f"a PNG file of {channels} channels of {pixels.dtype}, but the field holds images of kind "
+                    f"{kind.name}"
+                )
+        if size != expected:
             yield (
-                f"a JPEG file of {height} x {width} pixels (height x width), but the metadata says "
-                f"{metadata['height']} x {metadata['width']}"
+                f"a {name} file of {size[0]} x {size[1]} pixels (height x width), expected {expected[0]} x "
+                f"{expected[1]} by the metadata"
             )
-            return
-        decode_rgb(content)
-    except UndecodableError as error:
-        yield f"a JPEG file of {len(content)} bytes that cannot be decoded: {error}"
-
-
-def _png_faults(content: bytes, metadata: Any, kind: ImageKind | None) -> Iterator[str]:
-    try:
-        pixels = decode_png_file(content)
-        height, width, channels = pixels.shape
-        if kind is not None and (channels, pixels.dtype) != (kind.channels, kind.dtype):
-            yield f"a PNG file of {channels} channels of {pixels.dtype}, but the field holds images of kind {kind.name}"
-        if (height, width) != (metadata["height"], metadata["width"]):
-            yield (
-                f"a PNG file of {height} x {width} pixels (height x width), but the metadata says "
-                f"{metadata['height']} x {metadata['width']}"
-            )
-    except (OSError, ValueError) as error:
-        yield f"a PNG file of {len(content)} bytes that cannot be decoded: {error}"
+    except (UndecodableError, OSError, ValueError) as error:
+        yield f"a {name} file of {len(content)} bytes that cannot be decoded: {error}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -73,7 +75,7 @@ def test_an_image_of_another_size_than_the_file_says_is_named(tmp_path):
         file.write(np.array([50, 40], "<u2").tobytes())
     found = verify(path)
     assert found.bad_samples == [1]
-    assert "40 x 60 pixels (height x width), but the metadata says 40 x 50" in found.findings[0].what
+    assert re.search("40 x 60 .* 40 x 50", found.findings[0].what)
 
 
 def test_a_file_whose_index_is_damaged_is_a_finding(tmp_path):
