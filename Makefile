@@ -3,7 +3,7 @@
 # make check   style, types, floors, docstrings, and the site
 # make docs    the documentation's site, into build/docs/index.html
 # make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
-# make bench   gpubeton beside its peers; writes benchmarks/results/ and the table of benchmarks/README.md
+# make bench   gpubeton beside other loaders; writes benchmarks/results/ and the table of benchmarks/README.md
 #
 # Each target makes the virtual environment it needs, once. Variables:
 #   PYTHON=python3.12    another interpreter (3.10 to 3.14)

@@ -111,7 +111,8 @@ def _description(race: dict[str, Any]) -> str:
         f"**{_STORED[race['storage']]}**: {corpus['images']:,} photos, median {_size(race)}, "
         f"{corpus['image_bytes'] / corpus['images'] / 1000:.0f} kB each; random resized "
         f"crop to {work['side']}, flip, normalise to float16 channels_last; batches of {work['batch_size']}, "
-        f"{work['cores']} cores, warm cache; {rounds} rounds by turns of {corpus['images'] * work['passes']:,} images"
+        f"{work['cores']} cores, warm cache; {rounds} rounds of {corpus['images'] * work['passes']:,} images, in "
+        "alternation"
     )
 
 
@@ -134,7 +135,7 @@ def _memory(result: dict[str, Any]) -> str:
 def _fusing(result: dict[str, Any]) -> str:
     parts = []
     for run in result["runs"]:
-        headings = ["", "CPU ms for an image", "× the first", "of the shortest times"]
+        headings = ["", "CPU ms per image", "× the first", "of the shortest times"]
         rows = [row(headings), rule(3)]
         first = next(iter(run["cpu_seconds"].values()))
         for name, own in run["cpu_seconds"].items():
@@ -143,25 +144,25 @@ def _fusing(result: dict[str, Any]) -> str:
             rows.append(row([name, spread([1000 * one / result["images"] for one in own], "{:.3f}"), *cells]))
         corpus = run["corpus"]
         size = f"{corpus['median_width']} × {corpus['median_height']}"
-        rounds = f"{result['rounds']} rounds by turns"
+        rounds = f"{result['rounds']} rounds in alternation"
         parts += [f"**{_STORED[run['storage']]}**, {size} to {result['side']}; {rounds}", "\n".join(rows)]
     return "\n\n".join([*parts, provenance(result)])
 
 
 def _views(result: dict[str, Any]) -> str:
-    heading = ["µs of processor time for an image", "together", "apart", "together / apart"]
+    heading = ["µs of processor time per image", "together", "apart", "together / apart"]
     lines = [row(heading), rule(3)]
     for run in result["runs"]:
         spread = f"{run['ratio']:.2f} <sub>{run['least_ratio']:.2f}–{run['largest_ratio']:.2f}</sub>"
         name = f"{run['storage']}-stored, {run['name']}"
         lines.append(row([name, f"{run['together_us']:,.0f}", f"{run['apart_us']:,.0f}", spread]))
-    facts = f"{result['images']} photos, {result['rounds']} rounds by turns"
+    facts = f"{result['images']} photos, {result['rounds']} rounds in alternation"
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
 def _custom_operation(result: dict[str, Any]) -> str:
     loaders = list(next(iter(result["added_cpu_ms"].values())))
-    rows = [row(["CPU ms for an image more, where the operation stands", *loaders]), rule(2)]
+    rows = [row(["added CPU ms per image, by place of the operation", *loaders]), rule(2)]
     rows += [
         row([place, *(spread(own[loader], "{:.3f}") for loader in loaders)])
         for place, own in result["added_cpu_ms"].items()

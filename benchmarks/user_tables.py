@@ -17,7 +17,7 @@ def draw_size(result: dict[str, Any]) -> str:
     def cell(setting: dict[str, Any]) -> str:
         return f"{setting['image_bytes'] / setting['images'] / 1000:,.0f}"
 
-    heading = "kB an image, which is GB for a million"
+    heading = "kB per image, or GB per million"
     return "\n".join([*_grid(result, heading, cell), "", f"{_photos(result)}. {_modes(result)}", provenance(result)])
 
 
@@ -30,8 +30,8 @@ def draw_writing(result: dict[str, Any]) -> str:
 
     rounds = len(result["settings"][0]["writing"])
     what = (
-        f"One process, which waits at the end until the disk has everything; in small print processor time for an "
-        f"image. Median of {rounds} rounds by turns. {_photos(result)}."
+        f"One process, which finally waits until everything is on the disk; in small print the processor time of an "
+        f"image. Median of {rounds} rounds in alternation. {_photos(result)}."
     )
     return "\n".join([*_grid(result, "images/s written", cell), "", what, provenance(result)])
 
@@ -40,7 +40,7 @@ def draw_reading(result: dict[str, Any]) -> str:
     """Draw the speed of reading with each number of cores."""
     counts = list(result["settings"][0]["reading"])
     cores = [f"images/s, {count} core{'' if count == '1' else 's'}" for count in counts]
-    heading = ["stored", "median size", "ms of processor time an image", *cores]
+    heading = ["stored", "median size", "ms of processor time per image", *cores]
     lines = [row(heading), rule(len(heading) - 1)]
     for setting in result["settings"]:
         laps = {count: _laps(setting["reading"][count]) for count in counts}
@@ -53,7 +53,7 @@ def draw_reading(result: dict[str, Any]) -> str:
         lines.append(row(cells))
     first = result["settings"][0]["reading"][counts[0]]
     rounds, images = len(first), first[0]["images"]
-    what = f"Median of {rounds} rounds by turns of {images:,} images, with the slowest and the fastest in small print."
+    what = f"Median of {rounds} rounds of {images:,} images, in alternation; slowest and fastest round in small print."
     return "\n".join([*lines, "", what, provenance(result)])
 
 
@@ -72,7 +72,7 @@ def _laps(stored: list[dict[str, Any]]) -> list[Lap]:
 
 
 def _resolution(most: int | None) -> str:
-    return "as it is" if most is None else f"`max_resolution={most}`"
+    return "original" if most is None else f"`max_resolution={most}`"
 
 
 def _photos(result: dict[str, Any]) -> str:

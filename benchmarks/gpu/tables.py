@@ -34,7 +34,7 @@ def draw_gpu(result: dict[str, Any]) -> str:
 
 def draw_host_cost(result: dict[str, Any]) -> str:
     """Draw the work of the host for each image."""
-    lines = [row(["µs of processor time for an image", *(_size(own) for own in result["corpora"])]), rule(2)]
+    lines = [row(["µs of processor time per image", *(_size(own) for own in result["corpora"])]), rule(2)]
     for case in result["corpora"][0]["cases"]:
         costs = [
             [1e6 * own["cpu_seconds"] / own["images"] for own in corpus["cases"][case]] for corpus in result["corpora"]
@@ -80,12 +80,12 @@ def _race(found: dict[str, Any]) -> str:
         f"{corpus['images']:,} images of {corpus['median_width']} × {corpus['median_height']}, "
         f"{corpus['mean_bytes'] / 1000:.0f} kB each, in memory; random resized crop to 224, flip, normalise to "
         f"float16, channels last, on the GPU; batches of {found['batch_size']}; laps of {found['seconds']:g} seconds "
-        "by turns"
+        "in alternation"
     )
     lines = [
         work,
         "",
-        row(["", "images/s", "× engines alone", "processor time for an image", "engines busy"]),
+        row(["", "images/s", "× engines alone", "processor time per image", "engines busy"]),
         rule(4),
     ]
     for name, laps in sorted(race.items(), key=lambda item: -_median(item[1])):
@@ -101,7 +101,7 @@ def _cores(found: dict[str, Any]) -> str:
     if not races:
         return ""
     names = dict.fromkeys(name for race in races.values() for name in race)
-    lines = [row(["images/s, held to", *races]), rule(len(races))]
+    lines = [row(["images/s, limited to", *races]), rule(len(races))]
     for name in names:
         cells = [f"{_median(race[name]):,.0f}" if name in race else "" for race in races.values()]
         lines.append(row([name, *cells]))

@@ -174,7 +174,7 @@ def _to_dict(measured: Measurements, findings: tuple[Finding, ...]) -> dict[str,
         "files": [asdict(place) for place in measured.places],
         "gpu": asdict(measured.gpu),
         "disk_bytes_per_second": measured.disk_bytes_per_second,
-        "findings": [asdict(finding) for finding in findings],
+        "findings": [finding.to_dict() for finding in findings],
     }
 
 
@@ -209,4 +209,4 @@ def _finding_text(finding: Finding) -> Text:
     if finding.gain is not None and finding.gain > 1.005:
         gain = f" At most {finding.gain:.2f} x as many images/s."
     change = f"\n-> {printable(finding.change)}" if finding.change else ""
-    return Text.assemble(printable(finding.says), change, (gain, "bold"))
+    return Text.assemble(printable(finding.text), change, (gain, "bold"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpubeton.diagnosis.measurements import Measurements, StageLimits, stage_limits
 
@@ -38,9 +38,13 @@ class Finding:
 
     name: str  # one word, for programs
     weight: Literal["bottleneck", "advice", "notice"]
-    says: str  # the finding, with its numbers
+    text: str  # the finding, with its numbers
     change: str = ""  # what to do about it, if anything
     gain: float | None = None  # the rate of images would grow by this factor at most; None: unknown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as ``gpubeton doctor --json`` prints them."""
+        return {"says" if name == "text" else name: value for name, value in asdict(self).items()}
 
 
 def advise(measured: Measurements) -> tuple[Finding, ...]:
@@ -68,16 +72,16 @@ def _bottleneck(measured: Measurements) -> tuple[Finding, list[Finding]]:
     """Find what limits the loop, and the changes that would help."""
     stats = measured.stats
     if stats.waiting_share < _LITTLE:
-        says = (
+        text = (
             f"The training step takes {stats.step_seconds / stats.seconds:.0%} of the time, waiting for data "
             f"{stats.waiting_share:.1%}: the data do not limit the loop."
         )
-        return Finding("step", "bottleneck", says, gain=1.0), []
+        return Finding("step", "bottleneck", text, gain=1.0), []
     waited = f"The loop waits for data for {stats.waiting_share:.0%} of the time"
     if stats.first_wait_seconds > 0.6 * stats.waiting_seconds and stats.waiting_seconds < stats.seconds:
-        says = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
+        text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
         gain = _gain(stats.seconds, stats.first_wait_seconds)
-        return Finding("first_batch", "bottleneck", says, gain=gain), [_longer_epochs()]
+        return Finding("first_batch", "bottleneck", text, gain=gain), [_longer_epochs()]
     gain_shown = _max_gain(measured) if _max_gain(measured) < _NO_STEP else None
 
     def found(name: str, reason: str) -> Finding:
@@ -119,9 +123,9 @@ def _stalled(measured: Measurements) -> tuple[str, str, list[Finding]]:
 
 
 def _longer_epochs() -> Finding:
-    says = "Each epoch starts its workers and prepares its pipelines; the first loader on a machine also compiles them."
+    text = "Each epoch starts its workers and prepares its pipelines; the first loader on a machine also compiles them."
     return Finding(
-        "start", "advice", says, "Measure over longer epochs; repeat samples with `indices` if a dataset is this small."
+        "start", "advice", text, "Measure over longer epochs; repeat samples with `indices` if a dataset is this small."
     )
 
 
@@ -131,16 +135,16 @@ def _faster_reading(measured: Measurements) -> list[Finding]:
     cached = size * (measured.resident_share or 0.0)
     most = _max_gain(measured)
     if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
-        says = (
+        text = (
             f"The file ({_size(size)}) fits into memory ({_size(memory)} free), and stays there after the first epoch."
         )
         now = "" if measured.facts.os_cache else " (now False)"
         change = f"os_cache=True{now}; leave enough memory free."
-        found.append(Finding("memory", "advice", says, change, most))
+        found.append(Finding("memory", "advice", text, change, most))
     elif measured.facts.os_cache:
-        says = "Each worker reads a page of the file only when it needs it."
+        text = "Each worker reads a page of the file only when it needs it."
         change = "os_cache=False reads the bytes of each batch ahead, many at once; order='quasi_random' helps too."
-        found.append(Finding("read_ahead", "advice", says, change, most))
+        found.append(Finding("read_ahead", "advice", text, change, most))
     if measured.slow_places:
         disk = "over a network" if any(place.is_network for place in measured.slow_places) else "from a rotational disk"
         found.append(Finding("local", "advice", f"The file is read {disk}.", _TO_LOCAL_DISK, most))
@@ -168,8 +172,8 @@ def _more_ahead(measured: Measurements) -> list[Finding]:
     ahead = measured.facts.batches_ahead
     if ahead >= 6:
         return _less_in_thread(measured)
-    says = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
-    more = Finding("ahead", "advice", says, f"batches_ahead={2 * ahead}.", _max_gain(measured))
+    text = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
+    more = Finding("ahead", "advice", text, f"batches_ahead={2 * ahead}.", _max_gain(measured))
     return [more, *_less_in_thread(measured)]
 
 
@@ -177,21 +181,21 @@ def _faster_decoding(measured: Measurements) -> list[Finding]:
     found, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
     if workers < cores:
         gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=cores / workers))
-        says = f"{_workers(workers)} for {cores} usable cores."
-        found.append(Finding("more_workers", "advice", says, f"num_workers={cores}.", gain))
+        text = f"{_workers(workers)} for {cores} usable cores."
+        found.append(Finding("more_workers", "advice", text, f"num_workers={cores}.", gain))
     elif workers > cores:
         found.append(_fewer_workers(measured, "advice"))
     if measured.facts.device == "cpu" and measured.gpu.name:
-        says = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
+        text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        found.append(Finding("gpu_lane", "advice", says, change, _max_gain(measured)))
+        found.append(Finding("gpu_lane", "advice", text, change, _max_gain(measured)))
     return [*found, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
 def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> Finding:
     cores = measured.machine.usable_cores
-    says = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
-    return Finding("fewer_workers", weight, says, f"num_workers={cores}.")
+    text = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
+    return Finding("fewer_workers", weight, text, f"num_workers={cores}.")
 
 
 def _smaller_images(measured: Measurements, stage: str) -> list[Finding]:
@@ -203,13 +207,13 @@ def _smaller_images(measured: Measurements, stage: str) -> list[Finding]:
             # Bytes and decoding time are proportional to the number of pixels.
             factor = (times / _ENOUGH) ** 2
             longest = round(_ENOUGH * max(image.height, image.width))
-            says = (
+            text = (
                 f"{image.name}: stored images have {image.stored_height:.0f} x {image.stored_width:.0f} pixels on "
                 f"average, {times:.1f} times the side of the crops."
             )
             change = f"Write the file with max_resolution={longest}: about {1 / factor:.0%} of the bytes."
             gain = _gain_with(measured, stage_limits(measured.stats).scaled(**{stage: factor}))
-            found.append(Finding("smaller_images", "advice", says, change, gain))
+            found.append(Finding("smaller_images", "advice", text, change, gain))
     return found
 
 
@@ -221,10 +225,10 @@ def _raw_pixels(measured: Measurements) -> list[Finding]:
             continue
         nbytes = _raw_bytes(image) * measured.facts.samples
         if nbytes < _RAW_SHARE_OF_MEMORY * memory:
-            says = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(nbytes)}."
+            text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(nbytes)}."
             change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
             gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=_RAW_FACTOR))
-            found.append(Finding("raw", "advice", says, change, gain))
+            found.append(Finding("raw", "advice", text, change, gain))
     return found
 
 
@@ -238,35 +242,35 @@ def _raw_bytes(image: ImageSummary) -> float:
 def _machine_notices(measured: Measurements) -> Iterator[Finding]:
     machine, facts, share = measured.machine, measured.facts, measured.augment_share
     if share is not None:
-        says = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
-        yield Finding("augmenting", "notice", says)
+        text = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
+        yield Finding("augmenting", "notice", text)
     too_many = facts.num_workers > machine.usable_cores
     if machine.core_limit is not None and machine.core_limit < machine.cores:
-        says = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
-        says += f"; {_workers(facts.num_workers)} share them." if too_many else "."
-        yield Finding("core_limit", "notice", says, f"num_workers={machine.usable_cores}." if too_many else "")
+        text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
+        text += f"; {_workers(facts.num_workers)} share them." if too_many else "."
+        yield Finding("core_limit", "notice", text, f"num_workers={machine.usable_cores}." if too_many else "")
     elif too_many:
         yield _fewer_workers(measured, "notice")
     locked = machine.locked_limit_bytes
     if facts.device != "cpu" and locked is not None and locked < _GIB:
-        says = f"This process may lock only {locked >> 10} KiB of memory; some drivers count page-locked memory."
-        yield Finding("locked", "notice", says, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
+        text = f"This process may lock only {locked >> 10} KiB of memory; some drivers count page-locked memory."
+        yield Finding("locked", "notice", text, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
 
 
 def _file_notices(measured: Measurements) -> Iterator[Finding]:
     memory = measured.machine.usable_memory_bytes
     cached = measured.file_bytes * (measured.resident_share or 0.0)
     if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
-        says = (
+        text = (
             f"The files have {measured.file_bytes / _GIB:.1f} GiB and do not fit into memory "
             f"({(memory + cached) / _GIB:.1f} GiB): every epoch reads the disk."
         )
-        yield Finding("larger_than_memory", "notice", says, "os_cache=False and order='quasi_random'.")
+        yield Finding("larger_than_memory", "notice", text, "os_cache=False and order='quasi_random'.")
     for place in measured.places:
         share = place.resident_share
         if share is not None and share < 0.9:
-            says = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk when first used."
-            yield Finding("cold", "notice", says)
+            text = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk when first used."
+            yield Finding("cold", "notice", text)
     for place in measured.slow_places:
         rotational = "a rotational disk (virtual disks often misreport this)"
         disk = f"a network ({place.file_system})" if place.is_network else rotational
@@ -274,8 +278,8 @@ def _file_notices(measured: Measurements) -> Iterator[Finding]:
     stats, speed = measured.stats, measured.disk_bytes_per_second
     if speed and stats.images and stats.stored_bytes:
         rate = speed * stats.images / stats.stored_bytes
-        says = f"The disk reads {speed / 1e6:,.0f} MB/s: {rate:,.0f} images/s if the file is not in memory."
-        yield Finding("disk", "notice", says)
+        text = f"The disk reads {speed / 1e6:,.0f} MB/s: {rate:,.0f} images/s if the file is not in memory."
+        yield Finding("disk", "notice", text)
 
 
 def _gpu_notices(measured: Measurements) -> Iterator[Finding]:
@@ -285,13 +289,13 @@ def _gpu_notices(measured: Measurements) -> Iterator[Finding]:
         yield Finding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     for lane in ("hardware", "sm", "hybrid"):
         if gpu.missing(lane):
-            says = f"{gpu.name}: no {lane} lane: {gpu.lanes[lane].removeprefix('missing: ')}."
+            text = f"{gpu.name}: no {lane} lane: {gpu.lanes[lane].removeprefix('missing: ')}."
             granted = gpu.capabilities
             if lane == "hardware" and granted is not None and not {"all", "video"} & set(granted.split(",")):
                 change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
-                yield Finding("no_video", "notice", says, change)
+                yield Finding("no_video", "notice", text, change)
             else:
-                yield Finding("lane", "notice", says)
+                yield Finding("lane", "notice", text)
 
 
 def _thread_seconds(measured: Measurements) -> float:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.diagnosis.environment import measure_disk
-from gpubeton.diagnosis.runs import LoaderRun, image_field, long_indices, pipelines_for, run_loader
+from gpubeton.diagnosis.runs import LoaderRun, image_field, run_loader, training_loader
 from gpubeton.errors import DeviceError
-from gpubeton.loader import GpuOptions, Loader, OrderOption
+from gpubeton.loader import GpuOptions
 from gpubeton.reader import Reader
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from gpubeton.loader import Loader
 
 __all__ = ["BenchOptions", "Rate", "measure_rates"]
 
@@ -51,20 +54,23 @@ def measure_rates(path: str | os.PathLike[str], options: BenchOptions) -> Iterat
     """Measure one part after the other, and yield the rate of each."""
     reader = Reader(path)
     field = image_field(reader, options.field)
-    yield from _disk(path, reader, options)
-    plain = _run(path, reader, field, options, is_augmented=False)
-    full = _run(path, reader, field, options, is_augmented=True)
+    make = partial(
+        training_loader, path, reader, field, options.size, options.batch_size, num_workers=options.num_workers
+    )
+    yield from _disk(path, reader, options.seconds / 2)
+    plain = _measure(make(is_augmented=False, device="cpu"), options.seconds)
+    full = _measure(make(device="cpu"), options.seconds)
     if field is not None:
         yield _rate("decode and resize", plain, f"random crops to {options.size} pixels")
         yield _augmenting(plain, full)
     yield _handing_over(full)
     yield _rate("end to end, CPU", full, "all fields, in a loop without a training step")
     if options.use_gpu and field is not None:
-        yield from _gpu(path, reader, field, options)
+        yield from _gpu(make, options.seconds)
 
 
-def _disk(path: str | os.PathLike[str], reader: Reader, options: BenchOptions) -> Iterator[Rate]:
-    speed = measure_disk(path, seconds=options.seconds / 2)
+def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
+    speed = measure_disk(path, seconds=seconds)
     # The size of the file would also count the unused ends of pages.
     used = int(reader.index.allocations["size"].sum()) or Path(path).stat().st_size
     nbytes = max(1.0, used / reader.num_samples)
@@ -77,31 +83,10 @@ def _disk(path: str | os.PathLike[str], reader: Reader, options: BenchOptions) -
     yield Rate("read, memory", warm / nbytes, None, warm, "the same blocks from the page cache")
 
 
-def _loader(
-    path: str | os.PathLike[str], reader: Reader, field: str | None, options: BenchOptions, **changes: Any
-) -> Loader:
-    is_augmented = changes.pop("is_augmented")
-    batch_size = min(options.batch_size, reader.num_samples)
-    return Loader(
-        path,
-        batch_size,
-        options.num_workers,
-        order=OrderOption.RANDOM,
-        seed=0,
-        indices=long_indices(reader.num_samples, batch_size),
-        pipelines=pipelines_for(reader, field, options.size, is_augmented=is_augmented),
-        on_error="skip",
-        **{"device": "cpu", **changes},
-    )
-
-
-def _run(
-    path: str | os.PathLike[str], reader: Reader, field: str | None, options: BenchOptions, **changes: Any
-) -> LoaderRun:
-    loader = _loader(path, reader, field, options, **changes)
+def _measure(loader: Loader, seconds: float) -> LoaderRun:
     try:
-        run_loader(loader, seconds=min(0.5, options.seconds))  # compile, and bring the file into the page cache
-        return run_loader(loader, seconds=options.seconds)
+        run_loader(loader, seconds=min(0.5, seconds))  # compile, and bring the file into the page cache
+        return run_loader(loader, seconds=seconds)
     finally:
         loader.close()
 
@@ -130,24 +115,23 @@ def _handing_over(run: LoaderRun) -> Rate:
     return Rate("hand over", stats.images / seconds if seconds else None, None, None, note)
 
 
-def _gpu(path: str | os.PathLike[str], reader: Reader, field: str, options: BenchOptions) -> Iterator[Rate]:
+def _gpu(make: Callable[..., Loader], seconds: float) -> Iterator[Rate]:
+    """Measure each way to decode on a GPU, then all together."""
     import torch
 
     if not torch.cuda.is_available():
         yield Rate("end to end, GPU", note="torch sees no GPU")
         return
     for lane in ("hardware", "sm", "hybrid"):
-        changes = {"is_augmented": True, "device": "cuda:0", "gpu_options": GpuOptions(lanes=(lane,))}
+        name = f"end to end, GPU, {lane}"
         try:
-            loader = _loader(path, reader, field, options, **changes)
+            loader = make(device="cuda:0", gpu_options=GpuOptions(lanes=(lane,)))
         except DeviceError as error:
-            yield Rate(f"end to end, GPU, {lane}", note=str(error))
+            yield Rate(name, note=str(error))
             continue
         notes = {} if loader.gpu is None else {own.name.lower(): note for own, note in loader.gpu.notes.items()}
-        loader.close()
-        yield _rate(f"end to end, GPU, {lane}", _run(path, reader, field, options, **changes), notes.get(lane, ""))
-    changes = {"is_augmented": True, "device": "cuda:0"}
+        yield _rate(name, _measure(loader, seconds), notes.get(lane, ""))
     try:
-        yield _rate("end to end, GPU", _run(path, reader, field, options, **changes), "all lanes")
+        yield _rate("end to end, GPU", _measure(make(device="cuda:0"), seconds), "all lanes")
     except DeviceError as error:
         yield Rate("end to end, GPU", note=str(error))

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.diagnosis.environment import FilePlace, measure_disk, read_file_place, read_gpu
 from gpubeton.diagnosis.measurements import Measurements, read_stats
-from gpubeton.diagnosis.runs import image_field, long_indices, pipelines_for, run_loader
+from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
 from gpubeton.errors import OptionError
-from gpubeton.loader import Loader, LoaderStats, OrderOption
+from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader.stats import STATS_VARIABLE
 from gpubeton.machine import read_machine
 from gpubeton.reader import Reader
@@ -49,24 +50,19 @@ def examine_file(path: str | os.PathLike[str], options: LoopOptions) -> Measurem
     """Loop over a file with random crops, flips and normalisation."""
     reader = Reader(path)
     field = image_field(reader, options.field)
-    batch_size = min(options.batch_size, reader.num_samples)
     place = read_file_place(path)  # before the loop brings the file into the page cache
-
-    def make(*, is_augmented: bool = True) -> Loader:
-        return Loader(
-            path,
-            batch_size,
-            options.num_workers,
-            options.os_cache,
-            OrderOption.RANDOM,
-            seed=0,
-            indices=long_indices(reader.num_samples, batch_size),
-            pipelines=pipelines_for(reader, field, options.size, is_augmented=is_augmented),
-            batches_ahead=options.batches_ahead,
-            device=options.device,
-            on_error="skip",
-        )
-
+    make = partial(
+        training_loader,
+        path,
+        reader,
+        field,
+        options.size,
+        options.batch_size,
+        num_workers=options.num_workers,
+        os_cache=options.os_cache,
+        batches_ahead=options.batches_ahead,
+        device=options.device,
+    )
     measured = examine_loader(make(), make(), options, places=(place,))
     if field is None or options.device != "cpu":
         return measured

@@ -11,13 +11,16 @@ import numpy as np
 from gpubeton.errors import OptionError
 from gpubeton.fields import RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
 if TYPE_CHECKING:
-    from gpubeton.loader import Loader, LoaderStats
+    import os
+
+    from gpubeton.loader import LoaderStats
     from gpubeton.reader import Reader
 
-__all__ = ["LoaderRun", "image_field", "long_indices", "pipelines_for", "run_loader"]
+__all__ = ["LoaderRun", "image_field", "long_indices", "run_loader", "training_loader"]
 
 _MEAN = (123.675, 116.28, 103.53)
 _DEVIATION = (58.395, 57.12, 57.375)
@@ -82,10 +85,19 @@ def image_field(reader: Reader, wanted: str | None = None) -> str | None:
     return wanted or next(iter(names), None)
 
 
-def pipelines_for(reader: Reader, field: str | None, size: int, *, is_augmented: bool) -> dict[str, Any]:
-    """Make pipelines that crop and resize the images of a field, and flip and normalise them if `is_augmented`.
+def training_loader(
+    path: str | os.PathLike[str],
+    reader: Reader,
+    field: str | None,
+    size: int,
+    batch_size: int,
+    *,
+    is_augmented: bool = True,
+    **arguments: Any,
+) -> Loader:
+    """Make a loader of random crops of the images of a field, flipped and normalised if `is_augmented`.
 
-    Other fields with images are left out; fields without images are decoded.
+    Other fields with images are left out; fields without images are decoded. Its epochs are long.
     """
     pipelines: dict[str, Any] = dict.fromkeys(
         name for name, handler in reader.handlers.items() if isinstance(handler, RGBImageField)
@@ -94,4 +106,14 @@ def pipelines_for(reader: Reader, field: str | None, size: int, *, is_augmented:
         augmentations = [RandomHorizontalFlip(), NormalizeImage(_MEAN, _DEVIATION, np.float16)] if is_augmented else []
         crop = RandomResizedCropRGBImageDecoder((size, size))
         pipelines[field] = [crop, *augmentations, ToTensor(), ToTorchImage()]
-    return pipelines
+    batch_size = min(batch_size, reader.num_samples)
+    return Loader(
+        path,
+        batch_size,
+        order=OrderOption.RANDOM,
+        seed=0,
+        indices=long_indices(reader.num_samples, batch_size),
+        pipelines=pipelines,
+        on_error="skip",
+        **arguments,
+    )

@@ -41,7 +41,7 @@ def drawn(tmp_path):
 
 def test_sizes_stand_by_mode_and_resolution(drawn):
     table = drawn("size")
-    assert table[1] == "| kB an image, which is GB for a million | as it is | `max_resolution=256` |"
+    assert table[1] == "| kB per image, or GB per million | original | `max_resolution=256` |"
     assert table[3:5] == ["| `jpg` | 55 | 15 |", "| `smart` | 80 | 90 |"]
     assert "`smart` with a threshold of 360 kB stored 25, 25 % as JPEG" in "\n".join(table)
     assert "10 photos, median 500 × 300, JPEG of quality 90" in "\n".join(table)

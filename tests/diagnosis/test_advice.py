@@ -74,10 +74,10 @@ def test_no_more_workers_are_advised_than_the_container_may_use():
     found = named(changed(machine={"cores": 64, "core_limit": 4.0}))
     assert "more_workers" not in found
     assert found["core_limit"].change == ""
-    assert "workers" not in found["core_limit"].says
+    assert "workers" not in found["core_limit"].text
     found = named(changed(machine={"cores": 64, "core_limit": 2.5}, facts={"num_workers": 64}))
     assert found["core_limit"].change == "num_workers=2."
-    assert "64 workers" in found["core_limit"].says
+    assert "64 workers" in found["core_limit"].text
 
 
 def test_a_gpu_that_is_not_used_is_named():
@@ -127,7 +127,7 @@ def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():
     slow = {"tail_seconds": 8.5, "decode_seconds": 0.2, "worker_seconds": 10.0, "worker_cpu_seconds": 10.0}
     found = named(changed(slow, {"unfused": ("image: RandAugment()",)}))
     assert found["thread"].weight == "bottleneck"
-    assert "RandAugment" in found["fuse"].says
+    assert "RandAugment" in found["fuse"].text
     assert found["fuse"].gain == 2.5
 
 
@@ -157,9 +157,9 @@ def test_what_surrounds_the_loop_is_worth_knowing():
     )
     assert {"larger_than_memory", "cold", "slow_disk", "locked", "no_video", "disk"} <= set(found)
     assert found["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
-    assert "2,000 images/s" in found["disk"].says
+    assert "2,000 images/s" in found["disk"].text
     unusable = GpuState(reason="no CuPy", is_present=True)
-    assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].says
+    assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
 
 
 seconds = st.floats(0, 10)
