@@ -39,7 +39,7 @@ def level_tables(
     parameters: Any,  # (N, 1, 1) int64: parameter of each
     histograms: Any,  # (N, 3, 256) int64
 ) -> Any:  # (N, 3, 256) uint8
-    """Make the tables of images to which the same kind of thing is done."""
+    """Make the tables of images that have the same kind of change."""
     import torch
 
     level = torch.arange(256, device=parameters.device).expand(len(parameters), 3, 256)
@@ -155,7 +155,7 @@ def look_up(
     image: Any,  # (H, W, 3) uint8: levels, changed
     table: Any,  # (3, 256) uint8: the table
 ) -> None:
-    """Replace each level by what stands in its image's table."""
+    """Replace each level by its entry in the table."""
     red, green, blue = table[0], table[1], table[2]
     for y in range(len(image)):
         line = image[y]
@@ -186,7 +186,7 @@ def look_up_values(
     table: Any,  # (C, num_levels): for each channel and level a value
     values: Any,  # (N, H, W, C): written
 ) -> None:
-    """Put what stands in a table in the place of each level: numpy would take twenty times as long."""
+    """Replace each level by its entry in a table: numpy would take twenty times as long."""
     for number in range(len(levels)):
         for y in range(levels.shape[1]):
             line, target = levels[number, y], values[number, y]

@@ -47,7 +47,7 @@ def mix_levels(
     mixes: NDArray[np.int32],  # (N, MIX_COLUMNS) int32
 ) -> None:
     """Mix levels, in place."""
-    # From the last image on, so that those before it are still as they were; what is needed of the others is copied.
+    # From the last image on, so that those before it are still as they were; later partners are copied first.
     late = np.flatnonzero(mixes[:, PARTNER] > np.arange(len(mixes)))
     channels = images.shape[3]
     rows = images.reshape(*images.shape[:2], channels * images.shape[2])

@@ -17,24 +17,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 POSITION = ("x", "y", "height", "width")
-"""What a function may ask for besides its parameters: its place in the image, and the image's size, in pixels."""
+"""Arguments of a function besides its parameters: its position in the image, and the image's size, in pixels."""
 
 
 def compiled_pixel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of one pixel; one that was compiled already is compiled anew, with exact arithmetic."""
+    """Compile a function of one pixel with exact arithmetic, also if it was compiled before."""
     return Compiler.compile_exact(getattr(function, "py_func", function))
 
 
 def compiled_line(
     function: Callable[..., Any], arguments: Sequence[str], parameters: Sequence[str]
 ) -> Callable[..., Any]:
-    """Compile a function of one pixel into a function of a line."""
+    """Compile a function of one pixel into ``change(line, values, y, height, width)`` of a row of channels, (3, width).
+
+    Parameter j of the pixel function is ``values[2 * j]``, as in the steps of an image.
+    """
     pixel, level_of = compiled_pixel(function), Compiler.compile_exact(nearest_level)
     of_the_line, of_the_pixel = _compiled_arguments(arguments, parameters)
 
     def change(line: Any, values: Any, y: Any, height: Any, width: Any) -> None:
         red, green, blue = line[0], line[1], line[2]
-        # In front of the loop: what is written to lines might be values, for all that the compiler knows.
+        # Before the loop: as far as the compiler knows, `line` and `values` may share memory.
         fixed = of_the_line(values, np.float32(y), np.float32(height), np.float32(width))
         for x in range(width):
             own = of_the_pixel(fixed, np.float32(x))
@@ -45,7 +48,7 @@ def compiled_line(
 
 
 def compiled_images(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the loop over images and their lines."""
+    """Compile ``change_images(images, values, is_chosen)`` over uint8 (N, H, W, 3), which it changes."""
     load, store = Compiler.compile_exact(load_line), Compiler.compile_exact(store_line)
 
     def change_images(images: Any, values: Any, is_chosen: Any) -> None:
@@ -62,14 +65,14 @@ def compiled_images(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def nearest_level(value: Any) -> Any:
-    """Round to the nearest level, halves up; what is no number becomes 0."""
+    """Round to the nearest level, halves up; NaN becomes 0."""
     level = np.floor(np.float32(value) + np.float32(0.5))
     level = max(np.float32(0), level)
     return np.int32(min(np.float32(255), level))
 
 
 def _compiled_arguments(arguments: Sequence[str], parameters: Sequence[str]) -> tuple[Any, Any]:
-    """Functions that gather the arguments: those of a whole line, and all of a pixel, as tuples."""
+    """Compile functions that gather the arguments as tuples: those of a whole row, and all of a pixel."""
 
     def no_fixed(values: Any, y: Any, height: Any, width: Any) -> Any:
         return ()

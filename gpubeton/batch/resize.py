@@ -48,10 +48,10 @@ def crop_and_resize(batch: Any, boxes: NDArray[np.int32], size: tuple[int, int],
 
 
 class Taps(NamedTuple):
-    """What the pixels of a resized line are made of."""
+    """The source pixels and weights of each pixel of a resized row or column."""
 
-    first: NDArray[np.int32]
-    weights: NDArray[np.float32]
+    first: NDArray[np.int32]  # (output,) first source pixel, counted from the start of the part
+    weights: NDArray[np.float32]  # (output, taps) of that pixel and the next ones
 
 
 def resize_crops(
@@ -74,7 +74,7 @@ def pick_crops(
     boxes: NDArray[np.int32],  # (N, 4) int32
     out: NDArray[Any],  # (N, h, w, C) the same type: written
 ) -> None:
-    """Resize a part of each image of a batch by taking the pixels in which the new ones' centres lie."""
+    """Resize a part of each image of a batch by taking the pixel at the centre of each new one."""
     height, width = out.shape[1:3]
     for image, down, across, target in zip(images, *nearest_places(boxes, (height, width)), out, strict=True):
         target[:] = image[down[:, None], across]
@@ -94,7 +94,7 @@ def nearest_places(
 
 
 def crop_taps(box: Sequence[int], size: tuple[int, int]) -> tuple[Taps, Taps]:
-    """Say what the pixels of a resized part are made of."""
+    """Return the taps of a resized part, those down and those across."""
     _, _, rows, columns = box
     grows = rows < size[0] or columns < size[1]
     return _taps(rows, size[0], grows=grows), _taps(columns, size[1], grows=grows)
@@ -126,7 +126,7 @@ def _compiled_resize(channels: int, most: int) -> Callable[..., Any]:
 
 @lru_cache(maxsize=1024)
 def _taps(size: int, output: int, *, grows: bool) -> Taps:
-    """Taps of a line of `size` pixels that is to have `output` of them; `grows` if any side of the image does."""
+    """Return the taps that turn `size` pixels into `output`; `grows` is true if any side of the image does."""
     shares = _two_pixels(size, output) if grows else _areas(size, output)
     # As many for each, inside the line: those at its end begin earlier, with zeros in front.
     position, weights = shares
@@ -139,7 +139,7 @@ def _taps(size: int, output: int, *, grows: bool) -> Taps:
 
 
 def _areas(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Pixels that each new pixel covers, and shares of them in it: both (output, taps)."""
+    """Return the pixels that each new pixel covers, and their shares: both (output, taps)."""
     scale = size / output
     start = np.arange(output)[:, None] * scale
     stop = np.minimum(start + scale, size)
@@ -150,7 +150,7 @@ def _areas(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.float64
 
 
 def _two_pixels(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """OpenCV's rule for images that grow: two pixels, mixed only where a new pixel covers both."""
+    """Return OpenCV's taps for images that grow: two pixels, mixed only where a new pixel covers both."""
     index = np.arange(output)
     inverse = output / size
     first = np.floor(index * (1.0 / inverse)).astype(np.intp)  # rounded twice, as OpenCV does
@@ -194,7 +194,7 @@ def _resized(images: Any, boxes: NDArray[np.int32], size: tuple[int, int]) -> An
     name = dtype_name(images.dtype)
     wide = torch.float64 if name == "float64" else torch.float32
     taps = [crop_taps(box, size) for box in boxes.tolist()]
-    # Rows of the parts alone: all that stand in one of them, the last of shorter parts again and again.
+    # Only the rows of the parts; shorter parts repeat their last row.
     rows = boxes[:, :1] + np.minimum(np.arange(boxes[:, 2].max()), boxes[:, 2:3] - 1)
     parts = _gathered(images.to(wide), 1, _on(images, rows))
     narrow = _weighed(parts, 2, _packed([across for _, across in taps], boxes[:, 1]), wide)
@@ -207,7 +207,7 @@ def _resized(images: Any, boxes: NDArray[np.int32], size: tuple[int, int]) -> An
 
 
 def _weighed(images: Any, axis: int, taps: tuple[NDArray[np.int64], NDArray[np.float32]], wide: Any) -> Any:
-    """Sums along an axis, tap by tap: a product of matrices would add in an order of its own."""
+    """Sum along an axis, tap by tap: a matrix product would add in another order."""
     places, weights = (_on(images, values) for values in taps)
     shape = [len(images), 1, 1, 1]
     shape[axis] = places.shape[1]
@@ -220,7 +220,7 @@ def _weighed(images: Any, axis: int, taps: tuple[NDArray[np.int64], NDArray[np.f
 
 
 def _packed(taps: list[Taps], start: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Places and weights of all taps, (N, output, taps); images with fewer read their last place again, times zero."""
+    """Return places and weights of all taps, (N, output, taps); images with fewer repeat their last place, times 0."""
     most = max(own.weights.shape[1] for own in taps)
     places = np.empty((len(taps), len(taps[0].first), most), np.int64)
     weights = np.zeros(places.shape, np.float32)
@@ -239,7 +239,7 @@ def _picked(images: Any, boxes: NDArray[np.int32], size: tuple[int, int]) -> Any
 
 
 def _gathered(images: Any, axis: int, places: Any) -> Any:
-    """The rows (axis 1) or columns (2) of each image that stand at its own places, shape (N, places)."""
+    """Return the rows (axis 1) or columns (2) of each image at its places, (N, places)."""
     shape = [len(images), 1, 1, 1]
     shape[axis] = places.shape[1]
     whole = list(images.shape)
@@ -248,7 +248,7 @@ def _gathered(images: Any, axis: int, places: Any) -> Any:
 
 
 def _on(images: Any, values: NDArray[Any]) -> Any:
-    """The values as a tensor beside the images; whole numbers as torch's indices."""
+    """Return the values as a tensor on the device of the images; integers as int64, for indices."""
     import torch
 
     wanted = values.astype(np.int64) if values.dtype.kind == "i" else values

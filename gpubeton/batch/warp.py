@@ -31,7 +31,7 @@ _IMAGES_AT_ONCE = 16
 
 @lru_cache(maxsize=64)
 def warp(interpolation: str, fill: tuple[int, ...]) -> ImageChange:
-    """Return the change that carries out warps."""
+    """Return the change of images, of any kind, that carries out warps, int64 (N, WARP_COLUMNS)."""
     return ImageChange(partial(_warp_arrays, interpolation, fill), partial(_warp_tensors, interpolation, fill))
 
 
@@ -45,7 +45,7 @@ def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[np.u
 
 
 def _warp_other_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[Any], rows: NDArray[Any]) -> None:
-    """The same for gray images, those with transparency, and uint16, each channel by itself."""
+    """Warp gray and RGBA images and uint16, three channels at a time."""
     code = Compiler.compile(warp_nearest if interpolation == "nearest" else warp_bilinear)
     outside = fill_of("warp", fill, images.shape[3])
     chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
@@ -64,7 +64,7 @@ def warp_nearest(
     images: Any,  # (N, H, W, 3) uint8: levels, changed
     chosen: Any,  # (R,) intp: which images
     rows: Any,  # (N, 6) int64: warps of all
-    fill: Any,  # (3,) int64: levels of what comes from outside
+    fill: Any,  # (3,) int64: levels outside the image
 ) -> None:
     """Warp images in place, each pixel the nearest."""
     height, width = images.shape[1], images.shape[2]
@@ -87,7 +87,7 @@ def warp_bilinear(
     images: Any,  # (N, H, W, 3) uint8: levels, changed
     chosen: Any,  # (R,) intp: which images
     rows: Any,  # (N, 6) int64: warps of all
-    fill: Any,  # (3,) int64: levels of what comes from outside
+    fill: Any,  # (3,) int64: levels outside the image
 ) -> None:
     """Warp images in place, each pixel weighed of four."""
     height, width = images.shape[1], images.shape[2]
@@ -132,7 +132,7 @@ def _warp_tensors(interpolation: str, fill: tuple[int, ...], images: Any, rows: 
 
 
 def _read(interpolation: str, levels: Any, warps: Any, outside: Any) -> Any:
-    """The warped images, of the levels' shape (R, H, W, C) and type."""
+    """Return the warped images, of the levels' shape (R, H, W, C) and type."""
     import torch
 
     height, width = levels.shape[1:3]

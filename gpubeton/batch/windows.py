@@ -35,7 +35,7 @@ def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
 
 
 def _overlap(shift: int, length: int) -> slice:
-    """The part of an axis that is still there after reading `shift` further on."""
+    """Return the part of an axis that remains after a shift."""
     return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))
 
 
@@ -60,13 +60,13 @@ def cut_windows(
 
 
 def _empty(batch: Any, shape: tuple[int, ...]) -> Any:
-    """Memory for images, to be seen with their channels last, in the order that the batch's memory has."""
+    """Return memory for images, viewed as NHWC, with the axis order of the batch's memory."""
     if isinstance(batch, np.ndarray):
         return np.empty(shape, batch.dtype)
     if is_nchw(batch) and batch.is_contiguous():
         count, height, width, channels = shape
         windows = batch.new_empty((count, channels, height, width))
-        # Of windows as wide as there are channels, only channels_last memory tells where these stand.
+        # Windows as wide as the number of channels are recognized as NCHW in channels_last memory only.
         if is_nchw(windows):
             return windows.permute(0, 2, 3, 1)
     return batch.new_empty(shape)

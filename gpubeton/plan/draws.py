@@ -1,6 +1,6 @@
-"""Draws: one row of numbers that tells an executor all about one image.
+"""Draws: one row of numbers with all that an executor needs to know about one image.
 
-A row is int32. Its first columns say which part of the source is resized to the output and how that is placed::
+A row is int32. Its first columns give the part of the source that is resized to the output, and its placement::
 
     resized  = resize(source[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH])
     flipped  = resized, mirrored left to right if FLIP is 1

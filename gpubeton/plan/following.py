@@ -72,6 +72,7 @@ def placements_by(
     --------
     >>> import numpy as np
     >>> from gpubeton.pipeline.state import State
+    >>> from gpubeton.plan.batch_ops import BatchOp
     >>> from gpubeton.transforms import Pad
     >>> state = State(False, "cpu", (20, 30, 3), np.dtype("uint8"))
     >>> placements_by(BatchOp(Pad(4), state), 0, 0, np.arange(1, dtype="u8")).astype(int).tolist()

@@ -41,49 +41,13 @@ def compile_image_program(
     field: str,
     field_number: int,
     operations: Sequence[Any],
-    heights: NDArray[Any],
+    heights: NDArray[Any],  # (N,) sizes of all images that may be asked for, in pixels
     widths: NDArray[Any],
     device: str = "cpu",
     leader: Leader | None = None,
-    left_on: str | None = None,
+    left_on: str | None = None,  # device on which the pipeline must leave the batch
 ) -> ImageProgram:
-    """Fuse the pipeline of an image field.
-
-    The decoder (with a ``RandomResizedCrop`` right behind one that decodes images whole), the flips, cutouts and
-    translates after it and one ``NormalizeImage`` become one pass over the pixels; on a GPU also what is done to
-    colours, and mixup or cutmix.
-    ``ToTensor``, ``ToTorchImage`` and ``ToDevice`` of the same device do not change a pixel, so fusion goes on behind
-    them. The first operation that does not fit, and all that follow, run afterwards on the finished batch.
-
-    On a GPU the pass runs there, wherever in the pipeline ``ToDevice`` stands. The batch stays there for the library's
-    own operations and for whatever stands behind ``ToDevice``; for an operation of the user's before it, which expects
-    the batch on the CPU, it is copied back.
-
-    Parameters
-    ----------
-    field : str
-        Name of the field.
-    field_number : int
-        Its number in the file.
-    operations : sequence of Operation or torch.nn.Module
-        The user's pipeline; it and its operations are copied and stay as they are. Without a decoder it gets
-        `SimpleRGBImageDecoder`; empty, ``ToTensor`` too.
-    heights, widths : ndarray of integers, shape (N,)
-        Sizes of all images that may be asked for, in pixels.
-    device : str
-        Where the pass is to run: "cpu", or a GPU such as "cuda:0".
-    leader : Leader, optional
-        The output that `FollowImage` follows, where that is the decoder.
-
-    Returns
-    -------
-    ImageProgram
-        What executors and loaders carry out.
-
-    Raises
-    ------
-    PipelineError
-        If the operations do not fit each other or the images.
+    """Fuse the pipeline of an image field into one pass over the pixels; later operations run on finished batches.
 
     Examples
     --------
@@ -93,6 +57,9 @@ def compile_image_program(
     >>> program.state.shape, program.dtype, len(program.steps), len(program.tail.steps)
     ((3, 32, 32), 'uint8', 1, 2)
     """
+    # Operations that fit are fused in order; views such as ToTensor do not end the fusion, the first other operation
+    # does. On a GPU the pass runs there, wherever ToDevice is in the pipeline. Then the batch stays there for the
+    # library's operations and for all after ToDevice; for a user's operation before it, it is copied to the CPU.
     try:
         decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
         if not isinstance(decoder, SimpleRGBImageDecoder):
@@ -111,7 +78,7 @@ def compile_image_program(
 
 
 class _Fusion:
-    """A program under construction: takes the operations one by one."""
+    """A program under construction, an `ImagePass`: takes the operations one by one."""
 
     def __init__(self, field_number: int, decoder: SimpleRGBImageDecoder, size: tuple[int, int], device: str) -> None:
         import torch
@@ -144,7 +111,7 @@ class _Fusion:
             self.streams.append(stream)
 
     def add(self, operation: Operation) -> None:
-        """Fuse the operation or put it into the tail."""
+        """Fuse the operation, or run it on the finished batch."""
         self.stream = self.numbers.next(operation)
         step, after = compile_batch_op(operation, self.state, self.stream)
         if self.is_open and isinstance(operation, Transform) and operation.fuse(self):
@@ -156,7 +123,7 @@ class _Fusion:
         self.state = after
 
     def follow(self, leader: Leader, decoder: FollowImage) -> None:
-        """Begin with what moves the pixels of another output, under the operation numbers that it has there."""
+        """Begin with the moves of another output, with the numbers of their random streams there."""
         self.leader = leader
         drawn = f"as drawn for {leader.name!r}"
         self.notes.append((f"boxes of {leader.decoder!r}", f"fused, {drawn}"))
@@ -175,12 +142,12 @@ class _Fusion:
             self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
 
     def program(self, field: str) -> ImageProgram:
-        """The program, complete."""
+        """Return the complete program."""
         if self.is_there and not self.stays and not is_torch_dtype(self.state.dtype):
             self._return_to_cpu()
         height, width = self.size
         channels, num_levels = self.kind.channels, self.kind.max_level + 1
-        # Who cannot paint a fill was told so when the operation was added.
+        # A fill that does not fit was refused when its operation was added.
         fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.steps)]
         return ImageProgram(
             field=field,
@@ -228,8 +195,8 @@ class _Fusion:
         if self.mixing is not None or (step.num_paints and self.normalize is not None):
             return False
         if step.moves is not Moves.NOTHING:
-            # A colour that depends on the position means the one before the move; the mean of a contrast, likewise,
-            # is that of the image before pixels move out of it.
+            # A color that depends on the position uses the one before the move. A contrast uses the mean of the image
+            # before pixels move out of it.
             has_contrast = any(colour.num_contrasts for colour, _ in self.colours)
             if any(colour.uses_position for colour, _ in self.colours) or (step.num_paints and has_contrast):
                 return False

@@ -10,7 +10,7 @@ from typing import Any
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.operation import Operation
-from gpubeton.transforms.checks import checked_probability
+from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
 
@@ -63,9 +63,8 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
 def _as_operation(position: int, operation: Any) -> Operation:
     if isinstance(operation, Operation):
         if "p" in vars(operation) and type(operation).__module__.startswith("gpubeton."):
-            checked_probability(
-                type(operation).__name__, vars(operation)["p"]
-            )  # it may have been set since it was made
+            # It may have been set after the operation was made.
+            check_probability(f"{type(operation).__name__}: p", vars(operation)["p"])
         copied = copy.copy(operation)
         copied.copy_of = operation if operation.copy_of is None else operation.copy_of
         copied.generation = Compiler.generation

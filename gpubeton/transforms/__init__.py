@@ -1,4 +1,4 @@
-"""Transforms: what follows the decoder in a pipeline."""
+"""Transforms: the operations after the decoder of a pipeline."""
 
 from __future__ import annotations
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gpubeton.batch.warp import IDENTITY, warp
 from gpubeton.errors import OptionError
+from gpubeton.pipeline.validation import check_pair, check_probability, check_range, check_spread
 from gpubeton.transforms.checks import (
-    checked_angles,
     checked_fill,
     checked_interpolation,
     checked_levels,
-    checked_probability,
     image_size,
 )
 from gpubeton.transforms.levels import ChangeTransform
@@ -42,7 +40,7 @@ class RandomRotation(ChangeTransform):
     interpolation : {"nearest", "bilinear"}
         How pixels are read between others.
     fill : sequence of three numbers
-        Levels of what comes from outside the image.
+        Levels of the area outside the image.
     p : float
         Probability for each image, 0 to 1.
 
@@ -53,7 +51,7 @@ class RandomRotation(ChangeTransform):
 
     Notes
     -----
-    torchvision's ``RandomRotation``, with an angle of its own for each image, and the image's size kept. At the border
+    torchvision's ``RandomRotation``, with another angle for each image, and the image's size kept. At the border
     "bilinear" weighs the fill with the image once, where torchvision does so twice.
 
     Examples
@@ -74,10 +72,10 @@ class RandomRotation(ChangeTransform):
         fill: Sequence[float] = (0, 0, 0),
         p: float = 1.0,
     ) -> None:
-        self.degrees = checked_angles("RandomRotation", "degrees", degrees)
+        self.degrees = check_spread("RandomRotation: degrees", degrees)
         self.interpolation = checked_interpolation("RandomRotation", interpolation)
         self.fill = checked_fill("RandomRotation", fill)
-        self.p = checked_probability("RandomRotation", p)
+        self.p = check_probability("RandomRotation: p", p)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)
@@ -100,10 +98,7 @@ class RandomRotation(ChangeTransform):
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
-        return copied
+        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
 
     def image_change(self) -> ImageChange:
         return warp(self.interpolation, tuple(map(int, self.fill)))
@@ -125,7 +120,7 @@ class RandomAffine(ChangeTransform):
     interpolation : {"nearest", "bilinear"}
         How pixels are read between others.
     fill : sequence of three numbers
-        Levels of what comes from outside the image.
+        Levels of the area outside the image.
     p : float
         Probability for each image, 0 to 1.
 
@@ -136,7 +131,7 @@ class RandomAffine(ChangeTransform):
 
     Notes
     -----
-    torchvision's ``RandomAffine``, with numbers of its own for each image.
+    torchvision's ``RandomAffine``, with other numbers for each image.
 
     Examples
     --------
@@ -159,23 +154,21 @@ class RandomAffine(ChangeTransform):
         fill: Sequence[float] = (0, 0, 0),
         p: float = 1.0,
     ) -> None:
-        self.degrees = checked_angles("RandomAffine", "degrees", degrees)
-        self.translate = _checked_pair("translate", (0.0, 0.0) if translate is None else translate, 0.0, 1.0)
-        self.scale = _checked_pair("scale", (1.0, 1.0) if scale is None else scale, 2**-8, 2**8)
-        if self.scale[0] > self.scale[1]:
-            raise OptionError(f"RandomAffine: scale is {scale!r}; expected the least factor first")
+        self.degrees = check_spread("RandomAffine: degrees", degrees)
+        self.translate = check_pair("RandomAffine: translate", (0.0, 0.0) if translate is None else translate, 0, 1)
+        self.scale = check_range("RandomAffine: scale", (1.0, 1.0) if scale is None else scale, 2**-8, 2**8)
         given = (0.0, 0.0, 0.0, 0.0) if shear is None else np.ravel(shear).tolist()
         along_x = given[:2] if len(given) > 1 else given[0]
         ranges = (
-            *checked_angles("RandomAffine", "shear", along_x),
-            *checked_angles("RandomAffine", "shear", given[2:] or (0.0, 0.0)),
+            *check_spread("RandomAffine: shear", along_x),
+            *check_spread("RandomAffine: shear", given[2:] or (0.0, 0.0)),
         )
         if max(map(abs, ranges)) > 89:
             raise OptionError(f"RandomAffine: shear is {shear!r}; expected degrees of at most 89")
         self.shear = ranges
         self.interpolation = checked_interpolation("RandomAffine", interpolation)
         self.fill = checked_fill("RandomAffine", fill)
-        self.p = checked_probability("RandomAffine", p)
+        self.p = check_probability("RandomAffine: p", p)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)
@@ -201,7 +194,7 @@ class RandomAffine(ChangeTransform):
         return own
 
     def _drawn(self, uniform: Uniform, size: tuple[int, int]) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """What is done to each image, and whether it stays as it is."""
+        """Return the change of each image, and whether it stays as it is."""
         numbers = uniform(7).T
         height, width = size
         right, down = (
@@ -218,10 +211,7 @@ class RandomAffine(ChangeTransform):
         return own, numbers[0] >= self.p
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
-        return copied
+        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
 
     def image_change(self) -> ImageChange:
         return warp(self.interpolation, tuple(map(int, self.fill)))
@@ -253,11 +243,3 @@ def affine_rows(
     f = middle_y + centre[1] - d * from_x - e * from_y
     rows: NDArray[np.int64] = np.rint(np.stack([a, b, c, d, e, f], axis=1) * 2.0**32).astype(np.int64)
     return rows
-
-
-def _checked_pair(name: str, value: Sequence[float], least: float, most: float) -> tuple[float, float]:
-    pair = np.asarray(value)
-    if pair.shape == (2,) and pair.dtype.kind in "iuf" and least <= pair.min() and pair.max() <= most:
-        first, second = map(float, pair.tolist())
-        return first, second
-    raise OptionError(f"RandomAffine: {name} is {value!r}; expected two numbers from {least} to {most}")

@@ -9,7 +9,8 @@ import numpy as np
 from gpubeton.batch.colour_steps import ONE
 from gpubeton.batch.filters import change_blur, change_sharpness
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.transforms.checks import checked_probability, image_size
+from gpubeton.pipeline.validation import check_number, check_probability, check_range
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.levels import ChangeTransform
 from gpubeton.transforms.transform import between
 
@@ -28,14 +29,14 @@ _MAX_FACTOR = 128
 
 
 class RandomGaussianBlur(ChangeTransform):
-    """Blur each image with a bell of random width, with a given probability.
+    """Blur each image with a Gaussian kernel of random width, with a given probability.
 
     Parameters
     ----------
     kernel_size : int
         Pixels along each axis that a pixel becomes the mean of; odd.
     sigma : float or sequence of two floats
-        Standard deviation of the bell in pixels, or the least and the largest of which it is drawn.
+        Standard deviation of the kernel in pixels, or the least and the largest, between which it is drawn.
     p : float
         Probability for each image, 0 to 1.
 
@@ -46,7 +47,7 @@ class RandomGaussianBlur(ChangeTransform):
 
     Notes
     -----
-    torchvision's ``GaussianBlur``, with a sigma of its own for each image; the image is mirrored at its border. In the
+    torchvision's ``GaussianBlur``, with another sigma for each image; the image is mirrored at its border. In the
     recipe of SimCLR (arXiv:2002.05709) the kernel is a tenth of the image, and ``sigma=(0.1, 2.0)``, ``p=0.5``.
 
     Examples
@@ -64,8 +65,8 @@ class RandomGaussianBlur(ChangeTransform):
                 f"RandomGaussianBlur: kernel_size is {kernel_size!r}; expected an odd number of pixels: 23"
             )
         self.kernel_size = int(kernel_size)
-        self.sigma = _checked_sigma(sigma)
-        self.p = checked_probability("RandomGaussianBlur", p)
+        self.sigma = check_range("RandomGaussianBlur: sigma", sigma, positive=True, takes_one=True)
+        self.p = check_probability("RandomGaussianBlur: p", p)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         declared = super().declare_state_and_memory(previous_state)
@@ -82,7 +83,7 @@ class RandomGaussianBlur(ChangeTransform):
         return {"": np.where(stays, 0.0, sigma)}
 
     def _drawn(self, uniform: Uniform) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Standard deviation of each image, and whether it stays as it is."""
+        """Return the standard deviation of each image, and whether it stays as it is."""
         numbers = uniform(2)
         return between(self.sigma, numbers[:, 1]), numbers[:, 0] >= self.p
 
@@ -126,13 +127,10 @@ class RandomAdjustSharpness(ChangeTransform):
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        if not 0 <= sharpness_factor <= _MAX_FACTOR:
-            raise OptionError(
-                f"RandomAdjustSharpness: sharpness_factor is {sharpness_factor!r}; expected 0 to {_MAX_FACTOR}, 1 of "
-                f"which changes nothing"
-            )
-        self.sharpness_factor = float(sharpness_factor)
-        self.p = checked_probability("RandomAdjustSharpness", p)
+        self.sharpness_factor = check_number(
+            "RandomAdjustSharpness: sharpness_factor", sharpness_factor, 0, _MAX_FACTOR
+        )
+        self.p = check_probability("RandomAdjustSharpness: p", p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return np.where(uniform(1) < self.p, round(self.sharpness_factor * ONE), ONE).astype(np.int32)
@@ -148,18 +146,9 @@ def bell_weights(
     sigma: NDArray[np.float64],  # (N,) float64: standard deviations in pixels
     size: int,
 ) -> NDArray[np.int32]:  # (N, size) int32
-    """Weights of a Gaussian kernel."""
+    """Return Gaussian weights in units of 2**-15, each row with the sum 2**15."""
     distance = np.arange(size) - size // 2
     bell = np.exp(-0.5 * (distance / sigma[:, None]) ** 2)
     weights: NDArray[np.int32] = np.rint(bell * (ONE / bell.sum(axis=1, keepdims=True))).astype(np.int32)
     weights[:, size // 2] += ONE - weights.sum(axis=1, dtype=np.int32)
     return weights
-
-
-def _checked_sigma(sigma: float | Sequence[float]) -> tuple[float, float]:
-    given = np.asarray(sigma)
-    if given.dtype.kind in "iuf" and given.shape in {(), (2,)}:
-        least, largest = map(float, np.broadcast_to(given, 2).tolist())
-        if 0 < least <= largest < np.inf:
-            return least, largest
-    raise OptionError(f"RandomGaussianBlur: sigma is {sigma!r}; expected pixels above 0, or two of them: (0.1, 2.0)")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.errors import OptionError, PipelineError
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype
 from gpubeton.pipeline.ragged import Ragged, is_ragged
+from gpubeton.pipeline.validation import check_choice, check_number
 from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ class PlacementRows:
 class TransformBoxes(Transform):
     """Move the boxes of each sample as another output moves its image: crops, paddings, flips and translates.
 
-    Stands behind the `RaggedDecoder` of a field of boxes, before ``ToTensor``. What was drawn for the image is drawn
-    again, as a function of the seed, the epoch and the sample, so that the two agree in every batch. Boxes are cut off
-    at the borders of the image. Columns behind the first four, such as a class, stay as they are.
+    Its place is after the `RaggedDecoder` of a field of boxes and before ``ToTensor``. The parameters of the image are
+    drawn again, as a function of the seed, the epoch and the sample, so that the two agree in every batch. Boxes are
+    clipped at the borders of the image. Columns after the first four, such as a class, stay as they are.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class TransformBoxes(Transform):
         Share of its area that has to be inside for a box to count as visible. Without any area inside it never does.
     keep : {"visible", "all"}
         Whether boxes that are not visible are left out, or all boxes are kept and get a further column, 1 for visible
-        and 0 for others: then they stay beside what other fields say of them.
+        and 0 for others: then their order still fits that of other fields.
 
     Raises
     ------
@@ -89,8 +90,8 @@ class TransformBoxes(Transform):
     -----
     ``RandomCrop``, ``CornerCrop``, ``Pad`` and ``RandomResizedCrop`` are followed, flips and translates anywhere in the
     pipeline, and outputs that go on from another one's operation. Rotations, affine maps and the policies that contain
-    them are refused, as what they move stays in no box with sides along the image's. Modules and operations of your own
-    must leave pixels where they are. Rectangles that are painted over the image, and other images that are mixed in,
+    them are refused: rotated objects fit no box with sides parallel to the image's. Your modules and operations must
+    leave pixels where they are. Rectangles that are painted over the image, and other images that are mixed in,
     hide no box.
 
     Examples
@@ -112,17 +113,11 @@ class TransformBoxes(Transform):
         min_visible: float = 0.0,
         keep: str = "visible",
     ) -> None:
-        if box_format not in _FORMATS:
-            raise OptionError(f"TransformBoxes: box_format is {box_format!r}; expected one of {_FORMATS}")
-        if keep not in ("visible", "all"):
-            raise OptionError(f"TransformBoxes: keep is {keep!r}; expected 'visible' or 'all'")
-        if not 0 <= min_visible <= 1:
-            raise OptionError(f"TransformBoxes: min_visible is {min_visible}; expected a number from 0 to 1")
         self.image = image
-        self.box_format = box_format
+        self.box_format = check_choice("TransformBoxes: box_format", box_format, _FORMATS)
         self.relative = bool(relative)
-        self.min_visible = float(min_visible)
-        self.keep = keep
+        self.min_visible = check_number("TransformBoxes: min_visible", min_visible, 0, 1)
+        self.keep = check_choice("TransformBoxes: keep", keep, ("visible", "all"))
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if not is_ragged(previous_state) or is_torch_dtype(previous_state.dtype):
@@ -136,7 +131,7 @@ class TransformBoxes(Transform):
         return replace(previous_state, shape=(shape[0], shape[1] + (self.keep == "all"))), None
 
     def accept_placements(self, placements: Placements) -> None:
-        """Learn where the images go; the loader says it.
+        """Receive the placements of the images from the loader.
 
         Parameters
         ----------
@@ -172,7 +167,7 @@ class TransformBoxes(Transform):
     def _corners(
         self, boxes: NDArray[np.float64], source: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """First and last corner of boxes, in pixels of the source, (y, x)."""
+        """Return the first and last corner of boxes, in pixels of the source, (y, x)."""
         first, last = boxes[:, 1::-1], boxes[:, :1:-1]
         if self.box_format == "cxcywh":
             first = first - last / 2
@@ -183,7 +178,7 @@ class TransformBoxes(Transform):
     def _written(
         self, first: NDArray[np.float64], last: NDArray[np.float64], size: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The boxes as the user writes them."""
+        """Return the boxes in the user's format."""
         if self.relative:
             first, last = first / size, last / size
         second = last if self.box_format == "xyxy" else last - first
@@ -192,7 +187,7 @@ class TransformBoxes(Transform):
         return np.concatenate([first[:, ::-1], second[:, ::-1]], axis=1)
 
     def __repr__(self) -> str:
-        # Not what the loader has told it, which would tell all of the image's pipeline.
+        # Without the placements, which would show the whole pipeline of the image.
         names = ("image", "box_format", "relative", "min_visible", "keep")
         return f"TransformBoxes({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
@@ -200,7 +195,7 @@ class TransformBoxes(Transform):
 def _placed(
     first: NDArray[np.float64], last: NDArray[np.float64], placement: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Corners after one placement, cut off at its borders, and how many times as long sides are, (y, x)."""
+    """Return the corners after one placement, clipped at its borders, and the scale of the sides, (y, x)."""
     crop, flip, shift, size = placement[:, CROP], placement[:, FLIP] == 1, placement[:, SHIFT], placement[:, OUTPUT]
     scale = size / crop[:, 2:]
     first, last = (np.clip((corner - crop[:, :2]) * scale, 0, size) for corner in (first, last))

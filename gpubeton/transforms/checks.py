@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import MAX_FACTOR
 from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS
 from gpubeton.batch.painting import fill_of
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
+from gpubeton.pipeline.validation import check_choice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def image_size(operation: object, state: State, *, any_channels: bool = False) -> tuple[int, int]:
-    """Height and width of the images that an operation meets."""
+    """Return height and width of the images, (H, W, C) or (C, H, W), or raise if an operation does not take them."""
     shape = tuple(state.shape)
     if len(shape) == 3 and (any_channels or CHANNELS in (shape[0], shape[2])):
         last = channels_stand_last(shape)
@@ -40,13 +39,13 @@ def image_size(operation: object, state: State, *, any_channels: bool = False) -
 
 
 def num_channels(state: State) -> int:
-    """Channels of the images that an operation meets."""
+    """Return the number of channels of images: 1, 3 or 4."""
     shape = tuple(state.shape)
     return int(shape[2] if channels_stand_last(shape) else shape[0])
 
 
 def channels_stand_last(shape: Sequence[int]) -> bool | None:
-    """Tell where the channels of a sample are. Three are looked for before one and four."""
+    """Return whether the last axis of a sample has the channels, None if it is no image; 3 are preferred to 1 and 4."""
     if len(shape) == 3:
         for channels in ((CHANNELS,), OTHER_CHANNELS):
             if shape[2] in channels:
@@ -59,7 +58,7 @@ def channels_stand_last(shape: Sequence[int]) -> bool | None:
 def checked_type(
     operation: object, state: State, levels: Sequence[str] = ("uint8",), *, takes_floats: bool = False
 ) -> None:
-    """Check, when a pipeline is planned, that an operation takes the type that the images have there."""
+    """Check that an operation takes the element type of the images before it."""
     dtype = dtype_name(state.dtype)
     if dtype in levels or (takes_floats and "float" in dtype):
         return
@@ -75,7 +74,7 @@ def checked_type(
 
 
 def checked_fill(operation: str, fill: float | Sequence[float]) -> Fill:
-    """Check a fill when an operation is made."""
+    """Check a color: one, three or four numbers; a single number holds for each of three channels."""
     values = np.asarray(fill)
     if values.shape not in {(), (1,), (3,), (4,)} or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
         raise OptionError(
@@ -87,7 +86,7 @@ def checked_fill(operation: str, fill: float | Sequence[float]) -> Fill:
 
 
 def checked_levels(operation: str, fill: Fill, state: State) -> None:
-    """Check, when a pipeline is planned, that a fill can be painted on the batch."""
+    """Check that a color can be painted on the images before an operation."""
     # Levels drop the fraction of a fill, as FFCV's arrays do: unrounded means of a dataset are fills.
     fill_of(operation, fill, num_channels(state))
     dtype = dtype_name(state.dtype)
@@ -104,44 +103,6 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
         )
 
 
-def checked_probability(operation: str, value: Any, name: str = "p") -> float:
-    """Check a probability."""
-    if isinstance(value, str) or not 0 <= value <= 1:
-        raise OptionError(f"{operation}: {name} is {value!r}; expected a probability from 0 to 1")
-    return float(value)
-
-
-def checked_limits(
-    operation: str,
-    name: str,
-    value: float | Sequence[float],
-    centre: float = 1.0,
-    bounds: tuple[float, float] = (0, MAX_FACTOR),
-) -> tuple[float, float]:
-    """Turn an argument, one number or two, into the least and the largest factor."""
-    low, high = bounds
-    numbers = np.asarray(value, dtype=np.float64)
-    if numbers.shape == ():
-        reach = float(numbers)
-        if math.isfinite(reach) and 0 <= reach <= high - centre:
-            return max(centre - reach, float(low)), centre + reach
-    elif numbers.shape == (2,) and low <= numbers[0] <= numbers[1] <= high:
-        return float(numbers[0]), float(numbers[1])
-    raise OptionError(
-        f"{operation}: {name} is {value!r}; expected a number from 0 to {high - centre:g}, or two in order, the least "
-        f"and the largest factor, from {low:g} to {high:g}"
-    )
-
-
-def checked_size(operation: str, size: int | Sequence[int]) -> tuple[int, int]:
-    """Check the size of a window."""
-    given = np.asarray(size)
-    if given.dtype.kind in "iu" and given.shape in {(), (2,)} and given.min() > 0:
-        height, width = np.broadcast_to(given, 2).tolist()
-        return height, width
-    raise OptionError(f"{operation}: size is {size!r}; expected pixels, 32, or height and width: (32, 48)")
-
-
 def checked_whole(operation: str, name: str, value: int, least: int, most: int | None = None) -> int:
     """Check a whole number and its range."""
     if value != int(value) or value < least or (most is not None and value > most):
@@ -151,19 +112,6 @@ def checked_whole(operation: str, name: str, value: int, least: int, most: int |
 
 
 def checked_interpolation(operation: str, value: str) -> str:
-    """Check how pixels are to be read."""
-    name = getattr(value, "value", value)
-    if name not in {"nearest", "bilinear"}:
-        raise OptionError(f"{operation}: interpolation is {value!r}; expected 'nearest' or 'bilinear'")
-    return str(name)
-
-
-def checked_angles(operation: str, name: str, value: float | Sequence[float]) -> tuple[float, float]:
-    """Check a range of angles."""
-    given = np.asarray(value)
-    if given.dtype.kind in "iuf" and np.isfinite(given).all():
-        if given.shape == () and given >= 0:
-            return -float(given), float(given)
-        if given.shape == (2,) and given[0] <= given[1]:
-            return float(given[0]), float(given[1])
-    raise OptionError(f"{operation}: {name} is {value!r}; expected degrees, 30 for -30 to 30, or both ends: (-30, 30)")
+    """Check an interpolation: "nearest" or "bilinear"."""
+    name = getattr(value, "value", value)  # of torchvision's InterpolationMode
+    return check_choice(f"{operation}: interpolation", name, ("nearest", "bilinear"))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, NEUTRAL, ONE, SATURATION, apply_steps
-from gpubeton.transforms.checks import checked_limits, checked_probability, checked_type, image_size
+from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton.pipeline.validation import check_number, check_probability, check_spread
+from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform, between
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
 
 
 class ColourTransform(Transform):
-    """An operation on the colours of images, levels from 0 to 255."""
+    """An operation on the colors of images, levels from 0 to 255."""
 
     # `draw` gives the steps of each image, int32 of shape (N, 2 * num_steps): kind and factor of each, in the order
     # in which they are carried out. Rows of several operations, one after another, are the row of all of them.
@@ -77,7 +78,31 @@ class ColourTransform(Transform):
         return batch
 
 
-class RandomBrightness(ColourTransform):
+class Blend(ColourTransform):
+    """Brightness, contrast or saturation by a random factor."""
+
+    kind: ClassVar[int]
+    takes_floats: ClassVar[bool] = True
+
+    def __init__(self, magnitude: float, p: float = 0.5) -> None:
+        name = type(self).__name__
+        check_spread(f"{name}: magnitude", check_number(f"{name}: magnitude", magnitude), 1, 0, MAX_FACTOR)
+        self.magnitude = float(magnitude)
+        self.p = check_probability(f"{name}: p", p)
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        # Two numbers of each image: whether, and how much. Images that stay have the factor 1.
+        numbers = uniform(2)
+        limits = check_spread(f"{type(self).__name__}: magnitude", self.magnitude, 1, 0, MAX_FACTOR)
+        factor = between(limits, numbers[:, 1])
+        factor[numbers[:, 0] >= self.p] = 1.0
+        return step_rows(self.kind, factor)
+
+    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
+        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+
+
+class RandomBrightness(Blend):
     """Multiply all levels of an image by a random factor, with a given probability.
 
     Parameters
@@ -106,23 +131,11 @@ class RandomBrightness(ColourTransform):
     [125, 125, 125]
     """
 
+    kind: ClassVar[int] = BRIGHTNESS
     takes_any_channels: ClassVar[bool] = True
-    takes_floats: ClassVar[bool] = True
-
-    def __init__(self, magnitude: float, p: float = 0.5) -> None:
-        checked_limits("RandomBrightness", "magnitude", magnitude)
-        self.magnitude = float(magnitude)
-        self.p = checked_probability("RandomBrightness", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        limits = checked_limits("RandomBrightness", "magnitude", self.magnitude)
-        return draw_blend(BRIGHTNESS, uniform, limits, self.p)
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": factors(self.draw(uniform, count, state))[:, 0]}
 
 
-class RandomContrast(ColourTransform):
+class RandomContrast(Blend):
     """Mix each image with its mean gray value, with a given probability.
 
     Parameters
@@ -152,27 +165,15 @@ class RandomContrast(ColourTransform):
     [25, 75]
     """
 
+    kind: ClassVar[int] = CONTRAST
     takes_any_channels: ClassVar[bool] = True
-    takes_floats: ClassVar[bool] = True
-
-    def __init__(self, magnitude: float, p: float = 0.5) -> None:
-        checked_limits("RandomContrast", "magnitude", magnitude)
-        self.magnitude = float(magnitude)
-        self.p = checked_probability("RandomContrast", p)
 
     @property
     def num_contrasts(self) -> int:
         return 1
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        limits = checked_limits("RandomContrast", "magnitude", self.magnitude)
-        return draw_blend(CONTRAST, uniform, limits, self.p)
 
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": factors(self.draw(uniform, count, state))[:, 0]}
-
-
-class RandomSaturation(ColourTransform):
+class RandomSaturation(Blend):
     """Mix each pixel with its gray value, with a given probability for each image.
 
     Parameters
@@ -202,19 +203,7 @@ class RandomSaturation(ColourTransform):
     [120, 145, 170]
     """
 
-    takes_floats: ClassVar[bool] = True
-
-    def __init__(self, magnitude: float, p: float = 0.5) -> None:
-        checked_limits("RandomSaturation", "magnitude", magnitude)
-        self.magnitude = float(magnitude)
-        self.p = checked_probability("RandomSaturation", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        limits = checked_limits("RandomSaturation", "magnitude", self.magnitude)
-        return draw_blend(SATURATION, uniform, limits, self.p)
-
-    def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        return {"": factors(self.draw(uniform, count, state))[:, 0]}
+    kind: ClassVar[int] = SATURATION
 
 
 class RandomGrayscale(ColourTransform):
@@ -242,7 +231,7 @@ class RandomGrayscale(ColourTransform):
     """
 
     def __init__(self, p: float = 0.1) -> None:
-        self.p = checked_probability("RandomGrayscale", p)
+        self.p = check_probability("RandomGrayscale: p", p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return step_rows(SATURATION, np.where(uniform(1)[:, 0] < self.p, 0.0, 1.0))
@@ -254,7 +243,7 @@ class RandomGrayscale(ColourTransform):
 class ColorJitter(ColourTransform):
     """Change brightness, contrast, saturation and hue by random factors, in random order.
 
-    Each image has factors and an order of its own.
+    Factors and order differ from image to image.
 
     Parameters
     ----------
@@ -296,11 +285,11 @@ class ColorJitter(ColourTransform):
         hue: float | Sequence[float] = 0,
         p: float = 1.0,
     ) -> None:
-        self.brightness = checked_limits("ColorJitter", "brightness", brightness)
-        self.contrast = checked_limits("ColorJitter", "contrast", contrast)
-        self.saturation = checked_limits("ColorJitter", "saturation", saturation)
-        self.hue = checked_limits("ColorJitter", "hue", hue, centre=0.0, bounds=(-0.5, 0.5))
-        self.p = checked_probability("ColorJitter", p)
+        self.brightness = check_spread("ColorJitter: brightness", brightness, 1, 0, MAX_FACTOR)
+        self.contrast = check_spread("ColorJitter: contrast", contrast, 1, 0, MAX_FACTOR)
+        self.saturation = check_spread("ColorJitter: saturation", saturation, 1, 0, MAX_FACTOR)
+        self.hue = check_spread("ColorJitter: hue", hue, 0, -0.5, 0.5)
+        self.p = check_probability("ColorJitter: p", p)
 
     @property
     def num_steps(self) -> int:
@@ -311,7 +300,7 @@ class ColorJitter(ColourTransform):
         return int(CONTRAST in self._limits())
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        # Numbers: whether, in which order, and a factor of each kind, at the same place whatever else is asked for.
+        # Numbers: whether, in which order, and a factor of each kind, at the same position for any arguments.
         numbers, limits = uniform(6), self._limits()
         steps = np.empty((count, len(limits), 2), np.int32)
         for place, (kind, own) in enumerate(limits.items()):
@@ -333,7 +322,7 @@ class ColorJitter(ColourTransform):
         return {"order": order, **named}
 
     def _limits(self) -> dict[int, tuple[float, float]]:
-        """Least and largest factor of each kind that may change something."""
+        """Return the least and largest factor of each kind that may change something."""
         limits = {BRIGHTNESS: self.brightness, CONTRAST: self.contrast, SATURATION: self.saturation, HUE: self.hue}
         return {kind: own for kind, own in limits.items() if own != (NEUTRAL[kind] / ONE,) * 2}
 
@@ -342,7 +331,7 @@ def step_rows(
     kind: int,
     factor: NDArray[np.float64],  # (N,) float64: the factors; for HUE parts of a full circle
 ) -> NDArray[np.int32]:  # (N, 2) int32
-    """Write one step of each image down."""
+    """Return one step of each image, (N, 2): a kind, and factors (N,) in units of 2**-15."""
     rows = np.empty((len(factor), 2), np.int32)
     rows[:, 0] = kind
     np.rint(factor * ONE, out=rows[:, 1], casting="unsafe")
@@ -352,18 +341,5 @@ def step_rows(
 def factors(
     draw: NDArray[np.int32],  # (N, 2 * K) int32: kind and factor of each step
 ) -> NDArray[np.float64]:  # (N, K) float64
-    """Read the factors of steps."""
+    """Return the factors of steps, (N, 2 * K), as floats (N, K)."""
     return draw[:, 1::2] / ONE
-
-
-def draw_blend(
-    kind: int,
-    uniform: Uniform,
-    limits: tuple[float, float],
-    probability: float,
-) -> NDArray[np.int32]:  # (N, 2) int32
-    """Draw the factor of each image: 1 for those that stay as they are."""
-    numbers = uniform(2)
-    factor = between(limits, numbers[:, 1])
-    factor[numbers[:, 0] >= probability] = 1.0
-    return step_rows(kind, factor)

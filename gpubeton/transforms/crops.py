@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,11 +10,11 @@ import numpy as np
 from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.batch.windows import cut_windows
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.validation import check_size
 from gpubeton.transforms.checks import (
     channels_stand_last,
     checked_fill,
     checked_levels,
-    checked_size,
     checked_whole,
     image_size,
     num_channels,
@@ -66,7 +65,7 @@ class RandomCrop(Transform):
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, size: int | Sequence[int], padding: int = 0, fill: Sequence[float] = (0, 0, 0)) -> None:
-        self.size = checked_size("RandomCrop", size)
+        self.size = check_size("RandomCrop: size", size)
         self.padding = checked_whole("RandomCrop", "padding", padding, 0)
         self.fill = checked_fill("RandomCrop", fill)
 
@@ -87,9 +86,7 @@ class RandomCrop(Transform):
         geometry.crop(with_sides(draw, self.size), self.size)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        return copied
+        return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
@@ -141,7 +138,7 @@ class CornerCrop(Transform):
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, size: int | Sequence[int]) -> None:
-        self.size = checked_size("CornerCrop", size)
+        self.size = check_size("CornerCrop: size", size)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         self._spare(previous_state)
@@ -218,9 +215,7 @@ class Pad(Transform):
         geometry.crop(np.array([[-top, -left, *size]]), size)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        return copied
+        return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         left, top, _, _ = self.padding

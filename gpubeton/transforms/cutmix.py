@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.errors import OptionError
+from gpubeton.pipeline.validation import check_size
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.mixup import (
     CUTMIX_NUMBERS,
@@ -114,7 +114,7 @@ class LabelCutMix(LabelMixing):
 
     def __init__(self, alpha: float, same_lambda: bool, size: Sequence[int] | None = None) -> None:
         super().__init__(alpha, same_lambda)
-        self.size = None if size is None else _checked_size(size)
+        self.size = None if size is None else check_size("LabelCutMix: size", size, takes_one=False)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]:
         numbers = mixing_numbers(uniform, count, 4, self.same_lambda)
@@ -138,13 +138,3 @@ def _boxes(alpha: float, numbers: NDArray[np.float64], size: tuple[int, int]) ->
     centre = (numbers[:, 2:] * size).astype(np.int64)
     half = (_half_sides(alpha, numbers)[:, None] * size).astype(np.int64)
     return np.hstack([np.maximum(centre - half, 0), np.minimum(centre + half, size)])
-
-
-def _checked_size(size: Sequence[int]) -> tuple[int, int]:
-    sides = np.asarray(size)
-    if sides.shape != (2,) or sides.dtype.kind not in "iu" or sides.min() < 1:
-        raise OptionError(
-            f"LabelCutMix: size is {size!r}; expected height and width of the images, in pixels: (224, 224)"
-        )
-    height, width = sides.tolist()
-    return height, width

@@ -10,7 +10,8 @@ import numpy as np
 from gpubeton.batch.painting import paint_noise, paint_rectangles
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
-from gpubeton.transforms.checks import checked_fill, checked_levels, checked_probability, image_size
+from gpubeton.pipeline.validation import check_probability, check_range
+from gpubeton.transforms.checks import checked_fill, checked_levels, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform, between
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class RandomErasing(Transform):
         Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
         fractions are dropped. For images with one channel or four, so many numbers.
         "random" is noise, normally distributed around 0 with standard deviation 1, another for each channel of each
-        pixel: for floating-point images, behind ``NormalizeImage``.
+        pixel: for floating-point images, after ``NormalizeImage``.
 
     Raises
     ------
@@ -80,16 +81,16 @@ class RandomErasing(Transform):
         ratio: Sequence[float] = (0.3, 3.3),
         value: float | Sequence[float] | Literal["random"] = 0,
     ) -> None:
-        self.p = checked_probability("RandomErasing", p)
-        self.scale = _checked_pair("scale", scale, "shares of the image, 0 to 1: (0.02, 0.33)", 1.0)
-        self.ratio = _checked_pair("ratio", ratio, "height over width, above 0: (0.3, 3.3)", None)
+        self.p = check_probability("RandomErasing: p", p)
+        self.scale = check_range("RandomErasing: scale", scale, 0, 1)
+        self.ratio = check_range("RandomErasing: ratio", ratio, positive=True)
         if isinstance(value, str) and value != "random":
             raise OptionError(f"RandomErasing: value is {value!r}; expected a colour, such as 0, or 'random' for noise")
         self.value = value if isinstance(value, str) else checked_fill("RandomErasing", value)
 
     @property
     def colour(self) -> Fill:
-        """What is painted, where it is no noise."""
+        """The color, if it is not noise."""
         if isinstance(self.value, str):
             raise TypeError(f"{self!r} paints noise, which has no colour")
         return self.value
@@ -108,7 +109,7 @@ class RandomErasing(Transform):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32] | NDArray[np.int64]:
-        # Top, left, bottom and right; an empty rectangle where nothing is painted. Behind them the key of the noise.
+        # Top, left, bottom and right; an empty rectangle where nothing is painted. Then the key of the noise.
         boxes = self._boxes(uniform, count, state)
         if self.value != "random":
             return boxes
@@ -138,7 +139,7 @@ class RandomErasing(Transform):
         return {"": np.hstack([corners[:, :2], corners[:, 2:] - corners[:, :2]])}
 
     def _sides(self, numbers: NDArray[np.float64], pixels: int) -> NDArray[np.int32]:
-        """Height and width in pixels; the logarithm of the ratio is uniform."""
+        """Return height and width in pixels; the logarithm of the ratio is uniform."""
         area = pixels * between(self.scale, numbers[:, 0])
         ratio = np.exp(between((float(np.log(self.ratio[0])), float(np.log(self.ratio[1]))), numbers[:, 1]))
         return np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=1))).astype(np.int32)
@@ -160,12 +161,3 @@ class RandomErasing(Transform):
         else:
             paint_rectangles(batch, draw, self.colour)
         return batch
-
-
-def _checked_pair(name: str, value: Sequence[float], expected: str, most: float | None) -> tuple[float, float]:
-    pair = np.asarray(value)
-    if pair.shape == (2,) and pair.dtype.kind in "iuf":
-        least, largest = map(float, pair.tolist())
-        if 0 <= least <= largest and (largest <= most if most else least > 0 and largest < np.inf):
-            return least, largest
-    raise OptionError(f"RandomErasing: {name} is {value!r}; expected two numbers, {expected}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.batch.windows import flip_images
-from gpubeton.transforms.checks import checked_probability, image_size
+from gpubeton.pipeline.validation import check_probability
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class RandomHorizontalFlip(Transform):
 
     Notes
     -----
-    torchvision's and FFCV's ``RandomHorizontalFlip``; in an `ImageMixup` or behind it, each image has its own draw.
+    torchvision's and FFCV's ``RandomHorizontalFlip``; before and after an `ImageMixup`, each image has its own draw.
 
     Examples
     --------
@@ -47,10 +48,10 @@ class RandomHorizontalFlip(Transform):
     moves: ClassVar[Moves] = Moves.ALONG_AXES
 
     def __init__(self, flip_prob: float = 0.5) -> None:
-        self.flip_prob = checked_probability("RandomHorizontalFlip", flip_prob, "flip_prob")
+        self.flip_prob = check_probability("RandomHorizontalFlip: flip_prob", flip_prob)
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        checked_probability("RandomHorizontalFlip", self.flip_prob, "flip_prob")  # it may have been set since
+        check_probability("RandomHorizontalFlip: flip_prob", self.flip_prob)  # it may have been set since
         image_size(self, previous_state, any_channels=True)
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
-from gpubeton.errors import OptionError
-from gpubeton.transforms.checks import checked_probability, checked_type, checked_whole, image_size
+from gpubeton.pipeline.validation import check_number, check_probability
+from gpubeton.transforms.checks import checked_type, checked_whole, image_size
 from gpubeton.transforms.transform import Moves, Transform
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ChangeTransform(Transform):
 
     @abstractmethod
     def image_change(self) -> ImageChange:
-        """Return what is done."""
+        """Return the change that takes the rows of `draw`."""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=self.takes_any_kind or self.takes_any_channels)
@@ -63,19 +63,20 @@ class ChangeTransform(Transform):
 class LevelTransform(ChangeTransform):
     """An operation on levels that happens with a probability: `draw` gives a kind and a parameter for each image."""
 
-    p: float
     takes_any_channels: ClassVar[bool] = True
     moves: ClassVar[Moves] = Moves.NOTHING
+    kind: ClassVar[int]
 
-    def chosen(
-        self,
-        uniform: Uniform,
-        count: int,
-        kind: int,
-        parameter: int = 0,
-    ) -> NDArray[np.int32]:  # (N, 2) int32
-        """Draw which images are changed."""
-        return np.where(uniform(1) < self.p, np.array([[kind, parameter]]), KEEP).astype(np.int32)
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = check_probability(f"{type(self).__name__}: p", p)
+
+    @property
+    def parameter(self) -> int:
+        """Parameter of the kind."""
+        return 0
+
+    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
+        return np.where(uniform(1) < self.p, np.array([[self.kind, self.parameter]]), KEEP).astype(np.int32)
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         return {"": self.draw(uniform, count, state)[:, 0] != KEEP}
@@ -110,11 +111,7 @@ class RandomAutocontrast(LevelTransform):
     [[0, 10, 0], [255, 10, 0], [127, 10, 255]]
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = checked_probability("RandomAutocontrast", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.chosen(uniform, count, AUTOCONTRAST)
+    kind: ClassVar[int] = AUTOCONTRAST
 
 
 class RandomEqualize(LevelTransform):
@@ -142,11 +139,7 @@ class RandomEqualize(LevelTransform):
     (1, 16, 16, 3)
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = checked_probability("RandomEqualize", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.chosen(uniform, count, EQUALIZE)
+    kind: ClassVar[int] = EQUALIZE
 
 
 class RandomInvert(LevelTransform):
@@ -174,11 +167,7 @@ class RandomInvert(LevelTransform):
     [255, 155, 0]
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = checked_probability("RandomInvert", p)
-
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.chosen(uniform, count, INVERT)
+    kind: ClassVar[int] = INVERT
 
 
 class RandomPosterize(LevelTransform):
@@ -208,12 +197,15 @@ class RandomPosterize(LevelTransform):
     [0, 64, 192]
     """
 
+    kind: ClassVar[int] = POSTERIZE
+
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_whole("RandomPosterize", "bits", bits, 0, 8)
-        self.p = checked_probability("RandomPosterize", p)
+        super().__init__(p)
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.chosen(uniform, count, POSTERIZE, self.bits)
+    @property
+    def parameter(self) -> int:
+        return self.bits
 
 
 class RandomSolarization(LevelTransform):
@@ -244,11 +236,13 @@ class RandomSolarization(LevelTransform):
     [0, 127, 127]
     """
 
-    def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
-        if not 0 <= threshold <= 256:
-            raise OptionError(f"RandomSolarization: threshold is {threshold!r}; expected a level from 0 to 256")
-        self.threshold = threshold
-        self.p = checked_probability("RandomSolarization", p)
+    kind: ClassVar[int] = SOLARIZE
 
-    def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
-        return self.chosen(uniform, count, SOLARIZE, math.ceil(self.threshold))
+    def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
+        check_number("RandomSolarization: threshold", threshold, 0, 256)
+        self.threshold = threshold
+        super().__init__(p)
+
+    @property
+    def parameter(self) -> int:
+        return math.ceil(self.threshold)

@@ -15,6 +15,7 @@ import numpy as np
 from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, ONE, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
+from gpubeton.pipeline.validation import check_number
 from gpubeton.transforms.checks import checked_type, checked_whole, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform
 
@@ -32,15 +33,20 @@ _LEAST = 2.0**-33
 """Stands in for the random number 0, of which there is no logarithm: half of the next one."""
 
 
-class ImageMixing(Transform):
-    """Mixes each image with the one before it. `draw` gives a row of `MIX_COLUMNS` whole numbers for each."""
+class Mixing(Transform):
+    """Base of the operations that mix samples by shares of a beta distribution."""
 
     is_random: ClassVar[bool] = True
-    moves: ClassVar[Moves] = Moves.NOTHING
 
     def __init__(self, alpha: float, same_lambda: bool) -> None:
-        self.alpha = checked_alpha(type(self).__name__, alpha)
+        self.alpha = check_number(f"{type(self).__name__}: alpha", alpha, positive=True)
         self.same_lambda = bool(same_lambda)
+
+
+class ImageMixing(Mixing):
+    """Mixes each image with the one before it. `draw` gives a row of `MIX_COLUMNS` whole numbers for each."""
+
+    moves: ClassVar[Moves] = Moves.NOTHING
 
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
@@ -60,16 +66,10 @@ class ImageMixing(Transform):
         return batch
 
 
-class LabelMixing(Transform):
-    """Turns labels into three numbers: its own label, its partner's, and the share of its own."""
+class LabelMixing(Mixing):
+    """Turns labels into three numbers: label, label of the partner, and share of the first."""
 
     # `draw` gives the partner and the share of each, float64 of shape (N, 2).
-
-    is_random: ClassVar[bool] = True
-
-    def __init__(self, alpha: float, same_lambda: bool) -> None:
-        self.alpha = checked_alpha(type(self).__name__, alpha)
-        self.same_lambda = bool(same_lambda)
 
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.float64]: ...
@@ -234,7 +234,7 @@ def mixing_numbers(
     numbers: int,
     same_lambda: bool,
 ) -> NDArray[np.float64]:  # (N, numbers) float64
-    """Random numbers of each sample of a batch, or those of its last sample for all of them."""
+    """Return random numbers of each sample of a batch, or those of its last sample for all of them."""
     if not same_lambda or count == 0:
         return uniform(numbers)
     return np.repeat(uniform(numbers, np.array([count - 1])), count, axis=0)
@@ -258,7 +258,7 @@ def symmetric_beta(
 def mix_rows(
     count: int,
 ) -> NDArray[np.int32]:  # (N, MIX_COLUMNS) int32
-    """Begin the rows of a batch: each with the one before it as its partner, and all of its own."""
+    """Return rows in which the partner of each image is the one before it, with weight 1 and an empty box."""
     rows = np.zeros((count, MIX_COLUMNS), np.int32)
     rows[:, PARTNER] = np.roll(np.arange(count), 1)
     rows[:, WEIGHT] = ONE
@@ -268,19 +268,12 @@ def mix_rows(
 def share_rows(
     share: NDArray[np.float64],  # (N,) float64: the shares
 ) -> NDArray[np.float64]:  # (N, 2) float64
-    """Write a label's draw: the partner, which is the one before, and the share of its own."""
+    """Return partner and share, (N, 2), of labels."""
     return np.stack([np.roll(np.arange(len(share), dtype=np.float64), 1), share], axis=1)
 
 
-def checked_alpha(operation: str, alpha: float) -> float:
-    """Check the parameter of the beta distribution."""
-    if not 0 < alpha < float("inf"):
-        raise OptionError(f"{operation}: alpha is {alpha!r}; expected a positive number, usually from 0.1 to 1")
-    return float(alpha)
-
-
 def _weights(operation: ImageMixup | LabelMixup, uniform: Uniform, count: int) -> NDArray[np.float64]:
-    """Share of each image's own, whole numbers in units of 2**-15."""
+    """Return the share of each image, whole numbers in units of 2**-15."""
     numbers = mixing_numbers(uniform, count, 2, operation.same_lambda)
     weights: NDArray[np.float64] = np.rint(symmetric_beta(operation.alpha, numbers) * ONE)
     return weights

@@ -52,7 +52,7 @@ class NormalizeImage(Transform):
 
     Notes
     -----
-    FFCV's. torchvision's ``Normalize`` behind ``ToTensor`` is the same with `mean` and `std` divided by 255.
+    FFCV's. torchvision's ``Normalize`` after ``ToTensor`` is the same with `mean` and `std` divided by 255.
 
     Examples
     --------

@@ -70,7 +70,7 @@ class ToDevice(Transform):
 
     Notes
     -----
-    FFCV's, and torch's ``Tensor.to``. In a loader it says where images are decoded, too: see `Loader`'s `device`.
+    FFCV's, and torch's ``Tensor.to``. In a loader it also decides where images are decoded: see `Loader`'s `device`.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class ToDevice(Transform):
         return replace(previous_state, jit_mode=False, device=self.device), query
 
     def moves_to(self, device: Any) -> bool:
-        """Tell whether a batch on a device is where this operation wants it.
+        """Return whether a batch on a device, such as cuda:0, is already on the target.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ def _require_tensor(operation: Transform, state: State) -> None:
 
 
 def _same_library(operation: Transform, state: State, dtype: Any) -> Any:
-    """Numpy's or torch's type of that name, whichever the batch is made of."""
+    """Return numpy's or torch's type of that name: that of the batch."""
     try:
         return torch_dtype(dtype) if is_torch_dtype(state.dtype) else np.dtype(dtype)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""PixelOperation: a user's own function of one pixel, written twice, and fused like the library's own."""
+"""PixelOperation: a user's function of one pixel, written for CPU and GPU, and fused like the library's operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.batch.pixel_functions import POSITION, compiled_images, compiled_line
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.transforms.checks import checked_probability, image_size
+from gpubeton.pipeline.validation import check_probability
+from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.color_jitter import ColourTransform
 from gpubeton.transforms.transform import between
 
@@ -34,12 +35,12 @@ Range = float | Sequence[float]
 
 
 class PixelOperation(ColourTransform):
-    """Change each pixel by a function of your own, given for the CPU, for the GPU, or for both.
+    """Change each pixel by your function, given for the CPU, for the GPU, or for both.
 
-    It stands where the library's colours stand, between the decoder and ``NormalizeImage``, and is fused as they are:
-    on the CPU the Numba function is compiled into the pass that makes the image, on a GPU the CUDA statements into its
-    kernel. Everything that the two compute with is float32: levels from 0 to 255 in ``r``, ``g`` and ``b``,
-    parameters, and the position. What they leave is rounded to the nearest level and cut off at 0 and 255.
+    Its place is that of the library's color operations, between the decoder and ``NormalizeImage``. It is fused as they
+    are: on the CPU the Numba function is compiled into the pass that makes the image, on a GPU the CUDA statements into
+    its kernel. Everything that the two compute with is float32: levels from 0 to 255 in ``r``, ``g`` and ``b``,
+    parameters, and the position. The result is rounded to the nearest level and clipped at 0 and 255.
 
     Parameters
     ----------
@@ -50,8 +51,8 @@ class PixelOperation(ColourTransform):
         ``numba(r, g, b, ...)`` returns the new red, green and blue. It asks for parameters, ``x``, ``y``, ``height``
         and ``width`` by the names of its arguments, in any order. Numba compiles it; it may not raise.
     parameters : mapping of str to float or two floats, or sequence of str
-        What each image has of its own: a number, or two between which it is drawn evenly. Names alone leave it to
-        `draw`.
+        Values that differ from image to image: a number, or two between which it is drawn evenly. Names alone leave it
+        to `draw`.
     draw : callable, optional
         ``draw(numbers)`` turns random numbers, float64 of shape (N, numbers) from 0 to 1, a row for each image, into
         the values of the parameters, shape (N, len(parameters)). Each row is to depend on its own numbers alone.
@@ -72,15 +73,15 @@ class PixelOperation(ColourTransform):
 
     Notes
     -----
-    Parameters are functions of the seed, the epoch, the sample and the place among the pipeline's operations, whatever
-    executor, batch size and number of workers: the same on both.
+    Parameters are functions of the seed, the epoch, the sample and the place among the pipeline's operations: the
+    same for any executor, batch size and number of workers.
 
     Both halves give the same bits where they do the same float32 operations: ``+ - * /``, comparisons, ``sqrt``. Write
     ``np.float32(0.5)`` in Numba and ``0.5f`` in CUDA: a plain ``0.5`` is a double in both, and slower. ``exp`` or
     ``pow`` may differ in the last digit between libraries, which now and then is another level.
 
-    Without the CUDA half, a pipeline on a GPU copies the batch back for it and goes on on the CPU; ``explain()`` says
-    so. Without the Numba half, it runs on a GPU alone, where it has to be fused.
+    Without the CUDA half, a pipeline on a GPU copies the batch back for it and goes on on the CPU; ``explain()`` shows
+    it. Without the Numba half, it runs on a GPU alone, where it has to be fused.
 
     Examples
     --------
@@ -133,7 +134,7 @@ class PixelOperation(ColourTransform):
             )
         self.draws = draw
         self.numbers = len(self.parameters) if numbers is None else int(numbers)
-        self.p = checked_probability(str(self), p)
+        self.p = check_probability(f"{self}: p", p)
         self.arguments = [] if numba is None else self._checked_arguments(numba)
 
     _change: Callable[..., Any] | None = None
@@ -175,7 +176,7 @@ class PixelOperation(ColourTransform):
             raise PipelineError(self._missing("numba"))
         images = as_nhwc(batch)
         if not isinstance(images, np.ndarray):
-            images = images.numpy()  # of a tensor on a GPU, torch says why it cannot
+            images = images.numpy()  # a tensor on a GPU raises torch's error
         change = self._change or self._compiled()
         steps = np.ascontiguousarray(draw, np.int32)
         change(images, steps[:, 1::2].copy().view(np.float32).repeat(2, axis=1), steps[:, -1] != 0)
@@ -194,7 +195,7 @@ class PixelOperation(ColourTransform):
             raise PipelineError(self._missing("numba" if device == "cpu" else "cuda"))
 
     def _missing(self, half: str) -> str:
-        """Say which half is missing: "numba" or "cuda"."""
+        """Describe a missing half, "numba" or "cuda", for an error."""
         if half == "numba":
             return (
                 f"{self} has no Numba half, and would run on the CPU here. Give numba=, a function of r, g and b that "
@@ -215,7 +216,7 @@ class PixelOperation(ColourTransform):
         return f"PixelOperation({self.name!r}{shown}, p={getattr(self, 'p', 1.0)!r})"
 
     def _values(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
-        """The parameters of each image."""
+        """Return the parameters of each image, (N, len(parameters))."""
         if self.draws is not None:
             values = np.asarray(self.draws(numbers), np.float32)
             shape = (len(numbers), len(self.parameters))
@@ -229,7 +230,7 @@ class PixelOperation(ColourTransform):
         return np.array(columns, np.float32).reshape(len(ranges), len(numbers)).T.copy()
 
     def _checked_arguments(self, function: Callable[..., Any]) -> list[str]:
-        """Names of the function's arguments behind the colours."""
+        """Return the names of the function's arguments after the colors."""
         plain = getattr(function, "py_func", function)
         if not hasattr(plain, "__code__"):
             raise OptionError(
@@ -265,12 +266,12 @@ class PixelOperation(ColourTransform):
 
 
 def _is_of_numbers(result: Any) -> bool:
-    """Whether Numba's type of a tuple has nothing but real numbers in it."""
+    """Return whether Numba's type of a tuple has only real numbers in it."""
     return all(str(one).startswith(("float", "int", "uint", "bool", "Literal[int]")) for one in result.types)
 
 
 def _checked_statements(cuda: str | None) -> str | None:
-    """Check that brackets are closed: otherwise the compiler would complain of whatever stands behind."""
+    """Check that braces match: otherwise the compiler would report errors in the code after them."""
     bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", cuda or "", flags=re.DOTALL)
     depth = 0
     for character in bare:

@@ -39,7 +39,7 @@ class Poison(ChosenSamples):
     Raises
     ------
     OptionError
-        If `mask` and `alpha` do not fit each other, or `clamp` or `indices` are not what they should be.
+        If `mask` and `alpha` do not fit each other, or `clamp` or `indices` are not valid.
 
     Notes
     -----

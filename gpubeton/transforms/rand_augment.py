@@ -6,7 +6,6 @@ sharpness factor, and a warp. All parts but those of the operation are neutral.
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from functools import lru_cache
@@ -129,11 +128,8 @@ class Policy(ChangeTransform):
         return declared
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        copied.interpolation = "nearest" if interpolation == "nearest" else "bilinear"
-        copied.moves_only = copied.takes_any_kind = True
-        return copied
+        interpolation = "nearest" if interpolation == "nearest" else "bilinear"
+        return self.changed(fill=fill, interpolation=interpolation, moves_only=True, takes_any_kind=True)
 
     def image_change(self) -> ImageChange:
         moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))
@@ -168,7 +164,7 @@ class RandAugment(Policy):
     interpolation : {"nearest", "bilinear"}
         How pixels are read between others.
     fill : sequence of three numbers, optional
-        Levels of what comes from outside the image; black by default.
+        Levels of the area outside the image; black by default.
 
     Raises
     ------
@@ -226,7 +222,7 @@ class TrivialAugmentWide(Policy):
     interpolation : {"nearest", "bilinear"}
         How pixels are read between others.
     fill : sequence of three numbers, optional
-        Levels of what comes from outside the image; black by default.
+        Levels of the area outside the image; black by default.
 
     Raises
     ------

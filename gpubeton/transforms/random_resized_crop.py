@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,9 +30,9 @@ _FLOATS = (*PIXEL_TYPES, "float64")
 class RandomResizedCrop(Transform):
     """Take a random part of each image, resized to a square; the parts are chosen by torchvision's rule.
 
-    Right behind `SimpleRGBImageDecoder` it is what `RandomResizedCropRGBImageDecoder` is, and as fast: only the part is
-    decoded. Behind other operations it works on the finished images, each channel by itself, where the batch is: on the
-    CPU or on a GPU.
+    Right after `SimpleRGBImageDecoder` it equals `RandomResizedCropRGBImageDecoder`, and is as fast: only the part is
+    decoded. After other operations it works on the finished images, each channel by itself, on the device of the batch:
+    the CPU or a GPU.
 
     Parameters
     ----------
@@ -97,9 +96,7 @@ class RandomResizedCrop(Transform):
         geometry.crop(draw, (self.size, self.size))
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.interpolation = "nearest" if interpolation == "nearest" else "area"
-        return copied
+        return self.changed(interpolation="nearest" if interpolation == "nearest" else "area")
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

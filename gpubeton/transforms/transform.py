@@ -84,7 +84,7 @@ class ImagePass(Protocol):
 class Transform(Operation):
     """An operation whose meaning is `apply`, with its random parameters drawn beforehand by `draw`.
 
-    Loaders do not call `apply` for what they fuse into one pass over the pixels; the result is the same.
+    Loaders do not call `apply` for operations that they fuse into one pass over the pixels; the result is the same.
     """
 
     is_random: ClassVar[bool] = False
@@ -187,6 +187,12 @@ class Transform(Operation):
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         """Return the operation that moves a mask's pixels in the same way, given the same draws."""
         return copy.copy(self)
+
+    def changed(self, **values: Any) -> Transform:
+        """Return a copy with other values of attributes."""
+        copied = copy.copy(self)
+        vars(copied).update(values)
+        return copied
 
     def is_view(self) -> bool:
         """Return whether every pixel stays as it is, so that later operations can still be fused."""

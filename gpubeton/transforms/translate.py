@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -81,9 +80,7 @@ class RandomTranslate(Transform):
         return (self.fill,)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
-        copied = copy.copy(self)
-        copied.fill = fill
-        return copied
+        return self.changed(fill=fill)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

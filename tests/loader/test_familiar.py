@@ -203,9 +203,9 @@ def test_generating_code_says_at_once_what_can_no_longer_be_planned(photos):
     flip = RandomHorizontalFlip()
     loader = make(photos, pipelines={**ONLY_IMAGE, "image": [CenterCropRGBImageDecoder((8, 8), 1), flip, ToTensor()]})
     flip.flip_prob = 7
-    with pytest.raises(OptionError, match="flip_prob is 7; expected a probability"):
+    with pytest.raises(OptionError, match="flip_prob is 7"):
         loader.generate_code()
-    with pytest.raises(OptionError, match="flip_prob is 7; expected a probability"):
+    with pytest.raises(OptionError, match="flip_prob is 7"):
         make(photos, pipelines=loader.pipelines)
 
 

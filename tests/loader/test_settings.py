@@ -144,7 +144,7 @@ def test_a_probability_that_was_set_to_something_else_is_refused_when_a_loader_i
     loader = make(photos, pipelines=pipelines)
     jitter.p = 1.5
     for again in (lambda: iter(loader), lambda: make(photos, pipelines=pipelines)):
-        with pytest.raises(OptionError, match=r"RandomBrightness: p is 1\.5; expected a probability"):
+        with pytest.raises(OptionError, match=r"RandomBrightness: p is 1\.5"):
             again()
     jitter.p = 1
     assert len(list(loader)) == 7
