@@ -125,7 +125,7 @@ def warm_up(json: Json = False) -> None:
     It takes up to half a minute. Run it when you set up a machine or a container image. Each type of CPU needs its own
     machine code.
     """
-    from gpubeton.cpu.warm_up import warm_up as compile_all
+    from gpubeton.cpu.precompile import precompile as compile_all
 
     with progress("Compiling") as advance:
         folder = compile_all(advance)

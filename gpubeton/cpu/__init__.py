@@ -1,6 +1,6 @@
-"""The CPU executor: carries out a planned batch with Numba, and libjpeg-turbo for the odd image.
+"""The CPU executor: makes planned batches with Numba, and the rare image with libjpeg-turbo.
 
-From one image to a batch: `jpeg` (a baseline decoder that decodes only the crop), `rgb` (raw-stored pixels), `taps`
-(interpolation weights), `finish` (levels to the tensor's type), `image` (one image, whichever way), `crew` (threads
-that take images off a ring of batches).
+From one image to a batch: `jpeg` (a baseline decoder that decodes only the crop), `resample` (raw pixels), `taps`
+(filter weights), `color_steps`, `epilogue` (8-bit pixels to the output's values), `plain` (images that are not 8-bit
+RGB), `ring` (the ring buffer, and the loops over its images), `worker_pool` (the threads).
 """

@@ -1,7 +1,7 @@
-"""The JPEGs that the crop decoder refuses: libjpeg-turbo, in simplejpeg, has the last word on them.
+"""Fallback for JPEGs that the crop decoder refuses: libjpeg-turbo (simplejpeg) decides whether they are damaged.
 
-Strict everywhere: an image that libjpeg-turbo would warn about and patch with gray is damaged. Metadata and stray bytes
-between the header's segments decide no pixel, so they are left out before a library sees the file.
+It is strict: an image that libjpeg-turbo would warn about and patch with gray is damaged. Metadata and stray bytes
+between the header's segments change no pixel, so they are removed before a library gets the file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, JPEG_START, PIXELS_A_BYTE, JpegFrame, read_frame
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
-# Luma sampling, across and down, for which TurboJPEG has a name if chroma is sampled by 1 x 1.
+# Luma sampling, across and down, that TurboJPEG has a name for, if chroma is sampled by 1 x 1.
 _NAMED_SAMPLINGS = frozenset({(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)})
 
 _MARKER = re.compile(rb"\xff([^\x00\xff])", re.DOTALL)
@@ -31,7 +31,7 @@ _SEQUENTIAL_SCAN = b"\x00\x3f\x00"
 
 
 class UndecodableError(Exception):
-    """No decoder takes this image; the message gives the reason. Never leaves `gpubeton.cpu`."""
+    """No library decodes this image; the message gives the reason. Never leaves `gpubeton.cpu`."""
 
 
 def bytes_at(address: int, size: int) -> bytes:
@@ -40,7 +40,7 @@ def bytes_at(address: int, size: int) -> bytes:
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return the height and width in pixels that a JPEG's header states; refuse what no file of its size can hold."""
+    """Return the height and width of a JPEG from its header; refuse more pixels than its bytes can hold."""
     _, frame = _read_header(data)
     return frame.height, frame.width
 
@@ -48,11 +48,7 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
 def decode_rgb(data: bytes) -> Array:  # (height, width, 3) uint8, C-contiguous
     """Decode a whole JPEG of any kind.
 
-    Raises
-    ------
-    UndecodableError
-        If the data are damaged in any way, of a kind that the libraries do not know (12-bit, lossless), or larger than
-        memory.
+    Raises UndecodableError if the data are damaged, of a kind that no library knows (12-bit, lossless), or too large.
     """
     content, frame = _read_header(data)
     if len(frame.components) == 4:
@@ -61,7 +57,7 @@ def decode_rgb(data: bytes) -> Array:  # (height, width, 3) uint8, C-contiguous
 
 
 def decode_gray(data: bytes) -> Array:  # (height, width, 1) uint8, C-contiguous
-    """Decode a whole JPEG of one component, or the brightness of one of any kind; raise as `decode_rgb`."""
+    """Decode a whole gray JPEG, or the brightness of any other; raises as `decode_rgb`."""
     content, frame = _read_header(data)
     if len(frame.components) == 1 or (frame.is_ycbcr and _is_named(frame)):
         return _decode(content, frame, "GRAY")
@@ -71,7 +67,7 @@ def decode_gray(data: bytes) -> Array:  # (height, width, 1) uint8, C-contiguous
 
 
 def _read_header(data: bytes) -> tuple[bytes, JpegFrame]:
-    """Return the file without what decides no pixel, and what its header states."""
+    """Return the file without the bytes that change no pixel, and its header."""
     content = _essentials(data)
     frame = read_frame(content)
     if frame is None:
@@ -86,10 +82,8 @@ def _read_header(data: bytes) -> tuple[bytes, JpegFrame]:
 
 
 def _essentials(data: bytes) -> bytes:
-    """Return a JPEG without what decides no pixel: metadata (APPn but JFIF and Adobe, COM), bytes between segments.
-
-    libjpeg-turbo warns of such things, and a strict caller cannot tell such a warning from one about the image.
-    """
+    """Remove what changes no pixel: metadata (COM, and APPn except JFIF and Adobe) and bytes between segments."""
+    # libjpeg-turbo warns of these, and a strict caller cannot distinguish such a warning from one about the image.
     if data[:2] != JPEG_START:
         raise UndecodableError(f"no JPEG file: it begins with {data[:2]!r}, expected {JPEG_START!r}")
     kept = [JPEG_START]
@@ -117,19 +111,19 @@ def _essentials(data: bytes) -> bytes:
 
 
 def _is_named(frame: JpegFrame) -> bool:
-    """Return whether TurboJPEG certainly has a name for how chroma is sampled; without one it decodes nothing."""
+    """Return True if TurboJPEG has a name for the chroma sampling; without one it decodes nothing."""
     return len(frame.sampling) != 3 or (
         frame.sampling[0] in _NAMED_SAMPLINGS and frame.sampling[1:] == ((1, 1), (1, 1))
     )
 
 
-def _decode(content: bytes, frame: JpegFrame, colours: str) -> Array:
-    """Decode by libjpeg-turbo, or by Pillow what simplejpeg has no way to name."""
+def _decode(content: bytes, frame: JpegFrame, colorspace: str) -> Array:
+    """Decode by libjpeg-turbo, or by Pillow if simplejpeg has no name for the sampling."""
     import simplejpeg
 
     try:
-        pixels: Array = simplejpeg.decode_jpeg(content, colorspace=colours, strict=True)
-    except Exception as error:  # a library raises for this image alone; MemoryError, too
+        pixels: Array = simplejpeg.decode_jpeg(content, colorspace=colorspace, strict=True)
+    except Exception as error:  # any error concerns only this image, a MemoryError too
         if _is_named(frame):
             raise UndecodableError(f"libjpeg-turbo: {_text(error)}") from error
         return _decode_with_pillow(content, error)
@@ -137,10 +131,10 @@ def _decode(content: bytes, frame: JpegFrame, colours: str) -> Array:
 
 
 def _decode_with_pillow(content: bytes, refusal: Exception) -> Array:
-    """Decode a baseline JPEG of unusual sampling. Pillow ignores libjpeg's warnings, so its data are checked first."""
+    """Decode a baseline JPEG of unusual sampling; check its data first, since Pillow ignores libjpeg's warnings."""
     from PIL.JpegImagePlugin import JpegImageFile
 
-    from gpubeton.cpu.jpeg.whole_scan import check_scan
+    from gpubeton.cpu.jpeg.picture import check_scan
 
     code = check_scan(content)
     if code != OK:
@@ -153,12 +147,12 @@ def _decode_with_pillow(content: bytes, refusal: Exception) -> Array:
 
 
 def _text(error: Exception) -> str:
-    """Return a library's message, with the class where it is no word about the data."""
+    """Return a library's message, with the class of the error unless it is about the data."""
     return str(error) if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: {error}"
 
 
 def _rgb_of_cmyk(inks: Array) -> Array:
-    """Turn inks, inverted as all programs write them into JPEGs, into RGB as Pillow does."""
+    """Convert CMYK, which JPEGs store inverted, to RGB as Pillow does."""
     from PIL import Image
 
     image = Image.frombytes("CMYK", (inks.shape[1], inks.shape[0]), np.bitwise_not(inks).tobytes())

@@ -1,49 +1,52 @@
-"""Pack: what a GPU is to read, copied into page-locked memory."""
+"""Copy many places in memory: samples into rows of an array, regions and crops into page-locked memory for a GPU."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gpubeton.cpu.compile import compiled
-from gpubeton.cpu.memory import copy
+from gpubeton.cpu.intrinsics import clear, copy, signed
 from gpubeton.plan.draws import HEIGHT, LEFT, TOP, WIDTH
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
 
 @compiled
-def pack_regions(address: Array, size: Array, target: Array) -> None:
-    """Copy regions.
+def gather_rows(
+    address: Array,  # (N,) uint64
+    size: Array,  # (N,) uint64: bytes of each sample; only the first `width` are copied
+    out: Array,  # (N, width) uint8, C-contiguous, written
+) -> None:
+    """Copy each sample's bytes into its row, and fill the rest of the row with zeros."""
+    width = out.shape[1]
+    for i in range(out.shape[0]):
+        count = min(signed(size[i]), width)
+        row = out.ctypes.data + i * width
+        copy(row, int(address[i]), count)
+        clear(row + count, width - count)
 
-    Parameters
-    ----------
-    address, size : ndarray of uint64, shape (N,)
-        Where each is in memory, and its bytes.
-    target : ndarray of uint64, shape (N,)
-        Where each is copied to.
-    """
+
+@compiled
+def pack_regions(
+    address: Array,  # (N,) uint64
+    size: Array,  # (N,) uint64: bytes
+    target: Array,  # (N,) uint64: addresses
+) -> None:
+    """Copy regions of memory."""
     for i in range(address.shape[0]):
         copy(int(target[i]), int(address[i]), int(size[i]))
 
 
 @compiled
-def pack_crops(address: Array, width: Array, draws: Array, target: Array, pitch: Array) -> None:
-    """Copy the crops of raw-stored images, and nothing else of them.
-
-    Parameters
-    ----------
-    address : ndarray of uint64, shape (N,)
-        First pixel of each image, uint8 RGB.
-    width : ndarray of int32, shape (N,)
-        Its width in pixels.
-    draws : ndarray of int32, shape (N, columns)
-        Their crop boxes, see `gpubeton.plan.draws`; inside the images.
-    target : ndarray of uint64, shape (N,)
-        Where each crop is copied to, ``pitch * HEIGHT`` bytes.
-    pitch : ndarray of int32, shape (N,)
-        Bytes from one row to the next there, at least those of a row. What lies between rows stays as it is.
-    """
+def pack_crops(
+    address: Array,  # (N,) uint64: first pixel of each image, uint8 RGB
+    width: Array,  # (N,) int32: its width in pixels
+    draws: Array,  # (N, columns) int32: crop boxes inside the images, see `gpubeton.plan.draws`
+    target: Array,  # (N,) uint64: addresses for ``pitch * HEIGHT`` bytes each
+    pitch: Array,  # (N,) int32: bytes from one row of the target to the next; bytes between rows do not change
+) -> None:
+    """Copy only the crops of raw-stored images."""
     for i in range(address.shape[0]):
         line = 3 * draws[i, WIDTH]
         source = int(address[i]) + (draws[i, TOP] * width[i] + draws[i, LEFT]) * 3

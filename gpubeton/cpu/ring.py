@@ -1,7 +1,7 @@
-"""A ring of batches in shared memory, and the loop in which a worker takes images off it.
+"""A ring buffer of batches in shared memory, and the loops in which workers make its images.
 
-Workers take tickets, one for each image, from a counter; whoever has finished an image takes the next one, of whichever
-batch. There is no barrier between batches, no lock and no Python between images.
+Workers take tickets, one for each image, from a counter: who finishes an image takes the next one of any batch. There
+is no barrier between batches, and no lock and no Python between images.
 """
 
 from __future__ import annotations
@@ -10,67 +10,80 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled, compiled_with_notice, stage
-from gpubeton.cpu.image import (
+from gpubeton.cpu.color_steps import change_colors
+from gpubeton.cpu.compile import compiled, compiled_with_notice, merged, stage
+from gpubeton.cpu.epilogue import (
+    EARLY_FILLS,
+    FIRST_STEP,
+    IS_GRAY,
+    ITEM_SIZE,
+    NUM_STEPS,
+    OUT_HEIGHT,
+    OUT_WIDTH,
+    Outputs,
+    fill_rects,
+    store_bits,
+)
+from gpubeton.cpu.image_tasks import (
+    ADDRESS,
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
-    IS_LED,
+    IS_LATER_VIEW,
     JPEG,
     MODE,
+    NEXT_VIEW,
     PACKED,
     PLAIN,
+    PROGRAM,
     SIZE,
     TARGET,
     TASK_FIELDS,
-    make_image,
+    VIEW_IMAGE,
+    VIEW_PROGRAM,
+    VIEW_TARGET,
+    box_of,
+    epilogue_of,
+    needs_staging,
 )
-from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_SIZE
-from gpubeton.cpu.memory import atomic_add, atomic_claim, atomic_load, atomic_store
+from gpubeton.cpu.intrinsics import atomic_add, atomic_claim, atomic_load, atomic_store, load_u8
+from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.jpeg.picture import decode_picture
+from gpubeton.cpu.plain import make_plain
+from gpubeton.cpu.resample import resample_rgb
+from gpubeton.plan.draws import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.output import Outputs
+    from gpubeton.cpu.intrinsics import Array
+    from gpubeton.cpu.plain import PlainScratch
     from gpubeton.cpu.scratch import Scratch
-    from gpubeton.cpu.types import Array
 
-# `Ring.control`, int64; a cache line for each word that changes.
-NEXT = 0  # the next ticket to take
+# Words of `Ring.control`. Each that changes has its own cache line.
+NEXT = 0  # the next ticket
 PUBLISHED = 8  # the first ticket that may not be taken yet
 CLOSED = 16  # 1: take no more tickets
 _CONTROL_WORDS = 24
 
-# What `work` returns first.
+# The events at which `work` returns to Python.
 IDLE = 0  # no tickets left for now
-REFUSED = 1  # the crop decoder refused an image; someone else must make it, then call `complete`
+REFUSED = 1  # the crop decoder refused an image: make it in another way, then call `complete`
 BATCH_DONE = 2  # this worker finished the last image of a batch
 OUTGROWN = 3  # the next image needs more memory than this worker has
-OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `plain.ring.work_plain`
+OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `work_plain`
+_TAKEN = 5  # none: the worker has an image to make
 
 
 class Ring(NamedTuple):
-    """The arrays of a ring of S batches of T images each."""
+    """The arrays of a ring buffer of S batches of T images each."""
 
-    control: Array  # int64 (_CONTROL_WORDS,)
-    remaining: Array  # int64 (S,): images of each batch still to be made
-    tasks: Array  # int64 (S, T, TASK_FIELDS): see `image`; a TARGET of 0: nothing to do
-    draws: Array  # int32 (S, T, D): see `gpubeton.plan.draws`
-    codes: Array  # int64 (S, T): see `jpeg.codes`
+    control: Array  # (_CONTROL_WORDS,) int64
+    remaining: Array  # (S,) int64: images of each batch still to be made
+    tasks: Array  # (S, T, TASK_FIELDS) int64: see `image_tasks`
+    draws: Array  # (S, T, D) int32: see `gpubeton.plan.draws`; the last columns are color steps
+    codes: Array  # (S, T) int64: see `jpeg.codes`
 
 
 def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
-    """Allocate an empty ring.
-
-    Parameters
-    ----------
-    batches, images : int
-        Batches in the ring and images in each.
-    draw_columns : int
-        Columns of the longest row of draws.
-
-    Returns
-    -------
-    Ring
-        Without tickets.
-    """
+    """Allocate a ring buffer without tickets."""
     return Ring(
         control=np.zeros(_CONTROL_WORDS, np.int64),
         remaining=np.zeros(batches, np.int64),
@@ -80,48 +93,162 @@ def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
     )
 
 
+@compiled
+def publish(ring: Ring, batch: int) -> None:
+    """Let the workers take the images of a batch; its tasks and draws are written."""
+    batches, images = ring.codes.shape
+    atomic_store(ring.remaining.ctypes.data + 8 * (batch % batches), images)
+    atomic_store(ring.control.ctypes.data + 8 * PUBLISHED, (batch + 1) * images)
+
+
+@compiled
+def has_tickets(ring: Ring) -> bool:
+    """Return True if there are images that no worker has taken."""
+    control = ring.control.ctypes.data
+    return bool(atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED))
+
+
+@compiled
+def complete(ring: Ring, ticket: int, code: int) -> bool:
+    """Set the code of an image that was REFUSED; return True if it was the last of its batch."""
+    batches, images = ring.codes.shape
+    batch = (ticket // images) % batches
+    ring.codes[batch, ticket % images] = code
+    return bool(atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1)
+
+
+@compiled
+def shut(ring: Ring) -> None:
+    """Let the workers take no more images."""
+    atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
+
+
+# --- one RGB image and its views --------------------------------------------------------------------------------------
+
+
 @stage
-def _fits(task: Array, scratch: Scratch) -> bool:
-    """Return whether the worker's memory is enough for an image."""
-    side = max(task[IMAGE_HEIGHT], task[IMAGE_WIDTH])
-    size = task[SIZE] if task[MODE] == JPEG else 0
-    return bool(side <= scratch.capacity[0] and size <= scratch.capacity[1])
+def _list_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: Outputs, scratch: Scratch) -> int:
+    """Write an image and its later views to `scratch.views`, except for wrong crops; return their number."""
+    height, width = tasks[image, IMAGE_HEIGHT], tasks[image, IMAGE_WIDTH]
+    count = 0
+    while True:
+        draw, program = draws[image], tasks[image, PROGRAM]
+        codes[image] = OK
+        is_empty = draw[TOP] < 0 or draw[LEFT] < 0 or draw[HEIGHT] < 1 or draw[WIDTH] < 1
+        if is_empty or draw[TOP] + draw[HEIGHT] > height or draw[LEFT] + draw[WIDTH] > width:
+            codes[image] = WRONG_CROP
+        else:
+            view = scratch.views[count]
+            # Both begin with top, left, height, width, flip and shifts.
+            for column in range(SHIFT_X + 1):
+                view[column] = draw[column]
+            view[VIEW_IMAGE], view[VIEW_PROGRAM] = image, program
+            view[VIEW_TARGET] = tasks[image, TARGET]
+            if needs_staging(outputs.settings[program]):
+                view[VIEW_TARGET] = scratch.staging[count].ctypes.data
+            count += 1
+        image = tasks[image, NEXT_VIEW]
+        if image == 0:
+            return count
 
 
-@compiled_with_notice
-def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
-    """Make images until something happens that Python must see to.
+@stage
+def _store_gray(output: Array, pixels: int, table: Array, target: int) -> None:
+    """Store the brightness of an RGB image; a gray JPEG has three equal channels."""
+    size = output[ITEM_SIZE]
+    for i in range(output[OUT_HEIGHT] * output[OUT_WIDTH]):
+        pixel = pixels + 3 * i
+        # Pillow's weights, which add up to one.
+        value = (19595 * load_u8(pixel) + 38470 * load_u8(pixel + 1) + 7471 * load_u8(pixel + 2) + 32768) >> 16
+        store_bits(target + i * size, size, table[value, 0])
 
-    Parameters
-    ----------
-    ring : Ring
-        Shared by all workers.
-    outputs : Outputs
-        What each program wants.
-    scratch : Scratch
-        This worker's memory.
 
-    Returns
-    -------
-    tuple of int
-        IDLE, REFUSED, BATCH_DONE, OUTGROWN or OTHER_KIND, and the ticket it is about.
-    """
+@stage
+def _complete_view(draw: Array, place: int, target: int, outputs: Outputs, scratch: Scratch) -> None:
+    """Fill the rectangles of a view that is resampled, and carry out its color steps."""
+    view = scratch.views[place]
+    program = view[VIEW_PROGRAM]
+    output, factors, table = epilogue_of(view, outputs)
+    final = outputs.settings[program]
+    fill_rects(draw, output, outputs.fills, view[VIEW_TARGET], 0, final[EARLY_FILLS])
+    if final[IS_GRAY] != 0:
+        _store_gray(final, view[VIEW_TARGET], table, target)
+        return
+    if final[NUM_STEPS] > 0:
+        rows, columns = final[OUT_HEIGHT], final[OUT_WIDTH]
+        image = scratch.staging[place][: 3 * rows * columns].reshape((rows, columns, 3))
+        steps = draw[final[FIRST_STEP] : final[FIRST_STEP] + 2 * final[NUM_STEPS]]
+        change_colors(image, steps, outputs.user_ops[program], scratch.colors, target, final, factors, table)
+    fill_rects(draw, final, outputs.fills, target, final[EARLY_FILLS], draw[NUM_PAINTS])
+
+
+@merged
+def make_image(
+    tasks: Array,  # (T, TASK_FIELDS) int64: the images of a batch
+    draws: Array,  # (T, D) int32
+    codes: Array,  # (T,) int64, written for the image and its views; only with OK an output image is complete
+    image: int,
+    outputs: Outputs,
+    scratch: Scratch,
+) -> int:
+    """Make one output image and its later views; return the code of the stored image."""
+    count = _list_views(tasks, draws, codes, image, outputs, scratch)
+    task = tasks[image]
+    height, width = task[IMAGE_HEIGHT], task[IMAGE_WIDTH]
+    code = OK
+    if task[MODE] != JPEG and task[SIZE] != height * width * 3:
+        code = WRONG_SIZE
+    elif task[MODE] == JPEG and count > 0:
+        code = decode_picture(task[ADDRESS], task[SIZE], height, width, count, outputs, scratch)
+    for place in range(count):
+        view = scratch.views[place]
+        own = view[VIEW_IMAGE]
+        if code == OK and task[MODE] != JPEG:
+            output, factors, table = epilogue_of(view, outputs)
+            box = box_of(view)
+            resample_rgb(task[ADDRESS], 3 * width, box, output, factors, table, view[VIEW_TARGET], scratch)
+        if code == OK:
+            _complete_view(draws[own], place, tasks[own, TARGET], outputs, scratch)
+        codes[own] = code
+    return code
+
+
+# --- the loops --------------------------------------------------------------------------------------------------------
+
+
+@stage
+def _take(ring: Ring, is_plain: bool, capacity: Array) -> tuple[int, int]:
+    """Take the next image for one of the two loops; return _TAKEN or another event, and the ticket."""
     control = ring.control.ctypes.data
     batches, images = ring.codes.shape
     while True:
         ticket = atomic_load(control + 8 * NEXT)
         if atomic_load(control + 8 * CLOSED) != 0 or ticket >= atomic_load(control + 8 * PUBLISHED):
             return IDLE, ticket
+        task = ring.tasks[(ticket // images) % batches, ticket % images]
+        mode = task[MODE]
+        # Both loops can take the tasks without work and the files that Python decodes.
+        if task[TARGET] != 0 and mode != PACKED and (mode == PLAIN) != is_plain:
+            return OTHER_KIND, ticket
+        # Before the claim: a batch published while this loop ran may have the largest image so far.
+        size = task[SIZE] if mode == JPEG else 0
+        if max(task[IMAGE_HEIGHT], task[IMAGE_WIDTH]) > capacity[0] or size > capacity[1]:
+            return OUTGROWN, ticket
+        if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) != 0:
+            return _TAKEN, ticket
+
+
+@compiled_with_notice
+def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
+    """Make RGB images until an event that Python has to handle; return it and its ticket."""
+    batches, images = ring.codes.shape
+    while True:
+        event, ticket = _take(ring, False, scratch.capacity)
+        if event != _TAKEN:
+            return event, ticket
         batch, image = (ticket // images) % batches, ticket % images
         task = ring.tasks[batch, image]
-        if task[MODE] == PLAIN:
-            return OTHER_KIND, ticket
-        # Before the claim: a batch that was published while this loop ran may hold the largest image so far.
-        if not _fits(task, scratch):
-            return OUTGROWN, ticket
-        if atomic_claim(control + 8 * NEXT, ticket, ticket + 1) == 0:
-            continue
-        if task[TARGET] != 0 and task[IS_LED] == 0:
+        if task[TARGET] != 0 and task[IS_LATER_VIEW] == 0:
             code = ring.codes[batch, image] = NOT_UNPACKED
             if task[MODE] != PACKED:
                 code = make_image(ring.tasks[batch], ring.draws[batch], ring.codes[batch], image, outputs, scratch)
@@ -131,31 +258,22 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
             return BATCH_DONE, ticket
 
 
+# A separate function, so that loaders of RGB images never compile it. The tasks of a batch are ordered by program, so
+# workers seldom change from one loop to the other.
 @compiled
-def complete(ring: Ring, ticket: int, code: int) -> bool:
-    """Set the code of an image that `work` refused; return whether it was the last of its batch."""
+def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch) -> tuple[int, int]:
+    """Make images of other kinds until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
-    batch = (ticket // images) % batches
-    ring.codes[batch, ticket % images] = code
-    return bool(atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1)
-
-
-@compiled
-def publish(ring: Ring, batch: int) -> None:
-    """Let the workers take the images of a batch whose tasks and draws are written."""
-    batches, images = ring.codes.shape
-    atomic_store(ring.remaining.ctypes.data + 8 * (batch % batches), images)
-    atomic_store(ring.control.ctypes.data + 8 * PUBLISHED, (batch + 1) * images)
-
-
-@compiled
-def shut(ring: Ring) -> None:
-    """Let the workers take no more images."""
-    atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
-
-
-@compiled
-def has_tickets(ring: Ring) -> bool:
-    """Return whether there are images that no worker has taken."""
-    control = ring.control.ctypes.data
-    return bool(atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED))
+    while True:
+        event, ticket = _take(ring, True, scratch.capacity)
+        if event != _TAKEN:
+            return event, ticket
+        batch, image = (ticket // images) % batches, ticket % images
+        task = ring.tasks[batch, image]
+        if task[TARGET] != 0 and task[IS_LATER_VIEW] == 0:
+            if task[MODE] == PACKED:
+                ring.codes[batch, image] = NOT_UNPACKED
+                return REFUSED, ticket
+            ring.codes[batch, image] = make_plain(task, ring.draws[batch, image], outputs, scratch)
+        if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
+            return BATCH_DONE, ticket

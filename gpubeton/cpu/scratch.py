@@ -1,4 +1,4 @@
-"""The memory that one worker needs to decode, sized once for the largest image of the file."""
+"""The memory of one worker, sized for the largest image so far."""
 
 from __future__ import annotations
 
@@ -6,54 +6,52 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.colour_vectors import GROUP, LEVELS, STEP_FIELDS
-from gpubeton.cpu.colours import ColourMemory
-from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS
+from gpubeton.cpu.color_steps import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
+from gpubeton.cpu.image_tasks import VIEW_FIELDS
+from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS, OVERRUN, PADDING
+from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
-from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING
-from gpubeton.cpu.jpeg.tables import Tables, allocate_tables
 from gpubeton.cpu.taps import most_taps
-from gpubeton.cpu.views import VIEW_FIELDS
 from gpubeton.plan.program import MAX_COLOUR_STEPS
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
-# Vectors are written whole: rows are this much longer than their pixels need.
+# Whole vectors are written: rows have this many bytes more than their pixels need.
 _SLACK = 64
 _MCU_SIDE = 16
-# Restart intervals kept track of: one for each MCU row of the largest image that JPEG knows.
+# Most restart intervals: one for each MCU row of the largest JPEG.
 _MAX_INTERVALS = 8192
 
 
 class Scratch(NamedTuple):
-    """One worker's working memory."""
+    """One worker's memory; only one thread may use it at a time."""
 
-    capacity: Array  # int64 (2,): longest side in pixels and largest JPEG in bytes that it is for
-    frame: Array  # int64 (FRAME_SIZE,): headers
+    capacity: Array  # (2,) int64: the longest side in pixels and the largest JPEG in bytes that fit
+    frame: Array  # (FRAME_SIZE,) int64: headers, see `jpeg.markers`
     tables: Tables
-    scan: Array  # uint8: the scan without stuffing
-    starts: Array  # int64: restart intervals in it
-    ends: Array
-    coefficients: Array  # int16 (96,), aligned: one block and a place behind it
-    zigzag: Array
-    blocks: Array  # int64 (MAX_BLOCKS, BLOCK_FIELDS): see `jpeg.entropy`
-    predictors: Array  # int64 (3,)
-    strips: Array  # uint16 (2, n), aligned: luma, and Cb beside Cr
-    views: Array  # int64 (V, VIEW_FIELDS): see `views`
-    planes: Array  # uint16 (V, 3, n): horizontally resampled Y, Cb, Cr of each view
-    first: Array  # int32 (V, 4, padded side): taps of luma and chroma, across and down
-    words: Array  # uint32 (V, 4, padded side, taps)
-    row: Array  # float64 (taps,)
+    scan: Array  # uint8: the scan without byte stuffing
+    starts: Array  # int64: addresses in it, where each restart interval starts
+    ends: Array  # int64: and ends
+    coefficients: Array  # (96,) int16, aligned: one block, and room for values past its end
+    zigzag: Array  # (256,) uint8: `jpeg.markers.ZIGZAG`
+    blocks: Array  # (MAX_BLOCKS, BLOCK_FIELDS) int64: see `jpeg.entropy`
+    predictors: Array  # (3,) int64
+    strips: Array  # (2, n) uint16, aligned: luma, and Cb next to Cr
+    views: Array  # (V, VIEW_FIELDS) int64: see `image_tasks`
+    planes: Array  # (V, 3, n) uint16: horizontally resampled Y, Cb, Cr of each view
+    first: Array  # (V, 4, padded side) int32: taps of luma and chroma, across and down
+    words: Array  # (V, 4, padded side, taps) uint32
+    row: Array  # (taps,) float64
     pixels: Array  # uint8: one output row of RGB
     source_row: Array  # uint8: one source row of RGB, vertically resampled
-    lane_words: Array  # uint16: weights of a raw image's taps, one for each vector lane
-    levels: Array  # uint8 (V, n): output images whose colours are still to be changed
-    colours: ColourMemory
+    lane_words: Array  # uint16: weights of a raw image's taps, repeated for each SIMD lane
+    staging: Array  # (V, n) uint8: output images before their color steps
+    colors: ColorScratch
 
 
 def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
-    """Return an uninitialised array whose first byte lies at a multiple of `alignment`."""
+    """Allocate an array whose address is a multiple of `alignment`."""
     item = np.dtype(dtype).itemsize
     memory = np.zeros(size * item + alignment, np.uint8)
     offset = -memory.ctypes.data % alignment
@@ -61,36 +59,15 @@ def aligned(size: int, dtype: Any, alignment: int = 64) -> Array:
 
 
 def allocate(
-    source_side: int,
-    source_bytes: int,
-    output_height: int,
+    source_side: int,  # longest side of any image, in pixels
+    source_bytes: int,  # size of the largest JPEG
+    output_height: int,  # of the largest output
     output_width: int,
-    narrowest: int,
-    coloured: tuple[int, int] = (0, 0),
-    views: int = 1,
+    narrowest: int,  # shortest output side of any program: it limits the number of taps
+    staging: tuple[int, int] = (0, 0),  # largest height and width of an output that needs a u8 staging image
+    views: int = 1,  # most outputs of one stored image; memory that is not used is never touched
 ) -> Scratch:
-    """Allocate one worker's memory.
-
-    Parameters
-    ----------
-    source_side : int
-        Longest side of any image, in pixels.
-    source_bytes : int
-        Size of the largest JPEG.
-    output_height, output_width : int
-        Largest output.
-    narrowest : int
-        Shortest output side of any program: it decides how many taps there may be.
-    coloured : tuple of int
-        Largest height and width of an output whose colours are changed.
-    views : int
-        Most outputs that are made of one stored image. Memory that is not used is never touched.
-
-    Returns
-    -------
-    Scratch
-        Memory that only one thread may use at a time.
-    """
+    """Allocate one worker's memory."""
     padded = -(-max(output_height, output_width) // _MCU_SIDE) * _MCU_SIDE
     width = -(-output_width // _MCU_SIDE) * _MCU_SIDE
     taps = most_taps(source_side, narrowest)
@@ -116,10 +93,10 @@ def allocate(
         pixels=np.zeros(3 * width + _SLACK, np.uint8),
         source_row=np.zeros(3 * (side + taps) + _SLACK, np.uint8),
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
-        levels=np.zeros((views, 3 * coloured[0] * coloured[1] + _SLACK), np.uint8),
-        colours=ColourMemory(
-            rows=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
-            tables=np.zeros((MAX_COLOUR_STEPS, LEVELS), np.uint8),
-            line=np.zeros(3 * max(coloured[1], GROUP) if coloured[1] else 0, np.int32),
+        staging=np.zeros((views, 3 * staging[0] * staging[1] + _SLACK), np.uint8),
+        colors=ColorScratch(
+            steps=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
+            tables=np.zeros((MAX_COLOUR_STEPS, TABLE_SIZE), np.uint8),
+            planes=np.zeros(3 * max(staging[1], GROUP) if staging[1] else 0, np.int32),
         ),
     )

@@ -1,22 +1,22 @@
-"""Interpolation weights: which source samples make an output sample, and how much of each.
+"""Filter taps: the source samples of each output sample, and their weights.
 
-A *tap* is one source sample's part in an output sample. Weights are 16-bit fractions that sum to one, each stored twice
-in a 32-bit word: broadcasting a word to all 16-bit lanes of a vector then needs no shuffle.
+Weights are 16-bit fractions that sum to one, each stored twice in a 32-bit word: broadcasting a word to all 16-bit
+lanes of a vector then needs no shuffle.
 
 The interpolations, all separable:
 
-area       the mean over the source area that an output pixel covers, as OpenCV's INTER_AREA (and so FFCV) has it: where
+area       the mean over the source area that an output pixel covers, as in OpenCV's INTER_AREA (and so in FFCV): if
            either side is enlarged, both use its two-tap rule instead
-bilinear   two taps around the centre, however much the image shrinks (torch: ``interpolate(..., antialias=False)``)
-antialias  a triangle as wide as the shrinking needs (torch and Pillow: ``antialias=True``)
-nearest    one tap, the source pixel in which the output pixel's centre lies (Pillow's NEAREST, torch's
-           ``nearest-exact``); its weight gives each level back as it is
+bilinear   two taps around the center, however much the image shrinks (torch: ``interpolate(..., antialias=False)``)
+antialias  a triangle as wide as the scale (torch and Pillow: ``antialias=True``)
+nearest    one tap, the source pixel that holds the output pixel's center (Pillow's NEAREST, torch's
+           ``nearest-exact``); its weight does not change the value
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from gpubeton.cpu.compile import inlined, stage
 from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
 BILINEAR, AREA, ANTIALIAS, NEAREST = (INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest"))
 
@@ -33,21 +33,12 @@ _SLIVER = 1e-3
 
 _ONE = 65536
 
+# Most taps of an output sample: luma and chroma across, luma and chroma down.
+TapCounts: TypeAlias = tuple[int, int, int, int]
+
 
 def most_taps(source: int, output: int) -> int:
-    """Return how many taps an output sample can have when `source` pixels, or fewer, become `output`.
-
-    Parameters
-    ----------
-    source : int
-        Longest crop side in pixels.
-    output : int
-        Output side in pixels.
-
-    Returns
-    -------
-    int
-        An upper bound over all interpolations, chroma included.
+    """Return an upper bound of the taps when at most `source` pixels become `output`; chroma included.
 
     Examples
     --------
@@ -59,7 +50,7 @@ def most_taps(source: int, output: int) -> int:
 
 @stage
 def effective(interpolation: int, source_height: int, source_width: int, height: int, width: int) -> int:
-    """Return the rule that `interpolation` means for this crop and output."""
+    """Return the rule of an interpolation for this crop and output."""
     if interpolation == AREA and (source_height < height or source_width < width):
         return AREA_ENLARGING
     return interpolation
@@ -74,15 +65,15 @@ def _two_taps(position: int, fraction: float, size: int, row: Array) -> tuple[in
 
 @stage
 def _bilinear(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
-    centre = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
-    first = int(centre)
-    return _two_taps(first, centre - first, size, row)
+    center = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
+    first = int(center)
+    return _two_taps(first, center - first, size, row)
 
 
 @stage
 def _area_enlarging(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
-    # OpenCV rounds twice, which decides where an output pixel ends at a source pixel's border; and in float32 a share
-    # of almost one is one, which counts as none.
+    # OpenCV rounds twice, which matters where an output pixel ends at the border of a source pixel. And in float32 a
+    # fraction of almost one becomes one, which counts as none.
     inverse = output / size
     first = int(math.floor(index * (1.0 / inverse)))
     fraction: float = np.float64(np.float32((index + 1) - (first + 1) * inverse))
@@ -119,12 +110,12 @@ def _area(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
 @stage
 def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     support = max(scale, 1.0)
-    centre = (index + 0.5) * scale
-    first = max(int(centre - support + 0.5), 0)
-    stop = min(int(centre + support + 0.5), size)
+    center = (index + 0.5) * scale
+    first = max(int(center - support + 0.5), 0)
+    stop = min(int(center + support + 0.5), size)
     total = 0.0
     for k in range(first, stop):
-        weight = max(0.0, 1.0 - abs((k - centre + 0.5) / support))
+        weight = max(0.0, 1.0 - abs((k - center + 0.5) / support))
         row[k - first] = weight
         total += weight
     for k in range(stop - first):
@@ -133,32 +124,14 @@ def _antialias(index: int, scale: float, size: int, row: Array) -> tuple[int, in
 
 
 @stage
-def _nearest(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
-    # In whole numbers: a centre on the border of two pixels belongs to the second, whatever the sizes.
-    row[0] = 1.0
-    return (2 * index + 1) * size // (2 * output), 1
-
-
-@stage
-def ideal(rule: int, index: int, size: int, output: int, row: Array) -> tuple[int, int]:
-    """Compute the weights of one output sample.
-
-    Parameters
-    ----------
-    rule : int
-        What `effective` returned.
-    index : int
-        The output sample.
-    size, output : int
-        Source samples and output samples.
-    row : ndarray of float64
-        Written: the weights.
-
-    Returns
-    -------
-    tuple of int
-        First source sample and number of taps.
-    """
+def ideal(
+    rule: int,  # of `effective`
+    index: int,
+    size: int,  # source samples
+    output: int,  # output samples
+    row: Array,  # float64, written: the weights
+) -> tuple[int, int]:
+    """Compute the exact weights of output sample `index`; return its first source sample and number of taps."""
     scale = size / output
     if rule == BILINEAR:
         return _bilinear(index, scale, size, row)
@@ -167,18 +140,20 @@ def ideal(rule: int, index: int, size: int, output: int, row: Array) -> tuple[in
     if rule == ANTIALIAS:
         return _antialias(index, scale, size, row)
     if rule == NEAREST:
-        return _nearest(index, size, output, row)
+        # In whole numbers: a center on the border of two pixels belongs to the second, for any sizes.
+        row[0] = 1.0
+        return (2 * index + 1) * size // (2 * output), 1
     return _area_enlarging(index, size, output, row)
 
 
 @inlined
 def _settle(words: Array, count: int, width: int, total: int) -> None:
-    """Make `count` weights sum to one exactly (the largest takes what rounding left over) and store each twice."""
+    """Make `count` weights sum to exactly one (the largest takes the rounding error) and store each twice."""
     largest = 0
     for k in range(1, count):
         if words[k] > words[largest]:
             largest = k
-    # One itself does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
+    # One does not fit into 16 bits: 65535/65536 is off by 1/256 of a gray level.
     words[largest] = min(65535, words[largest] + (_ONE - total))
     for k in range(count):
         words[k] *= 65537
@@ -187,8 +162,8 @@ def _settle(words: Array, count: int, width: int, total: int) -> None:
 
 
 @inlined
-def _quantise(row: Array, count: int, words: Array) -> int:
-    """Turn weights into 16-bit fractions, each rounding what the ones before left over; return their sum."""
+def _quantize(row: Array, count: int, words: Array) -> int:
+    """Round weights to 16-bit fractions, carrying each rounding error to the next; return their sum."""
     total = 0
     rest = 0.5
     for k in range(count):
@@ -204,11 +179,12 @@ def _quantise(row: Array, count: int, words: Array) -> int:
 def _through_upsampling(
     luma: Array, first: int, count: int, limit: int, fancy: bool, chroma: Array
 ) -> tuple[int, int, int]:
-    """Turn 16-bit weights of luma samples into those of chroma samples, which libjpeg would first upsample by two.
+    """Turn 16-bit weights of luma samples into weights of chroma samples of half their number.
 
-    An upsampled sample is 3/4 of its nearest chroma sample and 1/4 of the next nearest (libjpeg's triangle filter), so
-    that the two steps are one set of weights. Returns the first chroma sample, their number and the weights' sum.
+    Returns the first chroma sample, the number of taps and the sum of the weights.
     """
+    # libjpeg first upsamples chroma by two: 3/4 of the nearest sample and 1/4 of the next nearest (its triangle
+    # filter). Upsampling and resampling are both linear, so they become one set of weights.
     origin = max((first >> 1) - 1, 0)
     last = min(((first + count - 1) >> 1) + 1, limit - 1)
     taps = last - origin + 1
@@ -216,7 +192,7 @@ def _through_upsampling(
         chroma[k] = 0
     for k in range(count):
         nearest = (first + k) >> 1
-        # The neighbour on the side on which the luma sample lies; at the image's edge there is none.
+        # The next nearest is on the side of the luma sample; at the image's edge it is the nearest itself.
         other = min(max(nearest + 2 * ((first + k) & 1) - 1, 0), limit - 1) if fancy else nearest
         chroma[nearest - origin] += 3 * luma[k]
         chroma[other - origin] += luma[k]
@@ -232,93 +208,55 @@ def _through_upsampling(
 
 @inlined
 def resized_index(i: int, output: int, shift: int, flip: bool) -> int:
-    """Return which resized sample output sample i shows; see `fill_axis`."""
+    """Return the resized sample that output sample i shows; see `fill_axis`."""
     index: int = min(max(min(i, output - 1) + shift, 0), output - 1)
     return output - 1 - index if flip else index
 
 
 @stage
 def fill_axis(
-    rule: int, start: int, size: int, output: int, shift: int, flip: bool, first: Array, words: Array, row: Array
+    rule: int,  # of `effective`
+    start: int,  # of the crop, in source samples
+    size: int,  # of the crop
+    output: int,  # output samples
+    shift: int,  # output sample i shows resized sample i + shift, or the nearest one in range
+    flip: bool,  # mirror the resized samples first
+    first: Array,  # (padded output,) int32, written: first source sample of each output sample, padded
+    words: Array,  # (padded output, most taps) uint32, written: weights, zero after the last tap
+    row: Array,  # (most taps,) float64, scratch
 ) -> int:
-    """Compute the taps of one side of an image.
-
-    Parameters
-    ----------
-    rule : int
-        What `effective` returned.
-    start, size : int
-        The crop in source samples.
-    output : int
-        Output samples.
-    shift : int
-        Output sample i shows resized sample i + shift, or the nearest there is.
-    flip : bool
-        Whether the resized samples are mirrored first.
-    first : ndarray of int32, shape (padded output,)
-        Written: first source sample of each output sample. What pads repeats the last one.
-    words : ndarray of uint32, shape (padded output, most taps)
-        Written: weights, zero behind the last tap.
-    row : ndarray of float64
-        Scratch for one output sample's weights.
-
-    Returns
-    -------
-    int
-        The largest number of taps.
-    """
+    """Compute the taps of one side of an image; return the largest number of taps."""
     taps = 0
     for i in range(first.shape[0]):
         begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
         first[i] = start + begin
-        _settle(words[i], count, words.shape[1], _quantise(row, count, words[i]))
+        _settle(words[i], count, words.shape[1], _quantize(row, count, words[i]))
         taps = max(taps, count)
     return taps
 
 
 @stage
 def fill_axis_pair(
-    rule: int,
+    rule: int,  # the first six: as for `fill_axis`
     start: int,
     size: int,
     output: int,
     shift: int,
     flip: bool,
-    limit: int,
-    fancy: bool,
-    first: Array,
-    words: Array,
-    row: Array,
+    limit: int,  # chroma samples of the whole image
+    fancy: bool,  # interpolate chroma as libjpeg does; it repeats the samples of very narrow images
+    first: Array,  # (2, padded output) int32, written: first luma and first chroma sample
+    words: Array,  # (2, padded output, most taps) uint32, written: their weights
+    row: Array,  # (most taps,) float64, scratch
 ) -> tuple[int, int]:
-    """Compute the taps of one side on luma samples and on chroma samples of half their number.
-
-    Parameters
-    ----------
-    rule, start, size, output, shift, flip
-        As for `fill_axis`.
-    limit : int
-        Chroma samples of the whole image.
-    fancy : bool
-        Whether libjpeg would interpolate the chroma samples (it repeats those of very narrow images).
-    first : ndarray of int32, shape (2, padded output)
-        Written: first luma and first chroma sample.
-    words : ndarray of uint32, shape (2, padded output, most taps)
-        Written: their weights.
-    row : ndarray of float64, shape (most taps,)
-        Scratch for one output sample's weights.
-
-    Returns
-    -------
-    tuple of int
-        The largest numbers of luma and of chroma taps.
-    """
+    """Compute the taps of one side on luma, and on chroma of half the size; return the largest numbers of taps."""
     width = words.shape[2]
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
         begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
         first[0, i] = start + begin
-        total = _quantise(row, count, words[0, i])
+        total = _quantize(row, count, words[0, i])
         origin, chroma_count, chroma_total = _through_upsampling(
             words[0, i], start + begin, count, limit, fancy, words[1, i]
         )

@@ -6,8 +6,8 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpubeton.cpu.finish_mixed import finish_mixed
-from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.epilogue import mix_and_store
+from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.pipeline.pixel_type import pixel_type
 from gpubeton.pipeline.ragged import tensors_in
@@ -80,7 +80,7 @@ class Crews:
             if self._on_gpu and make_gpu_crew is not None:
                 from gpubeton.gpu.gpu_resources import CpuServices
 
-                host = CpuServices(survey_jpegs, pack_regions, pack_crops, start, num_workers)
+                host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers)
                 self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()
 
@@ -173,7 +173,7 @@ class Crews:
         """
         if self._gpu is None or number not in self._on_gpu:
             return (
-                array if mixes is None else finish_mixed(self._outputs[number].program, array, mixes, self._pool.take)
+                array if mixes is None else mix_and_store(self._outputs[number].program, array, mixes, self._pool.take)
             )
         if mixes is not None:
             array = self._gpu.mix(self._on_gpu.index(number), array, mixes)

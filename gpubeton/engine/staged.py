@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.gather import gather_rows
+from gpubeton.cpu.pack import gather_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

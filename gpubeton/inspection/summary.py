@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, Notes, read_notes
@@ -311,7 +311,7 @@ def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int
     if len(compressed):
         with open_bytes(index.path, index.files[0].identity) as source:
             mapped = source.map()
-        survey_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
+        probe_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
     lanes = choose_lanes(
         mode[compressed].astype(np.uint8),
         size,

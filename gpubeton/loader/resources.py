@@ -6,7 +6,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton.cpu.crew import Crew
+from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.image_output import ImageOutput
 from gpubeton.engine.outputs import GpuTarget, Pipeline
@@ -77,7 +77,7 @@ class Resources:
     """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
 
     def __init__(self, index: Index, config: LoaderConfig) -> None:
-        self.make_crew: StartExecutor = Crew
+        self.make_crew: StartExecutor = WorkerPool
         self.gpu: Gpu | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu.crew import Crew
-from gpubeton.cpu.image import JPEG, RAW
+from gpubeton.cpu.epilogue import outputs_of
+from gpubeton.cpu.image_tasks import JPEG, RAW
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
 from gpubeton.cpu.scratch import allocate
-from gpubeton.cpu.worker import outputs_of
+from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
@@ -93,7 +93,7 @@ def job_of(program, images, draws, out=None):
 def make(program, images, draws):
     """Make images; returns the batch and its bad images."""
     job = job_of(program, images, draws)
-    crew = Crew([program], max(1, len(images)), num_workers=0, ring=1)
+    crew = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
     return job.out, crew.decode(0, job)
 
 

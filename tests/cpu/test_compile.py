@@ -14,7 +14,7 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
-from gpubeton.cpu import finish, gather, ring
+from gpubeton.cpu import epilogue, pack, ring
 from gpubeton.cpu.compile import compiled, stage
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
@@ -27,8 +27,8 @@ KEPT = {
     name: getattr(module, name)
     for module, names in (
         (ring, ("work", "complete", "publish", "shut", "has_tickets")),
-        (finish, ("finish_rows",)),
-        (gather, ("gather_rows",)),
+        (epilogue, ("store_rows",)),
+        (pack, ("gather_rows",)),
     )
     for name in names
 }
@@ -43,23 +43,23 @@ for name, function in KEPT.items():
 
 def use_everything():
     """Make a batch of each kind and type, in threads and alone; gather a few bytes."""
-    from gpubeton.cpu.crew import Crew
+    from gpubeton.cpu.worker_pool import WorkerPool
     from tests.cpu.making import job_of
 
     normalize = NormalizeImage([120, 110, 100], [60, 50, 40], "float16")
     programs = [program_of(8, 9), program_of(5, 16, "antialias", Cutout(3), Cutout(2, (1, 2, 3)), normalize)]
     images = [stored_jpeg(jpeg(photo(20, 30))), stored_raw(photo(9, 9)), stored_jpeg(jpeg(photo(9, 9))[:-9], 9, 9)]
     jobs = [job_of(each, images, [draw_of(each, whole(image)) for image in images]) for each in programs]
-    crew = Crew(programs, 4, 1, 1)
+    crew = WorkerPool(programs, 4, 1, 1)
     crew.submit(jobs)
     crew.collect()
     crew.close()
     for program in programs:
         make(program, images, [draw_of(program, whole(image)) for image in images])
-    finish.Finish(normalize.table(), normalize.mean, normalize.std)
+    epilogue.Epilogue(normalize.table(), normalize.mean, normalize.std)
     content = np.arange(9, dtype=np.uint8)
     out = np.zeros((1, 12), np.uint8)
-    gather.gather_rows(np.array([content.ctypes.data], np.uint64), np.array([9], np.uint64), out)
+    pack.gather_rows(np.array([content.ctypes.data], np.uint64), np.array([9], np.uint64), out)
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -153,5 +153,5 @@ def test_without_a_compiler_the_modules_can_be_imported():
 
 
 def test_a_function_keeps_its_docstring_and_its_python_form():
-    assert "Make images until" in ring.work.__doc__
+    assert "Python has to handle" in ring.work.__doc__
     assert callable(ring.work.py_func)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.gather import gather_rows
+from gpubeton.cpu.pack import gather_rows
 from tests.cpu.guarded import Slots
 
 

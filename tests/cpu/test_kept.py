@@ -70,7 +70,7 @@ def misses(dispatcher):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("cpu/memory.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
+        ("cpu/intrinsics.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
         ("plan/draws.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
     ],
     ids=["function", "constant"],

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.cpu.crew import Crew
-from gpubeton.cpu.image import TARGET
+from gpubeton.cpu.epilogue import outputs_of
+from gpubeton.cpu.image_tasks import TARGET
 from gpubeton.cpu.jpeg.codes import OK, WRONG_SIZE
 from gpubeton.cpu.ring import (
     BATCH_DONE,
@@ -20,7 +20,7 @@ from gpubeton.cpu.ring import (
     shut,
     work,
 )
-from gpubeton.cpu.worker import outputs_of
+from gpubeton.cpu.worker_pool import WorkerPool
 from tests.cpu.making import draw_of, job_of, make_one, program_of, ring_of, scratch_for, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, noise, pillow_jpeg
 
@@ -81,7 +81,7 @@ def test_a_jpeg_of_more_bytes_than_the_workers_memory_is_not_taken():
 
 def test_a_worker_comes_back_for_memory_in_the_middle_of_its_run():
     large = stored_raw(noise(900, 700))
-    crew = Crew([PROGRAM], 400, num_workers=2, ring=2)
+    crew = WorkerPool([PROGRAM], 400, num_workers=2, ring=2)
     try:
         jobs = [
             job_of(PROGRAM, [image] * count, [draw_of(PROGRAM, whole(image))] * count)

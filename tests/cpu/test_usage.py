@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from gpubeton.cpu.crew import Crew
+from gpubeton.cpu.worker_pool import WorkerPool
 from tests.cpu.making import draw_of, job_of, program_of, stored_raw, whole
 from tests.cpu.pictures import noise
 
@@ -11,7 +11,7 @@ PROGRAM = program_of(12, 10)
 
 def test_a_crew_knows_how_busy_it_was_and_stops_counting_when_it_is_closed():
     images = [stored_raw(noise(19, 31))] * 6
-    crew = Crew([PROGRAM], 8, 2, 1)
+    crew = WorkerPool([PROGRAM], 8, 2, 1)
     try:
         time.sleep(0.05)
         assert crew.usage.busy_seconds == 0

@@ -8,18 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu import worker
-from gpubeton.cpu.crew import Crew
-from gpubeton.cpu.image import ADDRESS, IS_LED, NEXT_VIEW
-from gpubeton.cpu.views import (
+from gpubeton.cpu import worker_pool
+from gpubeton.cpu.image_tasks import (
+    ADDRESS,
     FIRST_COLUMN,
     FIRST_ROW,
+    IS_LATER_VIEW,
     LAST_COLUMN,
     LAST_ROW,
+    NEXT_VIEW,
     VIEW_FIELDS,
     last_column,
     next_stretch,
 )
+from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomTranslate
 from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
@@ -48,7 +50,7 @@ def together(programs, images, draws, source="photos", batch_size=None):
     jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
     for program, job in zip(programs, jobs, strict=True):
         job.source, job.colours = source, colours_of(program, len(images))
-    crew = Crew(programs, batch_size or len(images), num_workers=2, ring=1)
+    crew = WorkerPool(programs, batch_size or len(images), num_workers=2, ring=1)
     try:
         crew.submit(jobs)
         return [job.out for job in jobs], crew.collect()
@@ -101,7 +103,7 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
 
 def ring_of_views(images, programs, wrong=()):
     """A crew's own ring with the views of images in it, and the batches that they go to."""
-    crew = Crew(programs, len(images), num_workers=0, ring=1)
+    crew = WorkerPool(programs, len(images), num_workers=0, ring=1)
     draws = [
         [draw_of(program, (0, 0, 999, 9) if number in wrong else whole(image)) for image in images]
         for number, program in enumerate(programs)
@@ -119,9 +121,9 @@ def test_only_the_first_view_looks_at_the_stored_image():
     crew, outs = ring_of_views(images, [PROGRAMS[0], PROGRAMS[3]])
     ring = crew._ring
     assert ring.tasks[0, :, NEXT_VIEW].tolist() == [2, 3, 0, 0]
-    assert ring.tasks[0, :, IS_LED].tolist() == [0, 0, 1, 1]
+    assert ring.tasks[0, :, IS_LATER_VIEW].tolist() == [0, 0, 1, 1]
     ring.tasks[0, 2:, ADDRESS] = 0
-    own = worker.Worker([PROGRAMS[0], PROGRAMS[3]], crew._outputs)
+    own = worker_pool.Worker([PROGRAMS[0], PROGRAMS[3]], crew._outputs)
     own.run(ring, 200, 100_000)
     assert ring.remaining.tolist() == [0]
     for out, program in zip(outs, [PROGRAMS[0], PROGRAMS[3]], strict=True):
@@ -130,8 +132,8 @@ def test_only_the_first_view_looks_at_the_stored_image():
 
 def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
     calls = []
-    decode = worker.decode_rgb
-    monkeypatch.setattr(worker, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
+    decode = worker_pool.decode_rgb
+    monkeypatch.setattr(worker_pool, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
     programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
     draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
     found, bad = together(programs, [IMAGES["progressive"]], draws)
@@ -182,13 +184,13 @@ def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind,
 
 def test_images_of_other_fields_and_other_places_are_made_apart():
     image, other = stored_jpeg(jpeg(noise(30, 40))), stored_jpeg(jpeg(noise(40, 30)))
-    crew = Crew([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
+    crew = WorkerPool([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
     for images, sources in (([image, other], ("photos", "photos")), ([image, image], ("photos", "masks"))):
         jobs = [job_of(PROGRAMS[0], [one], [draw_of(PROGRAMS[0], whole(one))]) for one in images]
         for job, source in zip(jobs, sources, strict=True):
             job.source = source
         crew.submit(jobs)
-    assert not crew._ring.tasks[:, :, IS_LED].any()
+    assert not crew._ring.tasks[:, :, IS_LATER_VIEW].any()
     assert not crew._ring.tasks[:, :, NEXT_VIEW].any()
 
 

@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpubeton.cpu.output import FILLS, HEIGHT, INTERPOLATION, ITEM_SIZE, METHOD, WIDTH
-from gpubeton.cpu.worker import Worker, draw_columns, outputs_of
+from gpubeton.cpu.epilogue import (
+    FIRST_FILL,
+    INTERPOLATION,
+    ITEM_SIZE,
+    METHOD,
+    OUT_HEIGHT,
+    OUT_WIDTH,
+    draw_columns,
+    outputs_of,
+)
+from gpubeton.cpu.worker_pool import Worker
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomTranslate
@@ -21,14 +30,17 @@ def test_a_row_of_draws_is_as_long_as_the_longest():
 
 def test_outputs_say_what_each_program_wants():
     outputs = outputs_of([SMALL, LARGE, HALF])
-    assert outputs.settings[:, [HEIGHT, WIDTH]].tolist() == [[4, 6], [20, 9], [7, 8]]
+    assert outputs.settings[:, [OUT_HEIGHT, OUT_WIDTH]].tolist() == [[4, 6], [20, 9], [7, 8]]
     names = ("area", "bilinear", "antialias")
     assert outputs.settings[:, INTERPOLATION].tolist() == [INTERPOLATIONS[name] for name in names]
     assert outputs.settings[:, ITEM_SIZE].tolist() == [1, 1, 2]
     assert outputs.settings[0, METHOD] != outputs.settings[2, METHOD]
-    starts = outputs.settings[:, FILLS]
+    starts = outputs.settings[:, FIRST_FILL]
     for program, start in zip((SMALL, LARGE, HALF), starts.tolist(), strict=True):
-        assert np.array_equal(outputs.fills[start : start + len(program.fills)], program.fills)
+        values = program.fills
+        if program.table is not None:
+            values = program.table.view(np.uint16)[values, np.arange(3)]
+        assert np.array_equal(outputs.fills[start : start + len(values), :3], values)
     assert np.array_equal(outputs.tables[2], HALF.table.view(np.uint16))
 
 
@@ -47,5 +59,5 @@ def test_memory_is_enough_for_the_largest_output_and_the_most_taps_in_each_view(
     assert scratch.first.shape == (3, 4, 32)
     assert scratch.words.shape[:3] == scratch.first.shape
     assert scratch.words.shape[3] >= 2 * 100 / 4
-    assert len(scratch.views) == len(scratch.planes) == len(scratch.levels) == 3
+    assert len(scratch.views) == len(scratch.planes) == len(scratch.staging) == 3
     assert scratch.pixels.size >= 3 * 16

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.engine import ArrayPool
 from gpubeton.engine.crews import Crews
 from gpubeton.engine.image_output import ImageOutput
@@ -219,7 +219,7 @@ def test_the_cpus_workers_are_ended_if_the_gpu_cannot_begin():
 
 def test_a_gpu_may_have_workers_of_the_cpu_of_its_own(mixed):
     host = mixed.made["GPU"].arguments
-    assert (host.survey, host.num_workers) == (survey_jpegs, 2)
+    assert (host.survey, host.num_workers) == (probe_jpegs, 2)
     workers = host.make_crew(["programs"])
     assert workers is mixed.made["GPU's CPU"]
     assert (workers.programs, workers.arguments) == (["programs"], (8, 2, 3))

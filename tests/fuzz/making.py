@@ -9,14 +9,14 @@ from unittest import mock
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu import worker as worker_module
+from gpubeton.cpu import worker_pool
+from gpubeton.cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
 from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.cpu.image import TASK_FIELDS
+from gpubeton.cpu.image_tasks import TASK_FIELDS
 from gpubeton.cpu.jpeg.codes import OK, REASONS
-from gpubeton.cpu.output import HEIGHT, INTERPOLATION, WIDTH
 from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton.cpu.scratch import allocate
-from gpubeton.cpu.worker import Worker, outputs_of
+from gpubeton.cpu.worker_pool import Worker
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draws import DRAW_COLUMNS
 from gpubeton.transforms import NormalizeImage
@@ -86,7 +86,10 @@ class Bench(Worker):
         outs = []
         for i, view in enumerate(views):
             program = i + MAX_VIEWS * view.finish
-            self.settings[program, [HEIGHT, WIDTH, INTERPOLATION]] = *view.size, INTERPOLATIONS[view.interpolation]
+            self.settings[program, [OUT_HEIGHT, OUT_WIDTH, INTERPOLATION]] = (
+                *view.size,
+                INTERPOLATIONS[view.interpolation],
+            )
             out = self._images.array(np.full((*view.size, 3), 9, FINISHES[view.finish]))
             led = (i + 1) % len(views), int(i > 0)
             ring.tasks[0, i] = np.array(
@@ -98,7 +101,7 @@ class Bench(Worker):
         event, ticket = self.run(ring, max(height, width), len(data))
         reason = ""
         if event == REFUSED:
-            with mock.patch.object(worker_module, "decode_rgb", self._decode):
+            with mock.patch.object(worker_pool, "decode_rgb", self._decode):
                 _, reason = self.make_refused(ring, ticket)
         codes = ring.codes[0].tolist()
         return [

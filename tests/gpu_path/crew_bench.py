@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from gpubeton.cpu.crew import Crew
-from gpubeton.cpu.jpeg.survey import survey_jpegs
+from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
+from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.gpu_executor import Gpu
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -24,12 +24,12 @@ BATCH = 8
 
 def make_cpu_executor(programs):
     """The CPU's workers."""
-    return Crew(programs, BATCH, num_workers=1, ring=SLOTS)
+    return WorkerPool(programs, BATCH, num_workers=1, ring=SLOTS)
 
 
 def cpu_services(start_executor=make_cpu_executor, num_workers=1):
     """What the CPU does."""
-    return CpuServices(survey_jpegs, pack_regions, pack_crops, start_executor, num_workers)
+    return CpuServices(probe_jpegs, pack_regions, pack_crops, start_executor, num_workers)
 
 
 def open_gpu(device, largest=(100, 100), **options):
@@ -69,7 +69,7 @@ def job_of(program, images, out, *, epoch=0, first=0, source="image"):
 def made_by_the_cpu(program, images, **which):
     """What the CPU makes of images, and which of them are bad."""
     out = np.zeros((len(images), program.height, program.width, 3), np.uint8)
-    crew = Crew([program], max(1, len(images)), num_workers=0, ring=1)
+    crew = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
     bad = crew.decode(0, job_of(program, images, out, **which))
     crew.close()
     return out, bad

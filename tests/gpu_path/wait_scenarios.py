@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from gpubeton.cpu.worker import Worker
+from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table

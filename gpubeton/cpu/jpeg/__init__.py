@@ -1,10 +1,9 @@
-"""A baseline JPEG decoder that decodes what the crop needs and no more (ITU-T T.81; JFIF 1.02).
+"""A baseline JPEG decoder that decodes only what the crop needs (ITU-T T.81; JFIF 1.02).
 
-The stages stand apart, each in its file, in the order in which an image passes them: `markers` (headers), `huffman`
-(decoding tables), `scan` (byte stuffing and restart markers), `entropy` (coefficients), `idct` (samples), `strips`
-(horizontal resampling), `colour` (vertical resampling and RGB), `picture` (all of them on one image).
+The stages, in order: `markers` (headers), `huffman` (decoding tables), `entropy` (byte stuffing, coefficients), `idct`
+(samples), `ycbcr` (resampling and RGB); `picture` runs them on one image. `probe` reads headers only.
 
-Whatever a header claims is checked where it is read, before it sizes or indexes anything. What is valid but not
-baseline (progressive, CMYK, 12 bits, arithmetic coding, unusual sampling) and what looks damaged is refused with a code
-from `codes`, and libjpeg-turbo has the last word on it.
+Every value of a header is checked when it is read, before it sizes or indexes anything. Valid but not baseline data
+(progressive, CMYK, 12 bits, arithmetic coding, unusual sampling) and data that look damaged are refused with a code of
+`codes`; libjpeg-turbo then decides.
 """

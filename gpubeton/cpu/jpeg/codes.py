@@ -1,22 +1,22 @@
-"""Why the decoder did not decode an image."""
+"""Reasons why the decoder did not decode an image."""
 
 from __future__ import annotations
 
 OK = 0
-# What libjpeg-turbo or Pillow may still decode.
+# libjpeg-turbo or Pillow may still decode it.
 NOT_BASELINE = 1  # progressive, lossless, arithmetic, hierarchical
 NOT_YCBCR = 2  # CMYK, RGB or two components
 ODD_SAMPLING = 3  # anything but 4:4:4, 4:2:2, 4:4:0, 4:2:0 and gray
-ODD_PRECISION = 4  # 12 bits a sample, 16-bit quantisation tables
+ODD_PRECISION = 4  # 12 bits a sample, 16-bit quantization tables
 SEPARATE_SCANS = 5  # one component a scan
-MANY_INTERVALS = 11  # more restart intervals than the decoder keeps track of
-# What looks damaged; libjpeg-turbo decides.
+MANY_INTERVALS = 11  # more restart intervals than the decoder has memory for
+# It looks damaged; libjpeg-turbo decides.
 DAMAGED_HEADER = 6
 DAMAGED_TABLE = 7
 DAMAGED_SCAN = 8
 CUT_SHORT = 9
-NOT_UNPACKED = 13  # a file of another kind than JPEG
-# What nobody can mend.
+NOT_UNPACKED = 13  # not a JPEG file
+# Final.
 WRONG_SIZE = 10
 WRONG_CROP = 12
 

@@ -1,18 +1,20 @@
-"""From compressed bits to coefficients: Huffman decoding of one MCU row (T.81 F.2.2).
+"""Huffman decoding: from the compressed scan to coefficients, block by block (T.81 F.2.2).
 
-The bit reader is three numbers. `window` holds the next bits, left-aligned in 64; `filled` says how many of them are
-certain; `position` is the address of the byte after them. One refill gives at least 56 bits, enough for two look-ups.
+First `unstuff` removes stuffed zero bytes and restart markers (T.81 B.1.1.5, E.1.4). Then `decode_mcus` reads bits with
+three numbers: `window` has the next bits, left-aligned in 64; `filled` counts the valid ones; `position` is the address
+of the byte after them. A refill gives at least 56 bits, enough for two look-ups.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from llvmlite import ir
 
 from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, search
-from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
-from gpubeton.cpu.lanes import I8, Emitter, Lanes, vector_kernel
-from gpubeton.cpu.memory import (
+from gpubeton.cpu.intrinsics import (
+    clear,
+    copy,
     load_i64,
     load_i64_big_endian,
     load_u8,
@@ -22,40 +24,135 @@ from gpubeton.cpu.memory import (
     signed,
     store_i16,
     store_i64,
+    store_u8,
 )
+from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
+from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, Tables, search
+from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
+from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.jpeg.tables import Tables
-    from gpubeton.cpu.types import Reader
+    from gpubeton.cpu.intrinsics import Array
+
+# Zero bytes after each restart interval: missing data read as zeros, and the bit reader may look ahead.
+PADDING = 16
+# How far one MCU can read past the end of the scan before the decoder checks: 10 blocks of 64 codes of 27 bits.
+OVERRUN = 2304
+
+_END_OF_IMAGE = 0xD9
+_RESTART_0 = 0xD0
+_RESTART_7 = 0xD7
 
 # Most blocks of an MCU of several components (T.81 B.2.3).
 MAX_BLOCKS = 10
 
-# A block's row in `blocks`, int64 (MAX_BLOCKS, BLOCK_FIELDS): all that decoding it needs, so that the loop over the
-# blocks of an MCU does no look-ups. The first four are addresses of tables.
+# Columns of a block, int64 (MAX_BLOCKS, BLOCK_FIELDS): all that the inner loop needs, so that it looks nothing up. The
+# first four are addresses of tables.
 DC_LOOKUP = 0
 AC_LOOKUP = 1
 PAIR_LOOKUP = 2
 SKIP_LOOKUP = 3
 MULTIPLIERS = 4
 PREDICTOR = 5  # address of the component's last DC value
-STRIP = 6  # where the block's samples go in the crop's first MCU
-STRIP_STEP = 7  # and how much further in each next one
+STRIP = 6  # address of the block's samples in the first MCU
+STRIP_STEP = 7  # bytes to those of the next MCU
 DC_SLOT = 8
 AC_SLOT = 9
 BLOCK_FIELDS = 10
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 
+# The bit reader: window, filled, position.
+Reader: TypeAlias = tuple[int, int, int]
+
+
+# --- unstuffing -------------------------------------------------------------------------------------------------------
+
 
 @vector_kernel
-def _zero_block(emit: Emitter, address: Lanes) -> None:
+def _marker_bits(emit: VectorBuilder, address: Vector) -> Vector:
+    """Compare 32 bytes with 0xFF; return one bit for each."""
+    block = emit.load(address, I8, 32)
+    equal = emit.builder.icmp_unsigned("==", block.value, block.like(255).value)
+    return Vector(emit.builder, emit.builder.bitcast(equal, I32)).zero_extend(I64)
+
+
+@vector_kernel
+def _trailing_zeros(emit: VectorBuilder, word: Vector) -> Vector:
+    """Count the zero bits below the lowest set one; `word` is not zero."""
+    return Vector(emit.builder, emit.builder.cttz(word.value, ir.Constant(ir.IntType(1), 1)))
+
+
+@stage
+def find_marker(address: int, stop: int) -> int:
+    """Return the address of the first 0xFF in address..stop, or `stop`; read no byte after it."""
+    while address + 32 <= stop:
+        bits = _marker_bits(address)
+        if bits != 0:
+            return address + _trailing_zeros(bits)
+        address += 32
+    while address < stop and load_u8(address) != 0xFF:
+        address += 1
+    return address
+
+
+@stage
+def unstuff(
+    source: int,  # address of the scan's first byte
+    stop: int,  # end of the file's bytes
+    target: int,  # address of the memory to fill
+    target_stop: int,
+    starts: Array,  # int64, written: where each restart interval starts in that memory
+    ends: Array,  # int64, written: and ends
+    intervals: int,  # number of intervals by the headers; 1 without restart markers
+) -> int:
+    """Copy a scan without its stuffing, each restart interval followed by zeros; return a code of `codes`."""
+    # A scan without an end-of-image marker is incomplete: CUT_SHORT.
+    target, target_stop = signed(target), signed(target_stop)
+    count = 0
+    starts[0] = target
+    while True:
+        found = find_marker(source, stop)
+        # If the copy and its padding do not fit, the file has too many restart markers.
+        if target + (found - source) + PADDING + OVERRUN > target_stop:
+            return DAMAGED_SCAN
+        copy(target, source, found - source)
+        target += found - source
+        if found + 1 >= stop:
+            return CUT_SHORT
+        marker = load_u8(found + 1)
+        source = found + 2
+        if marker == 0:
+            store_u8(target, 0xFF)
+            target += 1
+        elif marker == 0xFF:
+            # A fill byte: the marker starts one byte later (T.81 B.1.1.2).
+            source = found + 1
+        else:
+            ends[count] = target
+            clear(target, PADDING)
+            target += PADDING
+            count += 1
+            if marker == _END_OF_IMAGE:
+                return OK if count == intervals else DAMAGED_SCAN
+            if marker < _RESTART_0 or marker > _RESTART_7:
+                return SEPARATE_SCANS
+            if count == intervals or marker != _RESTART_0 + ((count - 1) & 7):
+                return DAMAGED_SCAN
+            starts[count] = target
+
+
+# --- coefficients -----------------------------------------------------------------------------------------------------
+
+
+@vector_kernel
+def _zero_block(emit: VectorBuilder, address: Vector) -> None:
     """Set 64 coefficients to zero."""
     for i in range(4):
         emit.store(emit.fill(I8, 32, 0), address + 32 * i, align=32)
 
 
 @vector_kernel
-def _second_value(emit: Emitter, entry: Lanes) -> Lanes:
+def _second_value(emit: VectorBuilder, entry: Vector) -> Vector:
     """Return byte 6 of a `pair` entry as a signed number."""
     return entry.shift_left(8).shift_right(56)
 
@@ -69,7 +166,7 @@ def _refill(window: int, filled: int, position: int) -> Reader:
 
 @inlined
 def _magnitude(window: int, length: int, size: int) -> int:
-    """The value in the `size` bits behind a code (T.81 F.2.2.1, EXTEND), without a branch."""
+    """Return the value in the `size` bits after a code (T.81 F.2.2.1, EXTEND), without a branch."""
     bits = window << length
     value = shift_right_logical(shift_right_logical(bits, 1), 63 - size)
     return value + (~(bits >> 63) & (1 - (1 << size)))
@@ -77,7 +174,7 @@ def _magnitude(window: int, length: int, size: int) -> int:
 
 @inlined
 def _one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int, int, int]:
-    """Decode one symbol: code length (0: none matches), value bits, coefficients passed over."""
+    """Decode one symbol; return the code length (0: none matches), value bits and coefficients to skip."""
     entry = load_u32(lookup + shift_right_logical(window, 64 - SINGLE_BITS) * 4)
     if entry != 0:
         return (entry >> 6) & 31, (entry >> 11) & 31, (entry >> 16) & 127
@@ -93,7 +190,7 @@ def _one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[in
 def _decode_coefficients(
     window: int, filled: int, position: int, block: int, slot: int, tables: Tables, coefficients: int, zigzag: int
 ) -> tuple[int, int, int, bool]:
-    """Decode the 63 AC coefficients of a block into zeroed memory."""
+    """Decode the 63 AC coefficients of a block into memory that is zero."""
     lookup = load_i64(block + 8 * PAIR_LOOKUP)
     sound = True
     k = 1
@@ -127,7 +224,7 @@ def _decode_coefficients(
 def _skip_coefficients(
     window: int, filled: int, position: int, block: int, slot: int, tables: Tables
 ) -> tuple[int, int, int, bool]:
-    """Pass over the 63 AC coefficients of a block."""
+    """Skip the 63 AC coefficients of a block."""
     lookup = load_i64(block + 8 * SKIP_LOOKUP)
     sound = True
     k = 1
@@ -156,47 +253,21 @@ def _skip_coefficients(
 @stage
 def decode_mcus(
     reader: Reader,
-    limit: int,
-    start: int,
-    stop: int,
-    crop_start: int,
-    crop_stop: int,
-    origin: int,
-    blocks: int,
+    limit: int,  # no intact scan reads past this address
+    start: int,  # first MCU to read
+    stop: int,  # last + 1
+    crop_start: int,  # first MCU of the crop
+    crop_stop: int,  # last + 1; equal if the row has none
+    origin: int,  # the MCU whose samples come first in the strips
+    blocks: int,  # address of (count, BLOCK_FIELDS) int64: the blocks of an MCU
     count: int,
     tables: Tables,
-    coefficients: int,
-    zigzag: int,
+    coefficients: int,  # address of one block and room after it, int16, 32-byte aligned
+    zigzag: int,  # address of `markers.ZIGZAG`
 ) -> tuple[Reader, bool]:
-    """Decode MCUs of one row: those of the crop to samples, the others only to find where the next one starts.
+    """Decode MCUs of one row: those of the crop to samples, the others only to find the start of the next.
 
-    Parameters
-    ----------
-    reader : tuple of int
-        Window, filled, position.
-    limit : int
-        Address that no sound scan reads past.
-    start, stop : int
-        First and last + 1 MCU to read.
-    crop_start, crop_stop : int
-        MCUs that are wanted; equal if none of this row is.
-    origin : int
-        The MCU whose samples stand first in the strips.
-    blocks : int
-        Address of the rows that describe the blocks of an MCU.
-    count : int
-        Blocks of an MCU.
-    tables : Tables
-        See `scratch`.
-    coefficients : int
-        Address of one block and a place behind it, 32-byte aligned.
-    zigzag : int
-        Address of ``markers.ZIGZAG``.
-
-    Returns
-    -------
-    tuple
-        The reader, and whether every code existed and the data sufficed.
+    Returns the reader, and True if every code existed and the data sufficed.
     """
     window, filled, position = reader
     sound = True
@@ -218,7 +289,7 @@ def decode_mcus(
             slot = load_i64(block + 8 * AC_SLOT)
             strip = load_i64(block + 8 * STRIP) + (column - origin) * load_i64(block + 8 * STRIP_STEP)
             multipliers = load_i64(block + 8 * MULTIPLIERS)
-            # The refill for the DC value left enough bits for one look-up.
+            # After the DC value there are still enough bits for one look-up.
             entry = load_i64(load_i64(block + 8 * PAIR_LOOKUP) + shift_right_logical(window, 64 - PAIR_BITS) * 8)
             intact = True
             if wanted and (entry >> 24) & 255 == NOWHERE:

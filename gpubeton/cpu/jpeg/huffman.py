@@ -1,46 +1,80 @@
-"""Huffman tables, prepared so that one look-up decodes as much as possible.
+"""Huffman tables, built so that one look-up decodes as much as possible.
 
-Three look-ups are built from each AC table (and the first from each DC table), indexed by the next bits:
+Three look-up tables are built from each AC table (and the first from each DC table), indexed by the next bits:
 
-single  uint32 (1024,)  one symbol: bits used, code length, value bits, coefficients passed over
-pair    int64  (1024,)  up to two symbols with their values, when both fit into ten bits
+single  uint32 (1024,)  one symbol: bits used, code length, value bits, coefficients skipped
+pair    int64  (1024,)  up to two symbols with their values, if both fit into ten bits
 skip    uint32 (2048,)  up to six symbols without their values, for blocks outside the crop
 
-A zero entry (for `pair`: one that claims to pass 127 coefficients) sends the decoder to the canonical search. Codes
-longer than ten bits are rare by construction.
+A zero entry (in `pair`: UNDECODED) sends the decoder to the canonical search. Codes longer than ten bits are rare: the
+frequent symbols have the short codes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from gpubeton.cpu.compile import inlined, stage
-from gpubeton.cpu.memory import shift_right_logical, signed
+from gpubeton.cpu.intrinsics import shift_right_logical, signed
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
 SINGLE_BITS = 10
 PAIR_BITS = 10
 SKIP_BITS = 11
 
-# "End of block" as a run: large enough to pass the last coefficient from anywhere, small enough for the zigzag table.
+# "End of block" as a run: enough to pass the last coefficient from anywhere, and within the zigzag table.
 END_OF_BLOCK = 79
-# A `pair` entry that decodes nothing: no block is in a state where 127 more coefficients fit.
+# A `pair` entry that decodes nothing: 127 more coefficients never fit into a block.
 UNDECODED = 127 << 16
-# Where a `pair` entry stores a second value that it does not have: behind the 64 coefficients.
+# The place of a second value that a `pair` entry does not have: after the 64 coefficients.
 NOWHERE = 64
 
 # Largest size category of baseline data with 8-bit samples (T.81, tables F.1 and F.2; one more than AC needs).
 LARGEST_CATEGORY = 11
 
 
+class Tables(NamedTuple):
+    """A worker's quantization and Huffman tables; slots 0..3 are DC, 4..7 AC.
+
+    Most images of a data set have the same tables. Those of the last image are kept: comparing is faster than building.
+    """
+
+    multipliers: Array  # (4, 64) int16, row-major: quantization tables
+    source: Array  # (8, 272) uint8: 16 code-length counts and 256 symbols, as in the file
+    built: Array  # (8,) uint8: 1 if the look-up tables were built from `source`
+    known: Array  # (12,) uint8: Huffman slots and quantization tables that this image defines
+    identifiers: Array  # (3,) int64: of the components
+    single: Array  # (8, 1024) uint32
+    pair: Array  # (4, 1024) int64
+    skip: Array  # (4, 2048) uint32
+    limits: Array  # (8, 18) int64: the canonical decoder's tables (T.81 F.2.2.3), for codes longer than ten bits
+    offsets: Array  # (8, 18) int64
+
+
+def allocate_tables() -> Tables:
+    """Allocate tables that no image has filled yet."""
+    return Tables(
+        multipliers=np.zeros((4, 64), np.int16),
+        source=np.zeros((8, 272), np.uint8),
+        built=np.zeros(8, np.uint8),
+        known=np.zeros(12, np.uint8),
+        identifiers=np.zeros(3, np.int64),
+        single=np.zeros((8, 1 << SINGLE_BITS), np.uint32),
+        pair=np.zeros((4, 1 << PAIR_BITS), np.int64),
+        skip=np.zeros((4, 1 << SKIP_BITS), np.uint32),
+        limits=np.zeros((8, 18), np.int64),
+        offsets=np.zeros((8, 18), np.int64),
+    )
+
+
 @stage
 def is_prefix_code(lengths: Array, count: int) -> bool:
-    """Return whether 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes, none of them all ones.
-
-    The standard keeps codes of ones alone free, and libjpeg-turbo refuses tables that use one.
-    """
+    """Return True if 16 code-length counts (T.81 B.2.4.2) make a prefix code of `count` codes."""
+    # The standard keeps the code of only ones free, and libjpeg-turbo refuses tables that use it.
     codes = 0
     total = 0
     for bits in range(16):
@@ -78,7 +112,7 @@ def _build_single(lengths: Array, symbols: Array, is_ac: bool, single: Array, li
 
 @inlined
 def _value(bits: int, used: int, size: int) -> int:
-    """The value whose `size` bits end after `used` of the PAIR_BITS in `bits` (T.81 F.2.2.1, EXTEND)."""
+    """Return the value whose `size` bits end after `used` of the PAIR_BITS in `bits` (T.81 F.2.2.1, EXTEND)."""
     value = (bits >> (PAIR_BITS - used)) & ((1 << size) - 1)
     if size > 0 and value < (1 << (size - 1)):
         value += 1 - (1 << size)
@@ -107,7 +141,7 @@ def _build_pair(single: Array, pair: Array) -> None:
         if second == 0 or both > PAIR_BITS:
             continue
         second_run = (second >> 16) & 127
-        # The block must have room for the first symbol when the second is looked at: bits 16..22 hold what is needed.
+        # The second symbol is used only if the block has room for the first: bits 16..22 hold the room it needs.
         needed = (run + 1) << 16
         if second_run == END_OF_BLOCK:
             passed = 64 + run + 1
@@ -139,7 +173,7 @@ def _build_skip(single: Array, skip: Array) -> None:
                 symbols += 1
                 ended = 1
                 break
-            # A value may reach past the bits looked at: only its length counts here.
+            # The value's bits may be outside of the index: only their number matters here.
             if used + (entry & 63) > 30 or passed + run + 1 > 63:
                 break
             used += entry & 63
@@ -150,28 +184,18 @@ def _build_skip(single: Array, skip: Array) -> None:
 
 @stage
 def build_tables(
-    lengths: Array, symbols: Array, is_ac: bool, single: Array, pair: Array, skip: Array, limits: Array, offsets: Array
+    lengths: Array,  # (16,) uint8: number of codes of each length, a prefix code
+    symbols: Array,  # (256,) uint8, in code order
+    is_ac: bool,  # symbols are run and size, or only size
+    single: Array,  # written: bits used | code length << 6 | size << 11 | run << 16
+    pair: Array,  # written for AC: see below
+    skip: Array,  # written for AC: bits used | coefficients skipped << 8 | block ended << 16
+    limits: Array,  # written
+    offsets: Array,  # written
 ) -> None:
-    """Prepare one Huffman table.
-
-    Parameters
-    ----------
-    lengths : ndarray of uint8, shape (16,)
-        Number of codes of each length, a prefix code.
-    symbols : ndarray of uint8, shape (256,)
-        Symbols in code order.
-    is_ac : bool
-        Whether symbols are run and size, or size alone.
-    single : ndarray of uint32, shape (1024,)
-        Written: bits used | code length << 6 | size << 11 | run << 16.
-    pair : ndarray of int64, shape (1024,)
-        Written for AC tables: bits used | coefficients passed << 8 | room needed << 16 | first place << 24 |
-        first value << 32 | second value << 48 | second place << 56.
-    skip : ndarray of uint32, shape (2048,)
-        Written for AC tables: bits used | coefficients passed << 8 | block ended << 16.
-    limits, offsets : ndarray of int64, shape (18,)
-        Written: the canonical decoder's tables (T.81 F.2.2.3), for codes longer than ten bits.
-    """
+    """Build the look-up tables of one Huffman table; their shapes: see `Tables`."""
+    # A `pair` entry: bits used | coefficients passed << 8 | room needed << 16 | first place << 24 | first value << 32 |
+    # second value << 48 | second place << 56.
     _build_single(lengths, symbols, is_ac, single, limits, offsets)
     if is_ac:
         _build_pair(single, pair)
@@ -179,23 +203,15 @@ def build_tables(
 
 
 @stage
-def search(window: int, limits: Array, offsets: Array, symbols: Array) -> tuple[int, int]:
-    """Decode one symbol code by code (T.81 F.2.2.3).
-
-    Parameters
-    ----------
-    window : int
-        The scan's next bits, left-aligned in 64.
-    limits, offsets, symbols : ndarray
-        As `build_tables` wrote them.
-
-    Returns
-    -------
-    tuple of int
-        Symbol and code length; length 0 when no code matches.
-    """
+def search(
+    window: int,  # the next bits of the scan, left-aligned in 64
+    limits: Array,
+    offsets: Array,
+    symbols: Array,
+) -> tuple[int, int]:
+    """Decode one symbol by the canonical search (T.81 F.2.2.3); return it and its code length, 0 if no code matches."""
     bits = shift_right_logical(window, 48)
-    # Shorter codes are in the look-up that sent us here.
+    # Shorter codes are in the look-up table that sent us here.
     for length in range(SINGLE_BITS + 1, 17):
         if bits < limits[length]:
             return signed(symbols[(offsets[length] + (bits >> (16 - length))) & 255]), length

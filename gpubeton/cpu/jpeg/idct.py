@@ -1,15 +1,15 @@
-"""From coefficients to samples: libjpeg's accurate integer inverse DCT, bit for bit.
+"""Inverse DCT: from coefficients to samples, bit for bit as libjpeg's accurate integer method (ISLOW).
 
-The factorisation is Loeffler, Ligtenberg and Moschytz's ("Practical fast 1-D DCT algorithms with 11 multiplications",
-ICASSP 1989) with 13 fractional bits, as libjpeg's ISLOW has it. The products are distributed over the sums: all factors
-then are 16 bits wide, and machines multiply those twice as fast.
+The factorization is by Loeffler, Ligtenberg and Moschytz ("Practical fast 1-D DCT algorithms with 11 multiplications",
+ICASSP 1989), with 13 fractional bits. Products are distributed over the sums, so that all factors have 16 bits: CPUs
+multiply those twice as fast.
 """
 
 from __future__ import annotations
 
-from gpubeton.cpu.lanes import I16, I32, Emitter, Lanes, vector_kernel
+from gpubeton.cpu.simd import I16, I32, Vector, VectorBuilder, vector_kernel
 
-# From one column of samples to the next: room for two blocks, one below the other.
+# Bytes from one column of samples to the next: two blocks, one below the other.
 COLUMN_BYTES = 32
 
 _FRACTION_BITS = 13
@@ -35,8 +35,8 @@ _2_562 = _fixed(2.562915447)
 _3_072 = _fixed(3.072711026)
 
 
-def _transform(inputs: list[Lanes], shift: int, bias: int) -> list[Lanes]:
-    """One dimension on eight vectors of 16-bit lanes; gives 32-bit lanes, `bias` added and shifted down."""
+def _transform(inputs: list[Vector], shift: int, bias: int) -> list[Vector]:
+    """Transform one dimension: eight vectors of 16-bit lanes to 32-bit lanes, plus `bias`, shifted right by `shift`."""
     wide = [vector.sign_extend(I32) for vector in inputs]
     # The even part.
     offset = (1 << (shift - 1)) + (bias << shift)
@@ -45,7 +45,7 @@ def _transform(inputs: list[Lanes], shift: int, bias: int) -> list[Lanes]:
     inner = wide[2] * _0_541 - wide[6] * (_1_847 - _0_541)
     outer = wide[2] * (_0_541 + _0_765) + wide[6] * _0_541
     even = [total + outer, difference + inner, difference - inner, total - outer]
-    # The odd part; the two sums stay 16 bits wide so that their products are cheap.
+    # The odd part; the two sums have 16 bits, so that their products are cheap.
     sum_73 = (inputs[7] + inputs[3]).sign_extend(I32)
     sum_51 = (inputs[5] + inputs[1]).sign_extend(I32)
     left = sum_73 * (_1_175 - _1_961) + sum_51 * _1_175
@@ -61,8 +61,8 @@ def _transform(inputs: list[Lanes], shift: int, bias: int) -> list[Lanes]:
     return [vector.shift_right(shift) for vector in sums + differences[::-1]]
 
 
-def transpose(rows: list[Lanes]) -> list[Lanes]:
-    """Turn eight vectors of eight lanes into their columns, in three rounds of interleaving."""
+def transpose(rows: list[Vector]) -> list[Vector]:
+    """Transpose eight vectors of eight lanes, in three rounds of interleaving."""
     low, high = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
     for _ in range(3):
         rows = [rows[i].shuffle(rows[i + 4], order) for i in range(4) for order in (low, high)]
@@ -70,19 +70,13 @@ def transpose(rows: list[Lanes]) -> list[Lanes]:
 
 
 @vector_kernel
-def inverse_dct(emit: Emitter, coefficients: Lanes, multipliers: Lanes, columns: Lanes) -> None:
-    """Transform one block.
-
-    Parameters
-    ----------
-    coefficients : address of int16, shape (8, 8), row-major, 16-byte aligned
-        Quantised coefficients.
-    multipliers : address of int16, shape (8, 8)
-        Quantisation table, row-major.
-    columns : address of uint16, shape (8, 8)
-        Written **column by column**, COLUMN_BYTES apart, as the horizontal resampling that follows reads them: samples
-        0..255, times 256.
-    """
+def inverse_dct(
+    emit: VectorBuilder,
+    coefficients: Vector,  # address of (8, 8) int16, row-major, 16-byte aligned: quantized coefficients
+    multipliers: Vector,  # address of (8, 8) int16, row-major: the quantization table
+    columns: Vector,  # address of (8, 8) uint16, written: columns, COLUMN_BYTES apart; samples 0..255, times 256
+) -> None:
+    """Transform one block; write it by columns, as the horizontal resampling reads it."""
     rows = [
         emit.load(coefficients + 16 * i, I16, 8, align=16) * emit.load(multipliers + 16 * i, I16, 8) for i in range(8)
     ]
@@ -95,17 +89,14 @@ def inverse_dct(emit: Emitter, coefficients: Lanes, multipliers: Lanes, columns:
 
 
 @vector_kernel
-def inverse_dct_of_dc(emit: Emitter, coefficient: Lanes, multiplier: Lanes, columns: Lanes) -> None:
-    """Transform a block that has no coefficient but the first: all samples are equal.
-
-    Parameters
-    ----------
-    coefficient, multiplier : int
-        The first coefficient and its quantisation factor.
-    columns : address of uint16, shape (8, 8)
-        Written as by `inverse_dct`.
-    """
-    level = ((coefficient * multiplier + 4).shift_right(3) + 128).clamp(0, 255)
-    column = emit.splat(level.narrow(I16), 8).shift_left(8)
+def inverse_dct_of_dc(
+    emit: VectorBuilder,
+    coefficient: Vector,
+    multiplier: Vector,  # its quantization factor
+    columns: Vector,  # as for `inverse_dct`
+) -> None:
+    """Transform a block with only the first coefficient: all samples are equal."""
+    sample = ((coefficient * multiplier + 4).shift_right(3) + 128).clamp(0, 255)
+    column = emit.splat(sample.narrow(I16), 8).shift_left(8)
     for i in range(8):
         emit.store(column, columns + COLUMN_BYTES * i, align=16)

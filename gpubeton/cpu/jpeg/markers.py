@@ -1,4 +1,4 @@
-"""A JPEG's headers, read into numbers that the next stages may trust (T.81 Annex B)."""
+"""Read a JPEG's headers into numbers that the next stages can trust (T.81 Annex B)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.cpu.compile import stage
+from gpubeton.cpu.intrinsics import load_u8
 from gpubeton.cpu.jpeg.codes import (
     DAMAGED_HEADER,
     DAMAGED_TABLE,
@@ -17,20 +18,18 @@ from gpubeton.cpu.jpeg.codes import (
     OK,
     SEPARATE_SCANS,
 )
-from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, build_tables, is_prefix_code
-from gpubeton.cpu.memory import load_u8
+from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, is_prefix_code
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.jpeg.tables import Tables
-    from gpubeton.cpu.types import Array
+    from gpubeton.cpu.intrinsics import Array
 
-# What `read_headers` leaves in its `frame`, an int64 array.
+# `frame`, the result of `read_headers`: int64.
 WIDTH = 0
 HEIGHT = 1
 COMPONENTS = 2  # 1 or 3
 LUMA_ACROSS = 3  # luma blocks of an MCU, side by side: 1 or 2
-LUMA_DOWN = 4  # and one below another: 1 or 2
-QUANTISATION = 5  # 5, 6, 7: table of each component
+LUMA_DOWN = 4  # and one above the other: 1 or 2
+QUANTIZATION = 5  # 5, 6, 7: table of each component
 DC_TABLE = 8  # 8, 9, 10
 AC_TABLE = 11  # 11, 12, 13: table number; its slot is 4 higher
 RESTART_INTERVAL = 14  # in MCUs; 0: none
@@ -43,8 +42,8 @@ SAMPLING = 20  # 20, 21, 22: 16 x horizontal + vertical sampling factor of each 
 IS_ODD = 23  # 1 if the crop decoder does not know this sampling
 FRAME_SIZE = 24
 
-# Where the k-th coefficient of the scan goes in a row-major block (T.81 figure A.6). 64 is a place behind the block,
-# for what passes its end.
+# The place of the scan's k-th coefficient in a row-major block (T.81 figure A.6). 64, after the block, takes values
+# past its end.
 ZIGZAG = np.full(256, 64, np.uint8)
 # fmt: off
 ZIGZAG[:64] = [
@@ -68,12 +67,13 @@ _APP14 = 0xEE
 
 
 @stage
-def _word(address: int) -> int:
+def word_at(address: int) -> int:
+    """Load 16 bits, high byte first."""
     return (load_u8(address) << 8) | load_u8(address + 1)
 
 
 @stage
-def _read_quantisation(address: int, stop: int, multipliers: Array, known: Array) -> int:
+def _read_quantization(address: int, stop: int, multipliers: Array, known: Array) -> int:
     while address < stop:
         precision = load_u8(address) >> 4
         slot = load_u8(address) & 15
@@ -101,7 +101,7 @@ def _read_huffman(address: int, stop: int, tables: Tables) -> int:
             count += load_u8(address + 1 + i)
         if count > 256 or address + 17 + count > stop:
             return DAMAGED_TABLE
-        # Most files of a data set carry the same tables: build them only when they differ from the last ones.
+        # Most files of a data set have the same tables: build them only if they differ from the last ones.
         same = tables.built[slot] == 1
         for i in range(16 + count):
             value = load_u8(address + 1 + i)
@@ -140,8 +140,8 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
         return DAMAGED_HEADER
     if load_u8(address) != 8:
         return ODD_PRECISION
-    frame[HEIGHT] = _word(address + 1)
-    frame[WIDTH] = _word(address + 3)
+    frame[HEIGHT] = word_at(address + 1)
+    frame[WIDTH] = word_at(address + 3)
     components = load_u8(address + 5)
     frame[COMPONENTS] = components
     if frame[WIDTH] == 0 or frame[HEIGHT] == 0 or length != 8 + 3 * components:
@@ -152,12 +152,12 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
         identifiers[i] = load_u8(address + 6 + 3 * i)
         across = load_u8(address + 7 + 3 * i) >> 4
         down = load_u8(address + 7 + 3 * i) & 15
-        frame[QUANTISATION + i] = load_u8(address + 8 + 3 * i)
-        if frame[QUANTISATION + i] > 3:
+        frame[QUANTIZATION + i] = load_u8(address + 8 + 3 * i)
+        if frame[QUANTIZATION + i] > 3:
             return DAMAGED_TABLE
         frame[SAMPLING + i] = 16 * across + down
         if i == 0:
-            # A scan of one component has one block an MCU, whatever its sampling says (T.81 A.2.2).
+            # A scan of one component has one block per MCU, for any sampling (T.81 A.2.2).
             frame[LUMA_ACROSS] = across if components == 3 else 1
             frame[LUMA_DOWN] = down if components == 3 else 1
         elif across != 1 or down != 1:
@@ -173,7 +173,7 @@ def _read_frame(address: int, length: int, frame: Array, identifiers: Array) -> 
 
 @stage
 def _is_ycbcr(frame: Array, identifiers: Array) -> bool:
-    """Libjpeg's rule for three components: JFIF says so, else Adobe's marker, else the component names."""
+    """Apply libjpeg's rule for three components: a JFIF segment, else Adobe's marker, else not the names R, G, B."""
     if frame[COMPONENTS] == 1 or frame[IS_JFIF] == 1:
         return True
     if frame[ADOBE] != 0:
@@ -203,7 +203,7 @@ def _read_scan(address: int, length: int, frame: Array, tables: Tables) -> int:
             return DAMAGED_TABLE
         if known[frame[DC_TABLE + i]] == 0 or known[4 + frame[AC_TABLE + i]] == 0:
             return DAMAGED_TABLE
-        if known[8 + frame[QUANTISATION + i]] == 0:
+        if known[8 + frame[QUANTIZATION + i]] == 0:
             return DAMAGED_TABLE
     return OK
 
@@ -222,7 +222,7 @@ def _is_text(address: int, stop: int, first: int, second: int, third: int, fourt
 
 @stage
 def _read_application(marker: int, body: int, end: int, frame: Array) -> None:
-    """Note what JFIF's or Adobe's segment says about colours."""
+    """Read the color space from a JFIF or Adobe segment."""
     if marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:
         frame[IS_JFIF] = 1
     if marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
@@ -231,11 +231,11 @@ def _read_application(marker: int, body: int, end: int, frame: Array) -> None:
 
 @stage
 def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
-    """Read any segment but the one that starts the scan."""
+    """Read any segment except the one that starts the scan."""
     if marker < _SOF0 or _RST0 <= marker <= _EOI:
         return DAMAGED_HEADER
     if marker == _DQT:
-        return _read_quantisation(body, end, tables.multipliers, tables.known)
+        return _read_quantization(body, end, tables.multipliers, tables.known)
     if marker == _DHT:
         return _read_huffman(body, end, tables)
     if marker in (_SOF0, _SOF1):
@@ -245,30 +245,20 @@ def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables
     if marker == _DRI:
         if end - body != 2:
             return DAMAGED_HEADER
-        frame[RESTART_INTERVAL] = _word(body)
+        frame[RESTART_INTERVAL] = word_at(body)
     else:
         _read_application(marker, body, end, frame)
     return OK
 
 
 @stage
-def read_headers(address: int, size: int, frame: Array, tables: Tables) -> int:
-    """Read everything up to the compressed data.
-
-    Parameters
-    ----------
-    address, size : int
-        The JPEG in memory.
-    frame : ndarray of int64, shape (FRAME_SIZE,)
-        Written: see the names at the top of this file.
-    tables : Tables
-        Written: quantisation and Huffman tables, see `scratch`.
-
-    Returns
-    -------
-    int
-        A code of `codes`. All of `frame` but the luma blocks and the number of MCUs is set for ODD_SAMPLING, too.
-    """
+def read_headers(
+    address: int,  # of the JPEG
+    size: int,
+    frame: Array,  # (FRAME_SIZE,) int64, written; with ODD_SAMPLING all but the luma blocks and the number of MCUs
+    tables: Tables,  # written
+) -> int:
+    """Read everything up to the compressed data; return a code of `codes`."""
     stop = address + size
     if size < 4 or load_u8(address) != 0xFF or load_u8(address + 1) != 0xD8:
         return DAMAGED_HEADER
@@ -282,7 +272,7 @@ def read_headers(address: int, size: int, frame: Array, tables: Tables) -> int:
         if marker == 0xFF:
             position += 1
             continue
-        length = _word(position + 2)
+        length = word_at(position + 2)
         body = position + 4
         end = position + 2 + length
         if length < 2 or end > stop:

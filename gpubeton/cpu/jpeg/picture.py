@@ -1,26 +1,48 @@
-"""One JPEG: its crops, each resampled to its output's size, as rows of 8-bit RGB finished into the batch."""
+"""One JPEG: decode its crops, resample each to its output's size, and store the rows in the batch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.cpu.compile import merged, stage
-from gpubeton.cpu.finish import finish_row
-from gpubeton.cpu.jpeg.codes import DAMAGED_SCAN, MANY_INTERVALS, OK, WRONG_SIZE
-from gpubeton.cpu.jpeg.colour import GROUP as COLOUR_GROUP
-from gpubeton.cpu.jpeg.colour import colour_row
+import numpy as np
+
+from gpubeton.cpu.compile import compiled, merged, stage
+from gpubeton.cpu.epilogue import INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
+from gpubeton.cpu.image_tasks import (
+    EMITTED,
+    FIRST_COLUMN,
+    FIRST_ROW,
+    LAST_COLUMN,
+    LAST_ROW,
+    TAPS,
+    VIEW_HEIGHT,
+    VIEW_LEFT,
+    VIEW_PROGRAM,
+    VIEW_TARGET,
+    VIEW_TOP,
+    VIEW_WIDTH,
+    box_of,
+    epilogue_of,
+    last_column,
+    next_stretch,
+)
+from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, MANY_INTERVALS, ODD_SAMPLING, OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.entropy import (
     AC_LOOKUP,
     AC_SLOT,
     DC_LOOKUP,
     DC_SLOT,
+    MAX_BLOCKS,
     MULTIPLIERS,
+    PADDING,
     PAIR_LOOKUP,
     PREDICTOR,
     SKIP_LOOKUP,
     STRIP,
     STRIP_STEP,
+    Reader,
     decode_mcus,
+    unstuff,
 )
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
 from gpubeton.cpu.jpeg.markers import (
@@ -32,41 +54,19 @@ from gpubeton.cpu.jpeg.markers import (
     LUMA_DOWN,
     MCUS_ACROSS,
     MCUS_DOWN,
-    QUANTISATION,
+    QUANTIZATION,
     RESTART_INTERVAL,
+    SAMPLING,
     SCAN,
     WIDTH,
     read_headers,
 )
-from gpubeton.cpu.jpeg.scan import PADDING, unstuff
-from gpubeton.cpu.jpeg.strips import GROUP as STRIP_GROUP
-from gpubeton.cpu.jpeg.strips import resample_pair, resample_single
-from gpubeton.cpu.output import HEIGHT as OUTPUT_HEIGHT
-from gpubeton.cpu.output import INTERPOLATION, ITEM_SIZE, METHOD, Outputs
-from gpubeton.cpu.output import WIDTH as OUTPUT_WIDTH
-from gpubeton.cpu.taps import effective, fill_axis, fill_axis_pair
-from gpubeton.cpu.views import (
-    EMITTED,
-    FIRST_COLUMN,
-    FIRST_ROW,
-    LAST_COLUMN,
-    LAST_ROW,
-    LEFT,
-    PROGRAM,
-    TAPS,
-    TARGET,
-    TOP,
-    box_of,
-    finish_of,
-    last_column,
-    next_stretch,
-)
-from gpubeton.cpu.views import HEIGHT as CROP_HEIGHT
-from gpubeton.cpu.views import WIDTH as CROP_WIDTH
+from gpubeton.cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_single, rgb_row
+from gpubeton.cpu.scratch import Scratch, allocate
+from gpubeton.cpu.taps import TapCounts, effective, fill_axis, fill_axis_pair
 
 if TYPE_CHECKING:
-    from gpubeton.cpu.scratch import Scratch
-    from gpubeton.cpu.types import Array, Reader, TapCounts
+    from gpubeton.cpu.intrinsics import Array
 
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
@@ -75,7 +75,7 @@ _HALF = (1 << 15) * 65537
 
 @stage
 def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
-    """Fill one row of `scratch.blocks`, but for where its samples go."""
+    """Fill one row of `scratch.blocks`, except for the place of its samples."""
     tables = scratch.tables
     dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
     row[DC_SLOT] = dc
@@ -84,7 +84,7 @@ def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -
     row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
     row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
     row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
-    row[MULTIPLIERS] = tables.multipliers[frame[QUANTISATION + component]].ctypes.data
+    row[MULTIPLIERS] = tables.multipliers[frame[QUANTIZATION + component]].ctypes.data
     row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
 
 
@@ -114,11 +114,11 @@ def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> Tap
     """Compute a view's taps across and down; return the numbers of luma and chroma taps across, and down."""
     top, left, height, width, flip, shift_y, shift_x = box_of(scratch.views[place])
     first, words, row = scratch.first[place], scratch.words[place], scratch.row
-    rows, columns = output[OUTPUT_HEIGHT], output[OUTPUT_WIDTH]
+    rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
     rule = effective(output[INTERPOLATION], height, width, rows, columns)
     halves_across, halves_down = frame[LUMA_ACROSS] == 2, frame[LUMA_DOWN] == 2
     chroma_width, chroma_height = (frame[WIDTH] + 1) // 2, (frame[HEIGHT] + 1) // 2
-    # Libjpeg repeats the chroma samples of images up to four pixels wide instead of interpolating them.
+    # libjpeg repeats the chroma samples of images up to four pixels wide instead of interpolating them.
     fancy = not halves_across or chroma_width > 2
     if halves_across:
         across, chroma_across = fill_axis_pair(
@@ -133,21 +133,21 @@ def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> Tap
         )
     else:
         down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row)
-        # The two rows of neutral chroma of a gray image are enough for any.
+        # A gray image has two rows of neutral chroma for all its rows.
         chroma_down = down if frame[COMPONENTS] == 3 else 2
     return max(across, 2), max(chroma_across, 2), max(down, 2), max(chroma_down, 2)
 
 
 @stage
 def _padded(output: Array) -> int:
-    """Return how many pixels the rows of an output's planes have."""
-    width: int = -(-output[OUTPUT_WIDTH] // COLOUR_GROUP) * COLOUR_GROUP
+    """Return the width of an output's planes."""
+    width: int = -(-output[OUT_WIDTH] // PIXELS) * PIXELS
     return width
 
 
 @stage
-def _paint_neutral(scratch: Scratch, place: int, width: int) -> None:
-    """Give a view of a gray image two rows of neutral chroma, and each output row half of both."""
+def _fill_neutral(scratch: Scratch, place: int, width: int) -> None:
+    """Fill two rows of neutral chroma for a view of a gray image; each output row takes half of both."""
     scratch.planes[place, 1:3, : 2 * width] = _NEUTRAL
     scratch.first[place, 3, :] = 0
     scratch.words[place, 3, :, :] = 0
@@ -155,19 +155,19 @@ def _paint_neutral(scratch: Scratch, place: int, width: int) -> None:
 
 
 @stage
-def _begin_view(frame: Array, scratch: Scratch, place: int, output: Array) -> None:
-    """Find out which MCUs a view needs, and its weights."""
+def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> None:
+    """Compute the MCUs that a view needs, and its taps."""
     view = scratch.views[place]
     mcu_width, mcu_height = 8 * frame[LUMA_ACROSS], 8 * frame[LUMA_DOWN]
     # One pixel around the crop: interpolated chroma reaches that far.
-    view[FIRST_COLUMN] = max(0, view[LEFT] - 1) // mcu_width
-    view[FIRST_ROW] = max(0, view[TOP] - 1) // mcu_height
-    view[LAST_COLUMN] = min(frame[MCUS_ACROSS], (view[LEFT] + view[CROP_WIDTH] + mcu_width) // mcu_width)
-    view[LAST_ROW] = min(frame[MCUS_DOWN], (view[TOP] + view[CROP_HEIGHT] + mcu_height) // mcu_height)
+    view[FIRST_COLUMN] = max(0, view[VIEW_LEFT] - 1) // mcu_width
+    view[FIRST_ROW] = max(0, view[VIEW_TOP] - 1) // mcu_height
+    view[LAST_COLUMN] = min(frame[MCUS_ACROSS], (view[VIEW_LEFT] + view[VIEW_WIDTH] + mcu_width) // mcu_width)
+    view[LAST_ROW] = min(frame[MCUS_DOWN], (view[VIEW_TOP] + view[VIEW_HEIGHT] + mcu_height) // mcu_height)
     view[TAPS], view[TAPS + 1], view[TAPS + 2], view[TAPS + 3] = _fill_taps(frame, scratch, place, output)
     view[EMITTED] = 0
     if frame[COMPONENTS] == 1:
-        _paint_neutral(scratch, place, _padded(output))
+        _fill_neutral(scratch, place, _padded(output))
 
 
 @stage
@@ -175,7 +175,7 @@ def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, orig
     """Resample one row of MCUs, `row` counted from the view's first, into the view's planes."""
     view, planes = scratch.views[place], scratch.planes[place]
     stride = 2 * width
-    groups = width // STRIP_GROUP
+    groups = width // COLUMNS
     words, word_stride = scratch.words[place].ctypes.data, scratch.words.strides[2]
     step = scratch.words.strides[1]
     first, first_step = scratch.first[place].ctypes.data, scratch.first.strides[1]
@@ -197,15 +197,12 @@ def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, orig
 
 @stage
 def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: Outputs) -> None:
-    """Write the output rows of a view whose source rows are there, those of the MCU rows before `stop`.
-
-    If that is where the view's own end, all are written.
-    """
+    """Write the output rows of a view whose source rows are in the MCU rows before `stop`, its last ones: all."""
     view, first, words, planes = scratch.views[place], scratch.first[place], scratch.words[place], scratch.planes[place]
-    output, factors, table = finish_of(view, outputs)
+    output, factors, table = epilogue_of(view, outputs)
     first_mcu_row, last = view[FIRST_ROW], stop == view[LAST_ROW]
     luma_taps, chroma_taps = view[TAPS + 2], view[TAPS + 3]
-    height, columns = output[OUTPUT_HEIGHT], output[OUTPUT_WIDTH]
+    height, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
     width = _padded(output)
     stride = 2 * width
     gray = frame[COMPONENTS] == 1
@@ -222,7 +219,7 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
         ready = luma_first + luma_taps <= luma_rows and (gray or chroma_first + chroma_taps <= chroma_rows)
         if not (ready or last):
             break
-        colour_row(
+        rgb_row(
             luma + luma_first * stride,
             blue + chroma_first * stride,
             red + chroma_first * stride,
@@ -232,20 +229,18 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
             words[own, row].ctypes.data,
             chroma_taps,
             pixels,
-            width // COLOUR_GROUP,
+            width // PIXELS,
         )
-        target = view[TARGET] + row * columns * 3 * output[ITEM_SIZE]
-        finish_row(pixels, target, columns, output[METHOD], factors, table)
+        target = view[VIEW_TARGET] + row * columns * 3 * output[ITEM_SIZE]
+        store_row(pixels, target, columns, output[METHOD], factors, table)
         row += 1
     view[EMITTED] = row
 
 
 @stage
 def fits(reader: Reader, end: int, at_end: bool) -> bool:
-    """Return whether a reader is inside a restart interval that ends at an address, and has left no byte at its end.
-
-    Whole bytes that no MCU took: a wrong code earlier made the decoder lose step. libjpeg-turbo warns of them, too.
-    """
+    """Return True if a reader is inside a restart interval that ends at `end`, and at its end has no byte left."""
+    # If whole bytes are left, a wrong code earlier made the decoder lose step. libjpeg-turbo warns of them, too.
     left = end * 8 - (reader[2] * 8 - reader[1])
     return left >= 0 and not (at_end and left >= 8)
 
@@ -254,9 +249,9 @@ def fits(reader: Reader, end: int, at_end: bool) -> bool:
 def _decode_row(
     frame: Array, scratch: Scratch, count: int, reader: Reader, blocks: int, origin: int, first: int, last: int
 ) -> tuple[Reader, bool]:
-    """Read the MCUs `first` to `last`, which are of one row, and decode those that the first `count` views want.
+    """Read the MCUs `first` to `last` of one row, and decode those that the first `count` views need.
 
-    Returns the reader, and whether the data were sound.
+    Returns the reader, and True if the data were intact.
     """
     across = frame[MCUS_ACROSS]
     interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
@@ -295,18 +290,18 @@ def _decode_row(
 
 @merged
 def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -> int:
-    """Decode the rows of MCUs down to the last that is wanted; views take what they need while it is in the cache."""
+    """Decode the rows of MCUs down to the last that is needed; views resample each row while it is in the cache."""
     across = frame[MCUS_ACROSS]
     interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
     views = scratch.views
     origin, first_row, last_row = across, frame[MCUS_DOWN], 0
     for place in range(count):
-        _begin_view(frame, scratch, place, outputs.settings[views[place, PROGRAM]])
+        _prepare_view(frame, scratch, place, outputs.settings[views[place, VIEW_PROGRAM]])
         origin = min(origin, views[place, FIRST_COLUMN])
         first_row, last_row = min(first_row, views[place, FIRST_ROW]), max(last_row, views[place, LAST_ROW])
     blocks = _describe_blocks(frame, scratch)
     reader = (0, 0, 0)
-    # Whole restart intervals above the crops need not be read at all.
+    # Restart intervals above the crops are not read.
     mcu = (first_row * across) // interval * interval
     for row in range(mcu // across, last_row):
         stop = last_column(views, count, row) if row == last_row - 1 else across
@@ -316,7 +311,7 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
         mcu = (row + 1) * across
         for place in range(count):
             if views[place, FIRST_ROW] <= row < views[place, LAST_ROW]:
-                padded = _padded(outputs.settings[views[place, PROGRAM]])
+                padded = _padded(outputs.settings[views[place, VIEW_PROGRAM]])
                 _resample_mcu_row(frame, scratch, place, row - views[place, FIRST_ROW], origin, padded)
                 _emit_rows(frame, scratch, place, row + 1, outputs)
     return OK
@@ -324,28 +319,15 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
 
 @merged
 def decode_picture(
-    address: int, size: int, height: int, width: int, count: int, outputs: Outputs, scratch: Scratch
+    address: int,  # of the JPEG
+    size: int,
+    height: int,  # from the file's metadata
+    width: int,
+    count: int,  # number of views: the first rows of `scratch.views`
+    outputs: Outputs,
+    scratch: Scratch,
 ) -> int:
-    """Decode the crops of one JPEG into the batch, all in one pass over it.
-
-    Parameters
-    ----------
-    address, size : int
-        The JPEG in memory.
-    height, width : int
-        What the file's metadata say of it.
-    count : int
-        Number of views: the first rows of ``scratch.views`` say where they are cut and written.
-    outputs : Outputs
-        What each program wants.
-    scratch : Scratch
-        The worker's memory.
-
-    Returns
-    -------
-    int
-        A code of `codes`; the output images are complete if it is OK, and of no value otherwise.
-    """
+    """Decode all crops of one JPEG into the batch, in one pass; return a code of `codes`."""
     frame = scratch.frame
     code = read_headers(address, size, frame, scratch.tables)
     if code != OK:
@@ -363,3 +345,69 @@ def decode_picture(
     if code != OK:
         return code
     return _decode_rows(frame, scratch, count, outputs)
+
+
+# --- a whole scan, without pixels -------------------------------------------------------------------------------------
+
+
+def check_scan(data: bytes) -> int:
+    """Check the data of a baseline JPEG of unusual sampling; return a code of `codes`."""
+    scratch = allocate(8, len(data), 8, 8, 8)
+    content = np.frombuffer(data, np.uint8)
+    return int(_check(content.ctypes.data, len(data), scratch))
+
+
+@stage
+def _describe_mcu(frame: Array, scratch: Scratch) -> tuple[int, int, int]:
+    """Fill `scratch.blocks`; return the blocks of an MCU (0: too many) and its width and height."""
+    count, across, down = 0, 1, 1
+    for component in range(frame[COMPONENTS]):
+        factor_across, factor_down = frame[SAMPLING + component] >> 4, frame[SAMPLING + component] & 15
+        is_known = 1 <= factor_across <= 4 and 1 <= factor_down <= 4
+        if not is_known or count + factor_across * factor_down > MAX_BLOCKS:
+            return 0, 0, 0
+        for _ in range(factor_across * factor_down):
+            describe_block(frame, scratch, component, scratch.blocks[count])
+            count += 1
+        across, down = max(across, factor_across), max(down, factor_down)
+    return count, 8 * across, 8 * down
+
+
+@compiled
+def _check(address: int, size: int, scratch: Scratch) -> int:
+    frame = scratch.frame
+    code = read_headers(address, size, frame, scratch.tables)
+    if code != ODD_SAMPLING:
+        return code
+    blocks, width, height = _describe_mcu(frame, scratch)
+    if blocks == 0:
+        return DAMAGED_HEADER
+    mcus = -(-frame[WIDTH] // width) * -(-frame[HEIGHT] // height)
+    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else mcus
+    intervals = -(-mcus // interval)
+    if intervals > scratch.starts.size:
+        return MANY_INTERVALS
+    scan = scratch.scan.ctypes.data
+    stop = scan + scratch.scan.size
+    code = unstuff(address + frame[SCAN], address + size, scan, stop, scratch.starts, scratch.ends, intervals)
+    if code != OK:
+        return code
+    for i in range(intervals):
+        scratch.predictors[:] = 0
+        reader, sound = decode_mcus(
+            (0, 0, scratch.starts[i]),
+            scratch.ends[i] + PADDING,
+            0,
+            min(interval, mcus - i * interval),
+            0,
+            0,
+            0,
+            scratch.blocks.ctypes.data,
+            blocks,
+            scratch.tables,
+            scratch.coefficients.ctypes.data,
+            scratch.zigzag.ctypes.data,
+        )
+        if not sound or not fits(reader, scratch.ends[i], True):
+            return DAMAGED_SCAN
+    return OK

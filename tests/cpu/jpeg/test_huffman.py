@@ -6,8 +6,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entropy import _one_symbol
-from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SKIP_BITS, build_tables, is_prefix_code
-from gpubeton.cpu.jpeg.tables import allocate_tables
+from gpubeton.cpu.jpeg.huffman import (
+    END_OF_BLOCK,
+    NOWHERE,
+    PAIR_BITS,
+    SKIP_BITS,
+    allocate_tables,
+    build_tables,
+    is_prefix_code,
+)
 from tests.cpu.plain_jpeg import codes_of, tables_of, usual_tables
 
 

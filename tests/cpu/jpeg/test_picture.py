@@ -185,7 +185,7 @@ def test_a_size_other_than_the_metadatas_is_named_and_nothing_is_decoded():
     program = program_of(8, 8)
     out, bad = make(program, [image], [draw_of(program, whole(image))])
     assert [(one.row, one.reason) for one in bad] == [
-        (0, "it is 20 x 30 pixels, but the file's metadata say 21 x 30 pixels")
+        (0, "it is 20 x 30 pixels, but the file's metadata have 21 x 30 pixels")
     ]
     assert (out == 0xA5).all()
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
-from gpubeton.cpu.jpeg.scan import OVERRUN, PADDING, find_marker, unstuff
+from gpubeton.cpu.jpeg.entropy import OVERRUN, PADDING, find_marker, unstuff
 
 GUARD = 64
 

@@ -1,0 +1,76 @@
+"""Compile all machine code that loaders need, ahead of the first loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.cpu.epilogue import draw_columns, outputs_of, store_rows
+from gpubeton.cpu.jpeg.probe import probe_jpegs
+from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
+from gpubeton.cpu.ring import allocate_ring, complete, has_tickets, publish, shut, work, work_plain
+from gpubeton.cpu.worker_pool import Worker
+from gpubeton.errors import StorageError
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
+from gpubeton.fields.image_field import ImageField
+from gpubeton.plan.fusion import compile_image_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.cpu.kept import KeptCode
+    from gpubeton.plan.program import ImageProgram
+
+
+def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
+    """Compile all functions that loaders need on this CPU, and keep their machine code; return its folder.
+
+    Calls ``on_progress(done, all)`` before each function. Raises StorageError if the code cannot be kept.
+    """
+    calls = _calls()
+    folder = Path()
+    for done, (function, arguments) in enumerate(calls):
+        if on_progress is not None:
+            on_progress(done, len(calls))
+        kept: KeptCode = function._cache  # noqa: SLF001 - see `compile.compiled`
+        kept.has_notice = False  # it recommends this very command
+        function(*arguments)
+        if kept.folder is None:
+            raise StorageError(
+                f"{kept.cache_path}: machine code of {function.__name__} could not be written to this or any other "
+                f"folder. Set NUMBA_CACHE_DIR to a writable folder with room for some megabytes"
+            )
+        folder = kept.folder
+    return folder
+
+
+def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
+    """List all functions that Python calls, with arguments of a loader's types and no work in them."""
+    programs = [_program("rgb"), _program("rgba")]
+    ring = allocate_ring(1, 1, draw_columns(programs))
+    outputs = outputs_of(programs)
+    worker = Worker(programs, outputs)
+    none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
+    factors, tables = outputs.factors[0], outputs.tables[0]
+    return [
+        (work, (ring, outputs, worker.scratch(1, 1))),
+        (work_plain, (ring, outputs, worker.plain_scratch(1))),
+        (gather_rows, (none, none, rows)),
+        (probe_jpegs, (none, none, columns)),
+        (pack_regions, (none, none, none)),
+        (pack_crops, (none, numbers, columns, none, numbers)),
+        (has_tickets, (ring,)),
+        (publish, (ring, 0)),
+        (complete, (ring, 0, 0)),
+        (shut, (ring,)),
+        (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
+    ]
+
+
+def _program(kind: str) -> ImageProgram:
+    decoder = CenterCropImageDecoder((1, 1), 1)
+    decoder.accept_field(ImageField(kind))
+    return compile_image_program("image", 0, [decoder], np.ones(1, np.int64), np.ones(1, np.int64))

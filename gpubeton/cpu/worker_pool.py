@@ -1,0 +1,409 @@
+"""The worker pool: threads that make the images of planned batches, ahead of the loop that collects them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
+from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
+from gpubeton.cpu.image_tasks import (
+    ADDRESS,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
+    IS_LATER_VIEW,
+    JPEG,
+    MODE,
+    NEXT_VIEW,
+    PACKED,
+    PLAIN,
+    PROGRAM,
+    RAW,
+    SIZE,
+    TARGET,
+)
+from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
+from gpubeton.cpu.plain import PlainScratch, allocate_plain, decode_file
+from gpubeton.cpu.ring import (
+    BATCH_DONE,
+    IDLE,
+    OTHER_KIND,
+    REFUSED,
+    Ring,
+    allocate_ring,
+    complete,
+    has_tickets,
+    publish,
+    shut,
+    work,
+    work_plain,
+)
+from gpubeton.cpu.scratch import Scratch, allocate
+from gpubeton.cpu.work_clock import WorkClock
+from gpubeton.errors import LoaderClosedError
+from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.format.layout import ImageMode
+from gpubeton.plan.image_executor import BadImage, ImageJob, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpubeton.cpu.intrinsics import Array
+    from gpubeton.plan.program import ImageProgram
+
+# The code of an image that no library decodes, in addition to those of `jpeg.codes`.
+UNDECODABLE = 100
+
+
+class Worker:
+    """The memory of one thread, and the images that it makes, with libjpeg-turbo's help if needed."""
+
+    def __init__(self, programs: Sequence[ImageProgram], outputs: Outputs) -> None:
+        self._outputs = outputs
+        self._kinds = [program.kind for program in programs]
+        self._plain_programs = [program for program in programs if program.kind != RGB]
+        # The loop that goes on; the one for RGB images is not even compiled if there are none.
+        self._is_plain = len(self._plain_programs) == len(self._kinds)
+        self._sides = (
+            max(program.height for program in programs),
+            max(program.width for program in programs),
+            min(min(program.height, program.width) for program in programs),
+        )
+        staged = [program for program in programs if program.num_colour_steps or is_gray(program)]
+        self._staging = (
+            max((program.height for program in staged), default=0),
+            max((program.width for program in staged), default=0),
+        )
+        self._scratch: Scratch | None = None
+        self._plain_scratch: PlainScratch | None = None
+        self._largest = (0, 0)
+        # An image that libjpeg-turbo has decoded is made as a raw image, on a ring of one.
+        self._own = allocate_ring(1, 1, draw_columns(programs))
+
+    def run(self, ring: Ring, side: int, size: int) -> tuple[int, int]:
+        """Make images of a ring until an event that Python has to handle; see `ring.work`."""
+        while True:
+            event: tuple[int, int]
+            if self._is_plain:
+                event = work_plain(ring, self._outputs, self.plain_scratch(side))
+            else:
+                event = work(ring, self._outputs, self.scratch(side, size))
+            if event[0] != OTHER_KIND:
+                return event
+            self._is_plain = not self._is_plain
+
+    def scratch(self, side: int, size: int) -> Scratch:
+        """Return memory for RGB images of up to `side` pixels and `size` bytes; it grows and never shrinks."""
+        if self._scratch is None or side > self._largest[0] or size > self._largest[1]:
+            self._largest = (max(side, self._largest[0]), max(size, self._largest[1]))
+            self._scratch = allocate(*self._largest, *self._sides, self._staging, len(self._kinds))
+        return self._scratch
+
+    def plain_scratch(self, side: int) -> PlainScratch:
+        """Return memory for images of other kinds of up to `side` pixels; it grows and never shrinks."""
+        if self._plain_scratch is None or side > self._plain_scratch.capacity[0]:
+            self._plain_scratch = allocate_plain(side, self._plain_programs)
+        return self._plain_scratch
+
+    def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
+        """Make a refused image and its later views by a library, and set their codes.
+
+        Returns the image's code: one of `jpeg.codes`, or UNDECODABLE with the reason, which is then that of all views.
+        """
+        batches, images = ring.codes.shape
+        batch, views = (ticket // images) % batches, views_of(ring, ticket)
+        task, codes = ring.tasks[batch, views[0]], ring.codes[batch]
+        refusal = REASONS[next(code for code in codes[views].tolist() if code not in (OK, WRONG_CROP))]
+        kind, size = self._kinds[task[PROGRAM]], (int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH]))
+        try:
+            data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
+            if task[MODE] == PACKED or kind != RGB:
+                pixels = decode_file(data, kind, size)
+            else:
+                # Before anything of that size is allocated.
+                if jpeg_size(data) != size:
+                    codes[views] = WRONG_SIZE
+                    return WRONG_SIZE, ""
+                pixels = decode_rgb(data)
+        except UndecodableError as error:
+            codes[views] = UNDECODABLE
+            return UNDECODABLE, f"{refusal}; {error}"
+        except Exception as error:  # noqa: BLE001 - no error of a library over one image may end the loop
+            codes[views] = UNDECODABLE
+            return UNDECODABLE, f"{refusal}; {type(error).__name__}: {error}"
+        own = self._own
+        for image in views:
+            own.control[:] = 0
+            own.tasks[0, 0] = ring.tasks[batch, image]
+            own.tasks[0, 0, [ADDRESS, SIZE, NEXT_VIEW, IS_LATER_VIEW]] = pixels.ctypes.data, pixels.nbytes, 0, 0
+            own.tasks[0, 0, MODE] = RAW if kind == RGB else PLAIN
+            own.draws[0, 0] = ring.draws[batch, image]
+            publish(own, 0)
+            self.run(own, max(pixels.shape[:2]), 0)
+            codes[image] = own.codes[0, 0]
+        return int(codes[views[0]]), ""
+
+
+def views_of(ring: Ring, ticket: int) -> list[int]:
+    """List the images of a batch that are made together, from the ticket of the first."""
+    batches, images = ring.codes.shape
+    tasks = ring.tasks[(ticket // images) % batches]
+    views = [ticket % images]
+    while tasks[views[-1], NEXT_VIEW]:
+        views.append(int(tasks[views[-1], NEXT_VIEW]))
+    return views
+
+
+@dataclass
+class _Batch:
+    """A batch in flight."""
+
+    jobs: Sequence[ImageJob]
+    reasons: dict[int, str] = field(default_factory=dict)  # of images that no library decodes, by place in the batch
+    is_done: bool = False
+
+
+class WorkerPool:
+    """Threads that make images; batches are submitted and collected in order.
+
+    The threads take images off a ring of batches. They hold the GIL only between batches, and for the rare image that
+    the crop decoder refuses.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[ImageProgram],
+        batch_size: int,  # most images of one output in a batch
+        num_workers: int,
+        ring: int,  # most batches in flight
+    ) -> None:
+        self._programs = list(programs)
+        self._batch_size = batch_size
+        self._outputs = outputs_of(self._programs)
+        self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs))
+        self._batches: dict[int, _Batch] = {}
+        self._submitted = 0
+        self._collected = 0
+        self._largest = (1, 0)
+        self._is_closed = False
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._clocks = [WorkClock() for _ in range(num_workers)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(clock,), name=f"gpubeton-worker-{i}", daemon=True)
+            for i, clock in enumerate(self._clocks)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, jobs: Sequence[ImageJob]) -> None:
+        """Begin a batch: one job for each program. Raises RuntimeError if the ring is full: collect first."""
+        for job, program in zip(jobs, self._programs, strict=True):
+            _check(job, program, self._batch_size)
+        with self._changed:
+            self._raise_if_ended()
+            slots = len(self._ring.remaining)
+            if self._submitted - self._collected == slots:
+                raise RuntimeError(f"all {slots} batches of the ring are in flight")
+            number = self._submitted
+            for program_number, (job, program) in enumerate(zip(jobs, self._programs, strict=True)):
+                first = program_number * self._batch_size
+                stop = first + self._batch_size
+                _write_tasks(self._ring, number % slots, program_number, first, stop, job, program.kind)
+            _link_views(self._ring, number % slots, self._batch_size, jobs)
+            extents = [self._largest, *map(_extent, jobs)]
+            self._largest = max(side for side, _ in extents), max(size for _, size in extents)
+            self._batches[number] = _Batch(jobs)
+            self._submitted += 1
+            publish(self._ring, number)
+            self._changed.notify_all()
+
+    def collect(self) -> list[BadImage]:
+        """Wait for the oldest batch; return its bad images. Raises what ended a worker, or LoaderClosedError."""
+        with self._changed:
+            if self._collected == self._submitted:
+                raise RuntimeError("no batch is in flight")
+            batch = self._batches.get(self._collected)
+            while batch is None or not batch.is_done:  # None: closed
+                self._raise_if_ended()
+                self._changed.wait()
+            bad = _bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons, self._programs)
+            del self._batches[self._collected]
+            self._collected += 1
+        return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
+
+    def decode(self, program: int, job: ImageJob) -> list[BadImage]:
+        """Make the images of one program in the caller's thread; return the bad ones."""
+        count = len(job.address)
+        _check(job, self._programs[program], count)
+        worker = Worker(self._programs, self._outputs)
+        ring = allocate_ring(1, max(1, count), draw_columns(self._programs))
+        _write_tasks(ring, 0, program, 0, count, job, self._programs[program].kind)
+        publish(ring, 0)
+        reasons: dict[int, str] = {}
+        while True:
+            event, ticket = worker.run(ring, *_extent(job))
+            if event == REFUSED:
+                self._make_refused(worker, ring, ticket, reasons)
+            elif event == IDLE:
+                break
+        return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons, self._programs)]
+
+    @property
+    def usage(self) -> Usage:
+        """How busy all threads together were until now."""
+        return sum((clock.usage for clock in self._clocks), Usage())
+
+    def close(self) -> None:
+        """End the threads and drop the batches in flight. May be called twice, from any thread."""
+        with self._changed:
+            self._is_closed = True
+            shut(self._ring)
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._batches.clear()
+
+    def _raise_if_ended(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed:
+            raise LoaderClosedError("the loader was closed while a batch was being made")
+
+    def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> bool:
+        """Let a library decode an image; return True if it was the last of its batch."""
+        code, reason = worker.make_refused(ring, ticket)
+        if code == UNDECODABLE:
+            reasons.update(dict.fromkeys(views_of(ring, ticket), reason))
+        return bool(complete(ring, ticket, code))
+
+    def _serve(self, clock: WorkClock) -> None:
+        """Run one worker until the pool is closed."""
+        try:
+            worker = Worker(self._programs, self._outputs)
+            while self._wait_for_tickets(clock):
+                event, ticket = worker.run(self._ring, *self._largest)
+                number = ticket // self._ring.codes.shape[1]
+                if event == REFUSED:
+                    if self._make_refused(worker, self._ring, ticket, self._batches[number].reasons):
+                        self._announce(number)
+                elif event == BATCH_DONE:
+                    self._announce(number)
+        except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
+            clock.pause()
+            with self._changed:
+                self._failure = self._failure or error
+                self._changed.notify_all()
+
+    def _wait_for_tickets(self, clock: WorkClock) -> bool:
+        """Wait until there is an image to make; return False at the end."""
+        clock.pause()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or has_tickets(self._ring))
+            if not self._is_closed:
+                clock.begin()
+            return not self._is_closed
+
+    def _announce(self, number: int) -> None:
+        with self._changed:
+            # If the pool was closed meanwhile, the batch is gone.
+            if number in self._batches:
+                self._batches[number].is_done = True
+            self._changed.notify_all()
+
+
+# --- jobs as tasks of the ring, and codes as reasons ------------------------------------------------------------------
+
+
+def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
+    count = len(job.address)
+    if count > batch_size or job.out.shape != (count, program.height, program.width, program.kind.channels):
+        raise ValueError(
+            f"an output of shape {job.out.shape} for {count} images of {program.height} x {program.width}, "
+            f"{batch_size} at most"
+        )
+    is_raw = program.table is None or program.mixing
+    item_size = program.kind.dtype.itemsize if is_raw or program.table is None else program.table.itemsize
+    if job.out.itemsize != item_size:
+        raise ValueError(f"an output of {job.out.dtype} for a program that writes {program.dtype}")
+    if not job.out.flags.c_contiguous:
+        raise ValueError("an output that is not contiguous")
+
+
+def _modes(modes: NDArray[np.uint8], kind: ImageKind) -> NDArray[np.int64]:
+    """Translate how images are stored into how they are read; like FFCV, read unknown modes as raw."""
+    if kind == RGB:
+        return np.select([modes == ImageMode.JPG, modes == ImageMode.PNG], [JPEG, PACKED], RAW)
+    return np.select([modes == ImageMode.RAW, (modes == ImageMode.JPG) & kind.has_jpeg], [PLAIN, JPEG], PACKED)
+
+
+def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob, kind: ImageKind) -> None:
+    """Write a job's images as the tasks `first` to at most `stop`; the rest stay empty."""
+    count = len(job.address)
+    ring.tasks[slot, first:stop] = 0
+    rows = ring.tasks[slot, first : first + count]
+    rows[:, ADDRESS] = job.address
+    rows[:, SIZE] = job.size
+    rows[:, IMAGE_HEIGHT] = job.height
+    rows[:, IMAGE_WIDTH] = job.width
+    rows[:, MODE] = _modes(job.mode, kind)
+    rows[:, PROGRAM] = number
+    rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
+    columns = job.draws.shape[1]
+    ring.draws[slot, first : first + count, :columns] = job.draws
+    if job.colours is not None:
+        ring.draws[slot, first : first + count, columns : columns + job.colours.shape[1]] = job.colours
+    ring.codes[slot, first:stop] = OK
+
+
+def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]) -> None:
+    """Link the tasks with the same stored image: the first makes all. Raw images of other kinds share nothing."""
+    tasks = ring.tasks[slot]
+    for number, job in enumerate(jobs):
+        for earlier in reversed(range(number)):
+            if _has_the_same_images(job, jobs[earlier]):
+                rows = np.flatnonzero(tasks[number * batch_size :, MODE][: len(job.address)] != PLAIN)
+                tasks[earlier * batch_size + rows, NEXT_VIEW] = number * batch_size + rows
+                tasks[number * batch_size + rows, IS_LATER_VIEW] = 1
+                break
+
+
+def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
+    return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)
+
+
+def _extent(job: ImageJob) -> tuple[int, int]:
+    """Return the longest side in pixels and the most bytes of a job's images."""
+    side = max(int(job.height.max(initial=1)), int(job.width.max(initial=1)))
+    return side, int(np.asarray(job.size)[job.mode == JPEG].max(initial=0))
+
+
+def _bad_images(
+    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram]
+) -> list[tuple[int, str]]:
+    """List the places and reasons of the bad images of a finished batch."""
+    return [
+        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]), programs))
+        for image in np.flatnonzero(ring.codes[slot]).tolist()
+    ]
+
+
+def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
+    """Return the reason for a code."""
+    if code != WRONG_SIZE:
+        return REASONS[code]
+    expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
+    if task[MODE] != JPEG:
+        pixel_size = programs[task[PROGRAM]].kind.pixel_size
+        return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
+    try:
+        height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
+    except UndecodableError as error:
+        return f"{REASONS[WRONG_SIZE]}; {error}"
+    return f"it is {height} x {width} pixels, but {expected}"

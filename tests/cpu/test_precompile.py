@@ -1,0 +1,105 @@
+"""What `precompile` compiles is all that loaders need."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton import DatasetWriter
+from gpubeton.cli.app import app
+from gpubeton.cpu import precompile
+from gpubeton.cpu.kept import KeptCode, folders
+from gpubeton.errors import StorageError
+from gpubeton.fields import BytesField, ImageField, IntField, RGBImageField
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+LOADERS = """
+import sys
+import numpy as np
+from gpubeton import Loader
+from gpubeton.cpu import epilogue, pack, precompile, ring
+from gpubeton.cpu.jpeg import probe
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.fields.image_decoders import CenterCropImageDecoder
+from gpubeton.inspection.summary import summarize
+from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
+
+precompile.precompile()
+kept = [
+    value for module in (epilogue, pack, ring, probe) for value in vars(module).values()
+    if type(getattr(value, "_cache", None)).__name__ == "KeptCode"
+]
+before = [len(function.signatures) for function in kept]
+for dtype in (np.uint8, np.float16, np.float32):
+    change = [ImageMixup(0.5, 1), NormalizeImage([120.0] * 3, [60.0] * 3, dtype)]
+    rgb = [CenterCropRGBImageDecoder((8, 9), 1), *change, ToTensor()]
+    raw = [CenterCropRGBImageDecoder((9, 8), 1), NormalizeImage([120.0] * 3, [60.0] * 3, dtype)]
+    gray, rgba = [CenterCropImageDecoder((5, 5), 1)], [CenterCropImageDecoder((5, 5), 1)]
+    pipelines = {"rgb": rgb, "raw": raw, "gray": gray, "rgba": rgba}
+    for batch in Loader(sys.argv[1], batch_size=2, num_workers=1, pipelines=pipelines, os_cache=dtype == np.uint8):
+        pass
+summarize(sys.argv[1])
+print(len(kept), before == [len(function.signatures) for function in kept])
+"""
+
+
+class Samples:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        picture = np.random.default_rng(number).integers(0, 256, (20, 30, 4), np.uint8)
+        rgb = np.ascontiguousarray(picture[..., :3])
+        return rgb, rgb, np.ascontiguousarray(picture[..., :1]), picture, np.full(number + 1, 7, np.uint8), number
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "all.beton"
+    fields = {
+        "rgb": RGBImageField("jpg"),
+        "raw": RGBImageField("raw"),
+        "gray": ImageField("gray"),
+        "rgba": ImageField("rgba"),
+        "bytes": BytesField(),
+        "label": IntField(),
+    }
+    DatasetWriter(path, fields, num_workers=1, progress=False).from_indexed_dataset(Samples())
+    return path
+
+
+def test_after_it_no_loader_compiles(file):
+    command = [sys.executable, "-W", "error", "-c", LOADERS, file]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("11 True\n", "")
+
+
+def test_the_command_names_the_folder():
+    done = CliRunner().invoke(app, ["warm-up", "--json"])
+    assert done.exit_code == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert Path(shown["folder"]) in folders()
+    assert shown["bytes"] > 100_000
+
+
+def test_code_that_cannot_be_kept_is_an_error(monkeypatch):
+    @numba.njit
+    def gather(address, size, out):
+        pass
+
+    nowhere = Path(os.devnull) / "folder"
+    gather._cache = KeptCode(gather.py_func, [nowhere], False)
+    monkeypatch.setattr(precompile, "gather_rows", gather)
+    with pytest.raises(StorageError, match=f"^{nowhere}: .*NUMBA_CACHE_DIR"):
+        precompile.precompile()
+    assert CliRunner().invoke(app, ["warm-up"]).exit_code == 1

@@ -1,0 +1,170 @@
+"""What compiled code of users may call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpubeton.cpu.fallback import decode_rgb
+from gpubeton.engine.user_code import call_code
+from gpubeton.errors import OperationError
+from gpubeton.fields.rgb_image import IMAGE_MODES, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from gpubeton.libffcv import imdecode, memcpy, resize_crop
+from gpubeton.loader import Loader
+from gpubeton.pipeline import AllocationQuery, Compiler
+from gpubeton.pipeline.error_notes import note_nopython_error, take_nopython_errors
+from gpubeton.transforms import ToTensor
+from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
+from tests.reference.weights import resize
+from tests.small_files import damage, write_photos
+
+pytestmark = pytest.mark.timeout(180)
+
+NOTHING_ELSE = dict.fromkeys(["label", "weight", "note", "info", "vector"])
+
+
+class Whole(SimpleRGBImageDecoder):
+    """The corner of each image, decoded whole first: FFCV's decoders are written like this."""
+
+    is_parallel = False
+
+    def declare_state_and_memory(self, previous_state):
+        heights, widths = self.metadata["height"], self.metadata["width"]
+        size = np.uint64(heights.max()) * np.uint64(widths.max()) * np.uint64(3)
+        levels = np.dtype("<u1")
+        state = replace(previous_state, jit_mode=True, shape=(12, 10, 3), dtype=levels)
+        return state, (AllocationQuery((12, 10, 3), levels), AllocationQuery((size,), levels))
+
+    def generate_code(self):
+        jpg, read, my_range = IMAGE_MODES["jpg"], self.memory_read, Compiler.get_iterator()
+        decode_image, resize_image = Compiler.compile(imdecode), Compiler.compile(resize_crop)
+        copy_bytes = Compiler.compile(memcpy)
+
+        def decode(batch_indices, my_storage, metadata, storage_state):
+            destination, room = my_storage
+            for row in my_range(len(batch_indices)):
+                field = metadata[batch_indices[row]]
+                content = read(field["data_ptr"], storage_state)
+                height, width = np.uint32(field["height"]), np.uint32(field["width"])
+                if field["mode"] == jpg:
+                    decode_image(content, room[row], height, width, height, width, 0, 0, 1, 1, False, False)
+                else:
+                    copy_bytes(content, room[row])
+                image = room[row].reshape(-1)[: 3 * height * width].reshape(height, width, 3)
+                resize_image(image, 2, 26, 3, 23, destination[row])
+            return destination[: len(batch_indices)]
+
+        decode.is_parallel = self.is_parallel
+        return decode
+
+
+class WholeInParallel(Whole):
+    is_parallel = True
+
+
+class Corner(RandomResizedCropRGBImageDecoder):
+    """The same, as the library does it."""
+
+    def boxes(self, heights, widths, uniform):
+        return np.array([[2, 3, 24, 20]] * len(heights), np.int32)
+
+
+def batches(path, decoder, num_workers=1):
+    pipelines = {**NOTHING_ELSE, "image": [decoder, ToTensor()]}
+    loader = Loader(path, 7, num_workers=num_workers, drop_last=False, pipelines=pipelines)
+    return np.concatenate([batch.numpy() for (batch,) in loader])
+
+
+@pytest.mark.parametrize("write_mode", ["raw", "jpg"])
+@pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
+def test_a_decoder_written_for_ffcv_gives_what_the_librarys_gives(tmp_path, write_mode, decoder, num_workers):
+    path = write_photos(tmp_path / "photos.beton", 20, write_mode=write_mode)
+    found, expected = batches(path, decoder(), num_workers), batches(path, Corner((12, 10)))
+    assert np.abs(found.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(("decoder", "num_workers"), [(Whole, 1), (WholeInParallel, 2)])
+def test_an_image_that_cannot_be_decoded_reaches_the_loop_also_from_parallel_code(tmp_path, decoder, num_workers):
+    path = write_photos(tmp_path / "photos.beton", 20)
+    damage(path, 9)
+    with pytest.raises(OperationError, match="imdecode: no JPEG file: ") as caught:
+        batches(path, decoder(), num_workers)
+    assert "batch 1 of epoch 0" in "".join(caught.value.__notes__)
+    assert take_nopython_errors() == []
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_bytes_are_copied_whatever_their_types(is_compiled):
+    copy = Compiler.compile(memcpy) if is_compiled else memcpy
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    dest = np.zeros(25, np.uint8)
+    copy(source, dest)
+    assert dest.tobytes() == source.tobytes() + b"\0"
+    with pytest.raises(OperationError, match="memcpy: 24 bytes do not fit into an array of 20"):
+        call_code(copy, source, dest[:20])
+    assert dest[20:].tobytes() == source.tobytes()[20:] + b"\0"
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(
+    "data", [jpeg(photo(33, 61, 1)), pillow_jpeg(photo(20, 30, 2), progressive=True), pillow_jpeg(noise(7, 5), "CMYK")]
+)
+def test_jpegs_of_any_kind_are_decoded_exactly(data, is_compiled):
+    decode = Compiler.compile(imdecode) if is_compiled else imdecode
+    expected = decode_rgb(data)
+    height, width = expected.shape[:2]
+    target = np.full(expected.size + 3, 9, np.uint8)
+    content = np.frombuffer(data, np.uint8)
+    decode(content, target, height, width, height, width, 0, 0, 1, 1, False, False)
+    assert np.array_equal(target[:-3].reshape(expected.shape), expected)
+    assert target[-3:].tolist() == [9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((61, 33), r"33 x 61 pixels \(height x width\), expected 61 x 33"),
+        ((33, 61, 33, 61, 0, 0, 1, 1, True, False), "enable_crop, do_flip"),
+        ((33, 61, 33, 61, 0, 0, 1, 1, False, True), "enable_crop, do_flip"),
+        ((33, 61, 33, 61, 0, 0, 1, 2, False, False), "enable_crop, do_flip"),
+    ],
+)
+def test_what_is_not_decoded_is_said(arguments, says):
+    content, target = np.frombuffer(jpeg(photo(33, 61, 1)), np.uint8), np.zeros((33, 61, 3), np.uint8)
+    with pytest.raises(OperationError, match=says):
+        call_code(imdecode, content, target, *arguments)
+    with pytest.raises(OperationError, match=r"6039 bytes.* 6038$"):
+        call_code(imdecode, content, target.reshape(-1)[1:], 33, 61)
+    assert not target.any()
+
+
+def test_resizing_is_inter_area():
+    image, small = noise(40, 50), np.empty((7, 9, 3), np.uint8)
+    Compiler.compile(resize_crop)(image, 3, 33, 5, 41, small)
+    assert np.abs(small - resize(image[3:33, 5:41], (7, 9), "area")).max() <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize("part", [(-1, 8, 0, 8), (0, 9, 0, 8), (0, 8, 4, 4), (0, 8, 0, 9), (0, 8, -1, 8), (8, 8, 0, 8)])
+def test_a_part_that_is_none_is_refused(part):
+    image, small = noise(8, 8), np.zeros((4, 4, 3), np.uint8)
+    with pytest.raises(OperationError, match=r"resize_crop: rows .* 8 x 8 \(height x width\)"):
+        call_code(resize_crop, image, *part, small)
+    assert not small.any()
+
+
+def test_another_error_stays_what_it_is_and_takes_old_refusals_along():
+    def fails():
+        raise KeyError("own")
+
+    with pytest.raises(KeyError):
+        call_code(fails)
+    note_nopython_error("first")
+    note_nopython_error("first")
+    with pytest.raises(OperationError, match=r"^first$") as caught:
+        call_code(fails)
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(OperationError, match=r"^lost in a thread$"):
+        call_code(lambda: note_nopython_error("lost in a thread"))
+    assert call_code(lambda: 3) == 3
