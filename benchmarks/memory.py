@@ -90,7 +90,6 @@ def _epoch(path: Path) -> int:
     from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
     from gpubeton.loader import Loader, OrderOption
     from gpubeton.loader.describe import max_batch_bytes, max_staging_bytes
-    from gpubeton.loader.resources import num_in_flight
     from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 
     image = [
@@ -111,7 +110,7 @@ def _epoch(path: Path) -> int:
     loader.close()
     return (
         60 * index.num_samples * len(index.names)
-        + max_staging_bytes(plan, num_in_flight(loader.batches_ahead))
+        + max_staging_bytes(plan, min(loader.batches_ahead, 3))
         + (loader.batches_ahead + 2) * max_batch_bytes(plan)  # this loop holds one batch
         + 3 * pixels * loader.num_workers
     )

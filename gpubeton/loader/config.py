@@ -33,6 +33,10 @@ Decoder = Literal["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"]
 # Earlier values of `decoder=`.
 _MOVED_DECODERS = ("nvimgcodec", "torchvision")
 
+# The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
+# is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
+_MAX_IN_FLIGHT = 3
+
 
 class Effect(Enum):
     """When an assignment to the loader's attribute takes effect."""
@@ -207,6 +211,11 @@ class LoaderConfig:
             name: ARGUMENTS[name].check(value) if name in ARGUMENTS else value for name, value in changes.items()
         }
         return replace(self, **checked)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Number of batches that the workers have at once."""
+        return min(self.batches_ahead, _MAX_IN_FLIGHT)
 
     def as_arguments(self) -> dict[str, Any]:
         """Collect the arguments by name: `Loader` takes them."""

@@ -12,7 +12,6 @@ from gpubeton.engine.image_output import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths
-from gpubeton.loader.resources import num_in_flight
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.storage.reads import MAX_GAP
 from gpubeton.storage.staging import STEP
@@ -40,10 +39,10 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
     if resources.gpu is not None:
-        arenas = max_arena_bytes(plan, num_in_flight(config.batches_ahead))
+        arenas = max_arena_bytes(plan, config.num_in_flight)
         lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
     if not config.os_cache:
-        staging = max_staging_bytes(plan, num_in_flight(config.batches_ahead))
+        staging = max_staging_bytes(plan, config.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
 
@@ -54,7 +53,9 @@ def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: 
     kinds = ", ".join(repr(output.name) for output in images if isinstance(output.source.field, ImageField))
     if gpu is None:
         if choice.target is not None and choice.target.decodes and kinds:
-            return [f"images are decoded on the CPU, and moved ({choice.reason}): GPUs make those of RGBImageField"]
+            return [
+                f"images are decoded on the CPU, and moved ({choice.reason}): GPUs make only those of RGBImageField"
+            ]
         return [f"images are decoded on the CPU: {choice.reason}"]
     raw = raw_lane(config.gpu_options.raw, config.num_workers)
     raws = "cropped and resized on the CPU" if raw is Lane.CPU else "copied as crops, resized on the GPU"
@@ -62,10 +63,10 @@ def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: 
         f"images are decoded by {gpu.device.name} (cuda:{gpu.device.number}): {choice.reason}",
         *(f"  {lane.name.lower():<9} {note}" for lane, note in gpu.notes.items()),
         f"  {'raw':<9} raw-stored images are {raws} (raw={config.gpu_options.raw!r}, {config.num_workers} threads)",
-        f"  {'CPU':<9} what no lane takes, or fails on",
+        f"  {'CPU':<9} images that the GPU cannot decode",
     ]
     if kinds:
-        lines.append(f"  {'CPU':<9} {kinds}: GPUs make images of RGBImageField, others are moved when they are made")
+        lines.append(f"  {'CPU':<9} {kinds}: made there and moved, GPUs make only images of RGBImageField")
     return lines
 
 

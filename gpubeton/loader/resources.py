@@ -31,15 +31,6 @@ if TYPE_CHECKING:
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.plan.image_executor import StartExecutor
 
-# The workers pass from one batch to the next without waiting for each other; a third keeps them busy while the first
-# is being finished. The others of `batches_ahead` are ready, and need no memory but their own.
-_MAX_IN_FLIGHT = 3
-
-
-def num_in_flight(batches_ahead: int) -> int:
-    """Count the batches that the workers have at once."""
-    return min(batches_ahead, _MAX_IN_FLIGHT)
-
 
 class GpuChoice(NamedTuple):
     """Which GPU decodes, and why."""
@@ -110,7 +101,7 @@ class Resources:
         options = EngineOptions(
             path=self._index.title,
             num_workers=config.num_workers,
-            num_in_flight=num_in_flight(config.batches_ahead),
+            num_in_flight=config.num_in_flight,
             on_error=config.on_error,
             origin=self._index.origin,
         )
@@ -170,7 +161,7 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
         from gpubeton.gpu.other_libraries import open_library_backends
 
         opener = partial(open_library_backends, config.decoder)
-    return Gpu(device, config.gpu_options, opener, num_slots=num_in_flight(config.batches_ahead))
+    return Gpu(device, config.gpu_options, opener, num_slots=config.num_in_flight)
 
 
 def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:

@@ -279,7 +279,8 @@ class StatsHistory:
     """The statistics of all epochs of a loader."""
 
     def __init__(self, seconds_between_lines: float = 5.0) -> None:
-        self._lock = threading.Lock()
+        # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
+        self._lock = threading.RLock()
         self._ended = LoaderStats()
         self._epochs: list[EpochStats] = []
         self._log: StatsLog | None = None

@@ -121,7 +121,7 @@ def test_an_iterator_that_nobody_uses_is_no_epoch(numbers):
 def test_outputs_may_be_given_names(numbers):
     (batch,) = DataLoaderAdapter(Loader(numbers, 22, pipelines=LABELS), names=["labels"])
     assert batch["labels"].tolist() == list(range(22))
-    with pytest.raises(OptionError, match=r"\['a', 'b'\], but a batch has 1 outputs"):
+    with pytest.raises(OptionError, match=r"\['a', 'b'\], .* 1 output"):
         next(iter(DataLoaderAdapter(Loader(numbers, 22, pipelines=LABELS), names=["a", "b"])))
 
 

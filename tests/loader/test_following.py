@@ -293,13 +293,13 @@ class Melt(Transform):
 @pytest.mark.parametrize(
     ("image", "mask", "more", "message"),
     [
-        ([crop()], [FollowImage("imag")], {}, "output 'mask'.*follows another output.*there are 'image', 'n'"),
+        ([crop()], [FollowImage("imag")], {}, "'mask'.*'image', 'n'"),
         ([crop()], [FollowImage("mask")], {}, "follows another output"),
-        ([crop()], [FollowImage("n")], {}, "'n' is no output with decoded images; there are 'image'"),
+        ([crop()], [FollowImage("n")], {}, "'n' .*'image'"),
         ([FollowImage("mask")], [FollowImage("image")], {}, "in a circle"),
         ([crop()], [crop(), FollowImage()], {}, "has to stand first"),
         ([crop(), Melt()], [FollowImage()], {}, "cannot follow .*Melt"),
-        ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300. cannot be painted"),
+        ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

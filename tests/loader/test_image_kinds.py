@@ -173,9 +173,7 @@ def test_rgb_fields_may_have_the_decoders_of_any_kind(images):
     "decoder", [SimpleRGBImageDecoder(), CenterCropRGBImageDecoder((9, 9), 1), RandomResizedCropRGBImageDecoder((9, 9))]
 )
 def test_a_decoder_of_rgb_images_says_which_one_decodes_others(images, decoder):
-    with pytest.raises(
-        PipelineError, match=r"field 'gray16': .* kind gray16. Use (CenterCrop|RandomResizedCrop|)Image"
-    ):
+    with pytest.raises(PipelineError, match=r"'gray16'.* gray16.* (CenterCrop|RandomResizedCrop|)Image"):
         make(images, {"gray16": [decoder]})
 
 
@@ -197,10 +195,10 @@ def test_what_needs_rgb_levels_is_refused_for_others(images, operation, name):
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        (Cutout(3, (1, 2, 3)), r"fill \(1, 2, 3\) has 3 numbers, but the images have 1 channels"),
-        (NormalizeImage([1, 2, 3], [1, 1, 1]), "mean has 3 numbers, but the images have 1 channels"),
+        (Cutout(3, (1, 2, 3)), r"\(1, 2, 3\).* 3 .* 1 channel"),
+        (NormalizeImage([1, 2, 3], [1, 1, 1]), "mean .*3 .* 1 channel"),
         (NormalizeImage(1, [1, 1, 1]), "std has 3 numbers"),
-        (RandomErasing(1, value=300), "cannot be painted on uint8 images; expected levels from 0 to 255"),
+        (RandomErasing(1, value=300), "uint8.* 0 to 255"),
     ],
 )
 def test_as_many_numbers_as_channels_are_wanted(images, operation, message):
@@ -223,7 +221,7 @@ def spoilt(tmp_path):
 
 def test_a_damaged_png_is_told_skipped_or_replaced(spoilt):
     pipelines = {"gray16": [ImageDecoder()], "label": ()}
-    with pytest.raises(BadImageError, match=r"gray16: .*checksum of its chunk b'IDAT'") as caught:
+    with pytest.raises(BadImageError, match=r"gray16: .*IDAT") as caught:
         all_of(make(spoilt, pipelines))
     assert caught.value.samples == (3,)
     found, labels = all_of(make(spoilt, pipelines, on_error="skip"))
@@ -252,9 +250,9 @@ def changed(path, target, field, **values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"height": 23}, r"sample 2, field 'rgba16': its region has 5456 bytes, but a raw image .* takes 5704"),
+        ({"height": 23}, "sample 2, field 'rgba16': .* 5456 .* 5704"),
         ({"width": 0}, "width 0"),
-        ({"mode": 0}, r"kind rgba16 stored in way 0, expected one of 1 \(RAW\), 2 \(PNG\)"),
+        ({"mode": 0}, r"rgba16 .* 0, .* 1 \(RAW\), 2 \(PNG\)"),
         ({"mode": 7}, "stored in way 7"),
         ({"data_ptr": 12}, "no region begins at 12"),
     ],
@@ -271,12 +269,12 @@ def test_a_png_of_another_size_kind_or_none_at_all_is_a_bad_image(tmp_path):
     path = write(tmp_path / "png.beton", fields_of(kinds, "png"), Images(kinds))
     larger = changed(path, tmp_path / "larger.beton", "gray", height=60_000, width=60_000)
     decode = {"gray": [CenterCropImageDecoder((4, 4), 1)]}
-    with pytest.raises(BadImageError, match=r"22 x 31 pixels, but the file's metadata say 60000 x 60000"):
+    with pytest.raises(BadImageError, match=r"22 x 31 .* 60000 x 60000"):
         all_of(make(larger, decode))
     jpeg = changed(path, tmp_path / "jpeg.beton", "gray", mode=ImageMode.JPG)
     assert len(all_of(make(jpeg, decode))[0]) == 10, "what a file is, is told by its first bytes"
     damage(path, 2, field="gray", content=b"\xff\xd8nonsense")
-    with pytest.raises(BadImageError, match="gray: "):
+    with pytest.raises(BadImageError, match=r"gray: "):
         all_of(make(path, decode))
 
 
@@ -314,7 +312,7 @@ def test_a_class_derived_from_the_field_has_to_be_named(tmp_path):
             return (pixels_of(IMAGE_KINDS["gray"], number),)
 
     path = write(tmp_path / "derived.beton", {"gray": Scaled("gray")}, Some())
-    with pytest.raises(FormatError, match="custom one"):
+    with pytest.raises(FormatError, match=r"custom one"):
         Reader(path)
     loader = Loader(path, 3, pipelines={"gray": [ImageDecoder()]}, custom_fields={"gray": Scaled})
     assert np.array_equal(all_of(loader)[0][1], pixels_of(IMAGE_KINDS["gray"], 1) // 2)

@@ -195,7 +195,7 @@ def test_closing_the_loader_ends_every_iterator_and_refuses_new_ones(make):
     for consumer in consumers:
         consumer.join()
     assert len(errors) == 2
-    with pytest.raises(LoaderClosedError, match="the loader was closed"):
+    with pytest.raises(LoaderClosedError, match="closed"):
         iter(loader)
 
 
@@ -263,7 +263,7 @@ def test_a_file_that_has_changed_is_refused_when_an_epoch_begins(make, photos, t
     path.write_bytes(photos.read_bytes())
     loader = Loader(path, 4, num_workers=1, os_cache=make().os_cache, pipelines={"image": CROP})
     os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(StorageError, match="when it was opened"):
+    with pytest.raises(StorageError, match="opened"):
         iter(loader)
 
 

@@ -43,7 +43,7 @@ def test_epochs_are_counted_from_0_and_may_be_chosen(photos):
     assert loader.next_epoch == 2
     loader.set_epoch(0)
     assert labels(loader) == epochs[0]
-    with pytest.raises(OptionError, match="epoch is -1"):
+    with pytest.raises(OptionError, match=r"epoch is -1"):
         loader.set_epoch(-1)
 
 
@@ -83,7 +83,7 @@ def test_an_order_that_gives_what_is_no_sample_is_refused(photos):
             return [0, 50]
 
     loader = Loader(photos, 1, num_workers=1, order=Wrong, pipelines=ONLY_LABEL)
-    with pytest.raises(OptionError, match=r"the order holds 50 .* the file has 50 samples"):
+    with pytest.raises(OptionError, match=r"the order .*50 .* 50 samples"):
         iter(loader)
 
 

@@ -48,7 +48,7 @@ def test_a_state_in_an_epoch_is_of_the_samples_with_which_it_began(photos, chang
     state = saved(loader)
     resumed, changed = make(photos), make(photos)
     change(changed)
-    with pytest.raises(StateError, match="here and"):
+    with pytest.raises(StateError, match=r"here and"):
         changed.load_state_dict(state)
     resumed.load_state_dict(state)
     assert labels(resumed) == [batch.tolist() for (batch,) in batches]
@@ -86,7 +86,7 @@ def test_indices_of_the_order_stay_when_a_state_brings_its_seed(photos):
 
 def test_an_order_that_cannot_be_made_is_not_asked_for_again(photos):
     loader = make(photos)
-    with pytest.raises(TypeError, match="weights"):
+    with pytest.raises(TypeError, match=r"weights"):
         loader.order = Weighted
     loader.indices = [4, 2]
     assert (loader.order.name, samples(loader)) == ("SEQUENTIAL", [[4, 2]])
@@ -98,7 +98,7 @@ def test_indices_of_the_order_that_are_none_are_refused(photos, order, indices):
     loader = make(photos, order=order)
     loader.traversal_order.indices = indices
     for ask in (len, iter):
-        with pytest.raises(OptionError, match="indices of the order h"):
+        with pytest.raises(OptionError, match=r"indices of the order h"):
             ask(loader)
     assert loader.next_epoch == 0
     loader.traversal_order.indices = [4, 2]
@@ -125,7 +125,7 @@ def test_a_sampler_stays_when_other_indices_come(photos, order, monkeypatch):
         sampler.append(1)
         assert samples(loader) == [[9, 7, 8]]
         loader.indices = [7, 8]
-        with pytest.raises(OptionError, match=r"the order's sampler gives the position 2 .* but there are 2 indices"):
+        with pytest.raises(OptionError, match=r"sampler .*position 2 .* 2 indices"):
             iter(loader)
     loader.order = "sequential"
     assert loader.traversal_order.sampler is None

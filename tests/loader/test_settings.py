@@ -99,7 +99,7 @@ FIXED = "fname os_cache order_kwargs distributed seed pipelines custom_fields de
 def test_what_would_change_nothing_is_refused_and_the_way_out_named(photos, name):
     loader = make(photos)
     before = getattr(loader, name)
-    with pytest.raises(OptionError, match=rf"{name} of a loader cannot be changed .*Loader\(\.\.\., {name}=\.\.\."):
+    with pytest.raises(OptionError, match=rf"{name} of a loader .*Loader\(\.\.\., {name}=\.\.\."):
         setattr(loader, name, object())
     setattr(loader, name, before)  # as classes derived from Loader do, which keep what they were given
     assert getattr(loader, name) is before
@@ -117,7 +117,7 @@ def test_an_adapter_knows_the_new_batch_size(photos):
     adapter = DataLoaderAdapter(loader)
     adapter.batch_size, loader.drop_last = 20, True
     assert loader.batch_size == adapter.batch_size == 20
-    with pytest.raises(OptionError, match="seed of a loader cannot be changed"):
+    with pytest.raises(OptionError, match="seed of a loader"):
         adapter.seed = 1
     sampler = adapter.batch_sampler
     assert (sampler.batch_size, sampler.drop_last, [len(ids) for ids in sampler]) == (20, True, [20, 20])

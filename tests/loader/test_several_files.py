@@ -147,7 +147,7 @@ def damaged(shards, tmp_path_factory):
 def test_a_bad_image_is_named_with_its_file_and_its_number_there(damaged, os_cache):
     pipelines = {"image": [CenterCropRGBImageDecoder((16, 16), 1), ToTensor()]}
     with pytest.raises(
-        BadImageError, match=r"batch 3 of epoch 0: sample 22: sample 2 of .*shard1.beton: image: "
+        BadImageError, match=r"batch 3 of epoch 0: sample 22: sample 2 of .*shard1\.beton: image: "
     ) as bad:
         list(make(damaged, os_cache=os_cache, pipelines=pipelines))
     assert bad.value.samples == (22,)

@@ -192,10 +192,10 @@ def test_all_that_differs_is_named_at_once(photos):
         (lambda _: 3, "is a dict, not int"),
         (lambda _: {}, "version None"),
         (lambda state: {**state, "version": 2}, "version 2, expected 1"),
-        (lambda state: {**state, "epoch": "0"}, "'epoch' is '0', expected one of type int"),
+        (lambda state: {**state, "epoch": "0"}, "'epoch' is '0', .*int"),
         (lambda state: {name: value for name, value in state.items() if name != "seed"}, "'seed' is None"),
         (lambda state: {**state, "batch": -1}, "batch -1"),
-        (lambda state: {**state, "batch": 8}, "batch 8, but epoch 0 has 7"),
+        (lambda state: {**state, "batch": 8}, "batch 8, .*epoch 0 has 7"),
     ],
 )
 def test_what_is_no_state_is_refused(photos, broken, message):

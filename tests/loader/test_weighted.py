@@ -92,20 +92,20 @@ def test_the_state_of_a_loader_with_other_weights_is_refused(photos, as_weights)
     assert len(state["order"]) < 150
     with pytest.raises(StateError, match=r"order is .*Weighted\{'weights': .* in the state"):
         make(photos, weights=as_weights(other)).load_state_dict(state)
-    with pytest.raises(StateError, match="order is"):
+    with pytest.raises(StateError, match=r"order is"):
         make(photos, weights=as_weights(WEIGHTS), replacement=False, num_samples=9).load_state_dict(state)
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"weights": [1.0] * 49}, r"shape \(49,\), but the file has 50 samples; .* also when the loader has indices"),
-        ({"weights": [1.0] * 49 + [-1]}, "the weight of sample 49 is -1.0"),
-        ({"weights": [float("nan")] + [1.0] * 49}, "the weight of sample 0 is nan"),
+        ({"weights": [1.0] * 49}, r"shape \(49,\), .* 50 samples"),
+        ({"weights": [1.0] * 49 + [-1]}, r"sample 49 is -1\.0"),
+        ({"weights": [float("nan")] + [1.0] * 49}, "sample 0 is nan"),
         ({"weights": ["a"] * 50}, "no array of numbers"),
         ({"num_samples": 0}, "num_samples is 0; .*at least 1"),
         ({"num_samples": 2.5}, "num_samples is 2.5; .*whole number"),
-        ({"num_samples": 43, "replacement": False}, "43 samples are to be drawn without replacement"),
+        ({"num_samples": 43, "replacement": False}, "43 samples"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_when_the_loader_is_made(photos, kwargs, message):
@@ -162,7 +162,7 @@ def test_balanced_counts_the_classes_among_the_indices(classes):
 
 
 def test_balanced_refuses_fields_without_classes(classes):
-    with pytest.raises(OptionError, match="field 'value' does not hold whole numbers; expected an IntField"):
+    with pytest.raises(OptionError, match=r"'value' .*IntField"):
         make(classes, Balanced, field="value", pipelines=None)
     with pytest.raises(NoSuchFieldError):
         make(classes, Balanced, field="nothing", pipelines=None)
