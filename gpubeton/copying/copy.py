@@ -96,7 +96,7 @@ def copy_samples(
     """
     names = listed_paths(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
-    inputs = _Inputs(parts, [read_notes(part.path, part.files[0].identity) for part in parts])
+    inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
     wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]

@@ -11,11 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.byte_source import LocalFile, open_bytes, source_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.format.byte_source import ByteSource
 
 __all__ = [
     "DiskSpeed",
@@ -61,6 +67,9 @@ class FilePlace:
 
 def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
     """Find out where a file is stored, without reading it; `root` contains ``proc`` and ``sys``."""
+    if not source_type(path).is_mappable:
+        with open_bytes(path) as source:
+            return FilePlace(path=source.name, size=source.size, is_network=True)
     real = Path(path).resolve(strict=True)
     device, file_system = _mount_of(real, root)
     status = real.stat()
@@ -81,7 +90,7 @@ def resident_share(path: str | os.PathLike[str]) -> float | None:
     if not hasattr(libc, "mincore"):
         return None
     with open_bytes(path) as source:
-        size = source.identity().size
+        size = source.size
         if size == 0:
             return 1.0
         content = source.map()
@@ -141,22 +150,31 @@ class DiskSpeed:
 def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskSpeed:
     """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
     cold = None
-    with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
-        cold = _speed(path, os.O_RDONLY | os.O_DIRECT, seconds, block_starts(path))
+    blocks = block_starts(path)
+    if source_type(path) is LocalFile:
+        with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
+            direct = LocalFile(os.fspath(path), 0, os.open(path, os.O_RDONLY | os.O_DIRECT))
+            # Not `read_into`: after a short read it would read at an unaligned offset.
+            cold = _speed(lambda start, block: os.preadv(direct.descriptor, [block], start), seconds, blocks)
     # Read some blocks once to bring them into the cache, then measure the same blocks.
-    blocks = block_starts(path)[:_WARM_BLOCKS]
-    _speed(path, os.O_RDONLY, 60.0, blocks, only_once=True)
-    return DiskSpeed(cold, _speed(path, os.O_RDONLY, seconds, blocks))
+    with open_bytes(path) as source:
+        _speed(source.read_into, 60.0, blocks[:_WARM_BLOCKS], only_once=True)
+        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks[:_WARM_BLOCKS]))
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
     """Return the starts of blocks of 1 MiB in a fixed random order; holes, which are not on the disk, are left out."""
-    count = max(1, Path(path).stat().st_size // _BLOCK)
+    with open_bytes(path) as source:
+        return _block_starts(source)
+
+
+def _block_starts(source: ByteSource) -> list[int]:
+    count = max(1, source.size // _BLOCK)
     chosen = np.random.default_rng(0).permutation(min(count, 1 << 16))
     starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
-    with open(path, "rb") as file:
-        descriptor = file.fileno()
-        return [start for start in starts if _is_on_disk(descriptor, start)] or starts
+    if not isinstance(source, LocalFile):
+        return starts
+    return [start for start in starts if _is_on_disk(source.descriptor, start)] or starts
 
 
 def _is_on_disk(descriptor: int, start: int) -> bool:
@@ -171,30 +189,26 @@ def _is_on_disk(descriptor: int, start: int) -> bool:
 
 
 def _speed(
-    path: str | os.PathLike[str], flags: int, seconds: float, blocks: list[int], *, only_once: bool = False
+    read_into: Callable[[int, memoryview], int], seconds: float, blocks: list[int], *, only_once: bool = False
 ) -> float:
     """Return bytes per second of several threads that read the blocks repeatedly."""
-    descriptor = os.open(path, flags)
     begun = time.perf_counter()
 
     def read(own: list[int]) -> int:
         total = 0
         # Anonymous memory starts at a page, as O_DIRECT requires.
-        with mmap.mmap(-1, _BLOCK) as block:
+        with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
             while True:
                 for start in own:
-                    total += os.preadv(descriptor, [block], start)
+                    total += read_into(start, view)
                     if time.perf_counter() - begun > seconds:
                         return total
                 if only_once or not own:
                     return total
 
-    try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
-        return total / (time.perf_counter() - begun)
-    finally:
-        os.close(descriptor)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        total = sum(pool.map(read, [blocks[first::_THREADS] for first in range(_THREADS)]))
+    return total / (time.perf_counter() - begun)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """ByteSource: the bytes of one file, wherever it is; readers and loaders reach every file through it.
 
-`LocalFile` is the one kind so far. Another kind implements `ByteSource`, and `source_type` chooses it by the name.
+`LocalFile` is the one kind so far. Another kind implements `ByteSource` and has an entry in `SOURCES`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-__all__ = ["ByteSource", "FileIdentity", "LocalFile", "OpenSources", "SourceIdentity", "open_bytes", "source_type"]
+__all__ = [
+    "SOURCES",
+    "ByteSource",
+    "FileIdentity",
+    "LocalFile",
+    "OpenSources",
+    "SourceIdentity",
+    "open_bytes",
+    "source_type",
+]
 
 #: Metadata up to this size are read without a look at the disk: memory of this size does no harm.
 _HARMLESS = 64 << 20
@@ -154,9 +163,14 @@ class ByteSource(ABC):
         self.close()
 
 
-def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:  # noqa: ARG001  a path is the one kind of name yet
+SOURCES: dict[str, type[ByteSource]] = {}
+"""Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
+
+
+def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
     """Choose the kind of source by the name of a file."""
-    return LocalFile
+    scheme, separator, _ = os.fspath(path).partition("://")
+    return SOURCES.get(scheme, LocalFile) if separator else LocalFile
 
 
 def open_bytes(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpubeton.errors import OptionError
+from gpubeton.format.byte_source import open_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.format.byte_source import SourceIdentity
+    from gpubeton.format.byte_source import ByteSource, SourceIdentity
 
 __all__ = [
     "MAX_FILES",
@@ -84,6 +85,10 @@ class DataFile:
     def size(self) -> int:
         """Its bytes, when it was checked."""
         return self.identity.size
+
+    def open(self) -> ByteSource:
+        """Open the file, `StorageError` if it has changed since it was checked."""
+        return open_bytes(self.path, self.identity)
 
     @property
     def num_pages(self) -> int:

@@ -14,7 +14,6 @@ from gpubeton.fields.image_codec import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, read_notes
-from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.field_arguments import RGB
 
 if TYPE_CHECKING:
@@ -218,7 +217,7 @@ class Contents:
             return bytes(self.index.column(name)[sample].tobytes())
         regions = self.index.regions(name)
         offset, size = int(regions.offset[sample]), int(regions.size[sample])
-        with open_bytes(self.index.path, self.index.files[0].identity) as source:
+        with self.index.files[0].open() as source:
             return source.read_exactly(offset, size) if size else b""
 
     def value(self, sample: int, name: str) -> Any:

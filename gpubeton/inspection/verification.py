@@ -14,7 +14,6 @@ from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import FieldTypeError, FormatError, NotesError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, read_notes
-from gpubeton.format.byte_source import open_bytes
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
 
@@ -164,7 +163,7 @@ def verify(
     checker = _RegionChecker(index, fields, sums)
     rows, decoded = len(index.allocations), np.zeros(2, np.int64)
     threads = num_workers if num_workers >= 1 else count_cores()
-    with open_bytes(index.path, identity) as source, ThreadPoolExecutor(threads) as pool:
+    with index.files[0].open() as source, ThreadPoolExecutor(threads) as pool:
         starts = range(0, rows, _REGIONS_AT_ONCE)
         results = pool.map(lambda start: checker.check(source, start, start + _REGIONS_AT_ONCE), starts)
         for start, (found, *numbers) in zip(starts, results, strict=True):

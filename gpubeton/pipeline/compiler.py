@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LIBRARY = f"{Path(__file__).parents[1]}{os.sep}"
-_MAX_REMEMBERED = 512
-"""Compiled functions kept for reuse; a process that makes more starts afresh."""
 
 
 class Compiler:
@@ -41,6 +39,7 @@ class Compiler:
     is_enabled: ClassVar[bool] = True
     num_threads: ClassVar[int] = 1
     generation: ClassVar[int] = 0
+    max_compiled: ClassVar[int] = 512  # functions kept for reuse; a process that makes more starts again
     _last_generation: ClassVar[int] = 0
     _forgotten: ClassVar[int] = 0
     _compiled: ClassVar[dict[Any, Any]] = {}
@@ -225,7 +224,7 @@ class Compiler:
 
     @classmethod
     def _remember(cls, key: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        if len(cls._compiled) >= _MAX_REMEMBERED:
+        if len(cls._compiled) >= cls.max_compiled:
             cls._compiled.clear()
         cls._compiled[key] = compiled
         return compiled

@@ -88,13 +88,13 @@ def test_fewer_than_one_thread_means_all_and_more_than_numba_has_is_cut():
 
 
 def test_more_functions_than_are_remembered_still_compile(monkeypatch):
-    monkeypatch.setattr("gpubeton.pipeline.compiler._MAX_REMEMBERED", 2)
+    monkeypatch.setattr(Compiler, "max_compiled", 2)
     assert [Compiler.compile(adder(amount))(0) for amount in (101, 102, 103, 101)] == [101, 102, 103, 101]
 
 
 def test_what_is_remembered_to_the_last_place_is_not_forgotten_by_being_asked_for(monkeypatch):
     monkeypatch.setattr(Compiler, "_compiled", {})
-    monkeypatch.setattr("gpubeton.pipeline.compiler._MAX_REMEMBERED", 4)
+    monkeypatch.setattr(Compiler, "max_compiled", 4)
     kept = [Compiler.compile(adder(amount)) for amount in (101, 102)]
     for _ in range(2):
         assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == kept

@@ -1,0 +1,122 @@
+"""Another kind of storage than local files: what it has to implement is enough for everything that reads a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from gpubeton import Loader
+from gpubeton.copying import copy_samples
+from gpubeton.diagnosis.environment import measure_disk, read_file_place
+from gpubeton.errors import StorageError
+from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
+from gpubeton.format import byte_source
+from gpubeton.format.byte_source import ByteSource, OpenSources, SourceIdentity, open_bytes
+from gpubeton.inspection import Contents, summarize, verify
+from gpubeton.reader import Reader
+from gpubeton.transforms import ToTensor
+from tests.golden_files import save
+
+OBJECTS: dict[str, bytes] = {}
+
+
+@dataclass(frozen=True)
+class Version(SourceIdentity):
+    number: int
+
+    def is_same_source(self, other):
+        return True
+
+    def check(self, name, found):
+        if found != self:
+            raise StorageError(f"{name}: another version")
+
+
+class MemorySource(ByteSource):
+    num_readers = 3
+
+    @classmethod
+    def open(cls, name, size, *, is_random):  # noqa: ARG003  every order costs the same here
+        return cls(name, size)
+
+    @classmethod
+    def find_identity(cls, name):
+        if name not in OBJECTS:
+            raise FileNotFoundError(name)
+        return Version(len(OBJECTS[name]), hash(OBJECTS[name]))
+
+    def identity(self):
+        return self.find_identity(self.name)
+
+    def read_into(self, start, target):
+        part = OBJECTS[self.name][start : start + len(target)]
+        target[: len(part)] = part
+        return len(part)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    monkeypatch.setitem(byte_source.SOURCES, "memory", MemorySource)
+    path = save("img_jpg_fixed", tmp_path)
+    OBJECTS["memory://bucket/train.beton"] = path.read_bytes()
+    yield path, "memory://bucket/train.beton"
+    OBJECTS.clear()
+
+
+def batches(path, **options):
+    pipelines = {"image": [SimpleRGBImageDecoder(), ToTensor()], "label": [IntDecoder(), ToTensor()]}
+    names = Reader(path).field_names
+    pipelines = dict(zip(names, pipelines.values(), strict=False))
+    with Loader(path, 3, num_workers=1, pipelines=pipelines, drop_last=False, **options) as loader:
+        return [[output.numpy().tobytes() for output in batch] for batch in loader]
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_a_loader_reads_it(stored, os_cache):
+    local, remote = stored
+    assert batches(remote, os_cache=os_cache) == batches(local)
+
+
+def test_it_is_summarized_verified_and_copied(stored, tmp_path):
+    local, remote = stored
+    ours, theirs = summarize(remote), summarize(local)
+    assert ours.fields == theirs.fields
+    assert verify(remote).is_sound
+    name = Reader(remote).field_names[0]
+    assert Contents(remote).to_file(0, name) == Contents(local).to_file(0, name)
+    copied = copy_samples(remote, tmp_path / "copy.beton", [1])
+    assert Contents(copied).to_file(0, name) == Contents(local).to_file(1, name)
+
+
+def test_its_place_and_speed_are_measured(stored):
+    _, remote = stored
+    assert read_file_place(remote).is_network
+    assert measure_disk(remote, seconds=0.01).warm_bytes_per_second > 0
+
+
+def test_one_that_changes_is_refused(stored):
+    _, remote = stored
+    sources = OpenSources([(remote, MemorySource.find_identity(remote))])
+    sources.check()
+    OBJECTS[remote] += b"more"
+    with pytest.raises(StorageError, match="another version"):
+        sources.check()
+    with pytest.raises(StorageError, match="another version"):
+        sources.open(0)
+
+
+def test_ranges_that_are_cut_short_are_refused_and_it_cannot_be_mapped(stored):
+    _, remote = stored
+    with open_bytes(remote) as source:
+        content = np.zeros(8, np.uint8)
+        source.read_ranges([(4, content.data[:4]), (0, content.data[4:])])
+        assert content.tobytes() == OBJECTS[remote][4:8] + OBJECTS[remote][:4]
+        with pytest.raises(StorageError, match=rf"10 bytes from {source.size - 3} on: .* 3 of them"):
+            source.read_exactly(source.size - 3, 10)
+        with pytest.raises(StorageError, match="mapped"):
+            source.map()
