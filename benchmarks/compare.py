@@ -10,9 +10,6 @@ GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), GPUBETON_DALI_PYTHON 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.contenders.process import ContenderError, ContenderProcess
+from benchmarks.contenders.process import Contender, ContenderError, ContenderProcess
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import Corpus, make_corpus
 from benchmarks.harness.timing import Lap, median_rate, race
@@ -32,20 +29,11 @@ from gpubeton.machine import count_cores
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Contender):
     """A contender of a race."""
 
-    name: str  # in the results
-    module: str  # in ``benchmarks.contenders``
-    needs: str  # a package of its interpreter
-    variable: str = ""  # environment variable with its interpreter; default: this one
     interpolation: str = "area"  # of gpubeton's loader
     storages: tuple[str, ...] = ("jpg",)  # the races it can run in
-
-    @property
-    def python(self) -> str:
-        """The interpreter that runs it."""
-        return os.environ.get(self.variable) or sys.executable
 
 
 ENTRIES = (
@@ -115,10 +103,7 @@ def run_race(console: Console, storage: str, work: Work, corpus: Corpus, rounds:
 
 
 def _start(entry: Entry, work: Work) -> ContenderProcess:
-    found = subprocess.run([entry.python, "-c", f"import {entry.needs}"], capture_output=True, text=True, check=False)
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["no interpreter"])[-1]
-        raise ContenderError(f"not installed ({last})" + (f"; name its interpreter in {entry.variable}"))
+    entry.check_installed()
     return ContenderProcess(entry.name, entry.python, entry.module, replace(work, interpolation=entry.interpolation))
 
 

@@ -7,9 +7,11 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,13 +22,37 @@ from benchmarks.harness.timing import Lap
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing.Self is younger than Python 3.10
 
-__all__ = ["ContenderError", "ContenderProcess", "LineProcess"]
+__all__ = ["Contender", "ContenderError", "ContenderProcess", "LineProcess"]
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class ContenderError(RuntimeError):
     """A process ended or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A loader that can take part in a comparison."""
+
+    name: str  # in the results
+    module: str  # in the package of contenders
+    needs: str = "torch"  # a package of its interpreter
+    variable: str = ""  # environment variable with its interpreter; default: this one
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs it."""
+        return os.environ.get(self.variable) or sys.executable
+
+    def check_installed(self) -> None:
+        """Raise ContenderError if its interpreter cannot import what it needs."""
+        command = [self.python, "-c", f"import {self.needs}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found.returncode:
+            last = (found.stderr.strip().splitlines() or ["no interpreter"])[-1]
+            advice = f"; name its interpreter in {self.variable}" if self.variable else ""
+            raise ContenderError(f"not installed ({last}){advice}")
 
 
 class LineProcess:

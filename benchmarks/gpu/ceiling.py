@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.encoded import Encoded, Piece
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.device import Event, Memory, Stream
-from gpubeton.gpu.nvjpeg import IMAGE, Backend, DecodeParams, Flags, Handle, State
+from gpubeton.gpu.nvjpeg import Backend, DecodeParams, Flags, Handle, State
 
 __all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
 
@@ -138,12 +138,7 @@ class BareLoop:
         state.initialise(self._setting.per_call)
         memory = target.device.allocate(max(piece.nbytes for piece in self._pieces))
         undo.callback(memory.free)
-        targets = []
-        for piece in self._pieces:
-            places = np.zeros(len(piece.address), IMAGE)
-            places["channel"][:, 0] = piece.offset + np.uint64(memory.address)
-            places["pitch"][:, 0] = piece.pitch
-            targets.append(places)
+        targets = [piece.targets(memory.address) for piece in self._pieces]
         return _Turn(state, target.device.make_stream(), target.device.make_event(), memory, targets)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gpubeton.format.index import Index
 from gpubeton.gpu.device import Device
 from gpubeton.gpu.memory_layout import lay_out_images
+from gpubeton.gpu.nvjpeg import IMAGE
 
 __all__ = ["Encoded", "Piece", "load_encoded"]
 
@@ -29,6 +30,13 @@ class Piece(NamedTuple):
     height: NDArray[np.int32]  # (M,) pixels
     width: NDArray[np.int32]  # (M,) pixels
     nbytes: int  # of the arena
+
+    def targets(self, arena: int) -> NDArray[np.void]:
+        """Return where nvJPEG writes the images if the arena has this address, (M,) of IMAGE."""
+        targets = np.zeros(len(self.address), IMAGE)
+        targets["channel"][:, 0] = self.offset + np.uint64(arena)
+        targets["pitch"][:, 0] = self.pitch
+        return targets
 
 
 class Encoded:

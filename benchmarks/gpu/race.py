@@ -9,9 +9,6 @@ GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh); DALI can have one: GP
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.contenders.process import ContenderError
+from benchmarks.contenders.process import Contender, ContenderError
 from benchmarks.gpu.contenders.process import GpuContender
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, make_photos
@@ -32,40 +29,25 @@ __all__ = ["ENTRIES", "Entry", "Race"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Contender):
     """A contender of the race."""
 
-    name: str  # in the results
-    module: str  # in ``benchmarks.gpu.contenders``
     variant: str = ""
-    needs: str = "torch"  # a package of its interpreter
-    variable: str = ""  # environment variable with its interpreter; default: this one
     on_few_cores: bool = False  # whether it also runs on few cores
 
-    @property
-    def python(self) -> str:
-        """The interpreter that runs it."""
-        return os.environ.get(self.variable) or sys.executable
 
-    def missing(self) -> str:
-        """Return why it cannot run; empty if it can."""
-        command = [self.python, "-c", f"import {self.needs}"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        return (found.stderr.strip().splitlines() or ["no interpreter"])[-1] if found.returncode else ""
-
+_DALI = ("dali_mixed", "nvidia.dali", "GPUBETON_DALI_PYTHON")
 
 ENTRIES = (
-    Entry("nvJPEG alone, engines", "bare_nvjpeg", "engines"),
-    Entry("nvJPEG alone, processors", "bare_nvjpeg", "processors"),
-    Entry("nvJPEG alone, both", "bare_nvjpeg", "both"),
-    Entry("gpubeton, engines", "gpubeton_loader", "engines", on_few_cores=True),
-    Entry("gpubeton, processors", "gpubeton_loader", "processors"),
-    Entry("gpubeton, both", "gpubeton_loader", "both", on_few_cores=True),
-    Entry("gpubeton, CPU", "gpubeton_loader", "CPU", on_few_cores=True),
-    Entry("torchvision on the GPU", "torchvision_decode", needs="torchvision", on_few_cores=True),
-    Entry("DALI, mixed, whole images", "dali_mixed", "whole", "nvidia.dali", "GPUBETON_DALI_PYTHON", on_few_cores=True),
-    Entry("DALI, mixed, crops", "dali_mixed", "crop", "nvidia.dali", "GPUBETON_DALI_PYTHON"),
-    Entry("FFCV", "ffcv_loader", needs="ffcv", variable="GPUBETON_FFCV_PYTHON"),
+    *(Entry(f"nvJPEG alone, {name}", "bare_nvjpeg", variant=name) for name in ("engines", "processors", "both")),
+    *(
+        Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=name != "processors")
+        for name in ("engines", "processors", "both", "CPU")
+    ),
+    Entry("torchvision on the GPU", "torchvision_decode", "torchvision", on_few_cores=True),
+    Entry("DALI, mixed, whole images", *_DALI, variant="whole", on_few_cores=True),
+    Entry("DALI, mixed, crops", *_DALI, variant="crop"),
+    Entry("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON"),
 )
 
 
@@ -73,7 +55,9 @@ def main(
     images: Annotated[int, typer.Option(help="Number of images.")] = 2000,
     seconds: Annotated[float, typer.Option(help="Length of a lap.")] = 3,
     rounds: Annotated[int, typer.Option(help="Laps of each contender.")] = 3,
-    cores: Annotated[str, typer.Option(help="Hold contenders to so many cores, as in 1,2,4; by default to none.")] = "",
+    cores: Annotated[
+        str, typer.Option(help="Limit contenders to these numbers of cores, as in 1,2,4. Default: all cores.")
+    ] = "",
     only: Annotated[str, typer.Option(help="Only contenders with this in their name.")] = "",
     batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 256,
     corpus: Annotated[str, typer.Option(help=f"Which files: {', '.join(QUALITIES)}.")] = IMAGENET_LIKE,
@@ -125,10 +109,7 @@ class Race:
 
     def _start(self, entry: Entry) -> tuple[str, GpuContender | None]:
         try:
-            missing = entry.missing()
-            if missing:
-                advice = f"; name its interpreter in {entry.variable}" if entry.variable else ""
-                raise ContenderError(f"not installed ({missing}){advice}")
+            entry.check_installed()
             work = replace(self._work, variant=entry.variant)
             module = f"benchmarks.gpu.contenders.{entry.module}"
             return entry.name, GpuContender(entry.name, entry.python, module, work)

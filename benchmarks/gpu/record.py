@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Record", "leave_when_told"]
+__all__ = ["Record", "leave_when_told", "write_json"]
 
 
 class Record:
@@ -32,10 +32,15 @@ class Record:
 
     def _write(self) -> None:
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._path.with_suffix(".new")
-            unfinished.write_text(json.dumps(self.found, indent=1, default=str) + "\n")
-            unfinished.replace(self._path)
+            write_json(self._path, self.found)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a file that is complete at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps(value, indent=1, default=str) + "\n")
+    unfinished.replace(path)
 
 
 def leave_when_told() -> None:

@@ -26,6 +26,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.gpu.environment import COMMIT_VARIABLE, describe
+from benchmarks.gpu.record import write_json
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.steps import STEPS, Scale, run_step
 from benchmarks.gpu.tables import summary
@@ -74,7 +75,7 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         left = end - time.monotonic()
         result["warm_up"] = _warm_up(data, log, simulated, left * _WARM_UP_SHARE)
-        _write(path, result)
+        write_json(path, result)
         for number, step in enumerate(chosen):
             left = end - time.monotonic()
             share = step.share / sum(own.share for own in chosen[number:])
@@ -85,11 +86,11 @@ def main(
                 "made": _now(),
                 "commit": environment["commit"],
             }
-            _write(path, result)
+            write_json(path, result)
             own = result["steps"][step.name]
-            said = summary(step.name, own["found"])
+            report = summary(step.name, own["found"])
             console.print(
-                f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{said}", soft_wrap=True, markup=False
+                f"{step.name}: {own['ended']} after {own['seconds']:.0f} s{report}", soft_wrap=True, markup=False
             )
     console.print(f"Written: {path}", soft_wrap=True)
     failed = [name for name, own in result["steps"].items() if own["ended"] != "done"]
@@ -146,13 +147,6 @@ def _warm_up(data: Path, log: Path, is_small: bool, seconds: float) -> dict[str,
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".new")
-    unfinished.write_text(json.dumps(result, indent=1, default=str) + "\n")
-    unfinished.replace(path)
 
 
 if __name__ == "__main__":

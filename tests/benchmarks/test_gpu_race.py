@@ -83,9 +83,9 @@ def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
 
 
 def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
-    missing = Entry("Missing", "bare_nvjpeg", "engines", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
-    wrong = Entry("Wrong", "bare_nvjpeg", "a variant that does not exist")
-    good = Entry("Good", "bare_nvjpeg", "engines")
+    missing = Entry("Missing", "bare_nvjpeg", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON", variant="engines")
+    wrong = Entry("Wrong", "bare_nvjpeg", variant="a variant that does not exist")
+    good = Entry("Good", "bare_nvjpeg", variant="engines")
     race_of_three = Race(Console(quiet=True), "three", work)
     race_of_three.run([missing, wrong, good], 1, Record(None))
     assert "GPUBETON_NOBODY_PYTHON" in race_of_three.found["left_out"]["Missing"]

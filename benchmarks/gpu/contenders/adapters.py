@@ -1,8 +1,8 @@
-"""Two more libraries behind the interface of `gpubeton.gpu.image_decoder`, to compare with.
+"""Two more libraries with the interface of `gpubeton.gpu.image_decoder`, for comparisons.
 
-torchvision allocates a planar tensor for each image, which is copied again to be interleaved, and decodes one list at a
-time in a process; its decoder is deprecated since 0.29. nvImageCodec makes several objects for each image and decodes
-into memory that it allocates, from which the pixels are copied again.
+torchvision allocates a planar tensor for each image, which a second copy interleaves, and decodes one list at a time in
+a process; its decoder is deprecated since 0.29. nvImageCodec makes several objects for each image and decodes into
+memory that it allocates, from which the pixels are copied again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpubeton.gpu.image_decoder import decode_apart, place, reason
 
 
 class TorchvisionDecoder:
-    """Decodes with ``torchvision.io.decode_jpeg``, which calls nvJPEG's engines where a GPU has them."""
+    """Decodes with ``torchvision.io.decode_jpeg``, which calls nvJPEG's engines if the GPU has them."""
 
     name = "torchvision"
 
@@ -29,7 +29,7 @@ class TorchvisionDecoder:
         self._decode_jpeg = decode_jpeg
 
     def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
-        # torchvision decodes on a stream of its own, and does not let it wait for the current one.
+        # torchvision decodes on its own stream, which does not wait for the current one.
         stream.synchronize()
         images = decode_apart(self._decode, [_tensor(one) for one in data], (RuntimeError, ValueError))
         failed = place([one if isinstance(one, str) else one.permute(1, 2, 0) for one in images], targets)
@@ -50,7 +50,7 @@ class NvimgcodecDecoder:
         from nvidia import nvimgcodec
 
         self._nvimgcodec = nvimgcodec
-        # As libjpeg does: chroma is interpolated, and nobody turns the image.
+        # As libjpeg: interpolate chroma, ignore the orientation in EXIF.
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=False, color_spec=nvimgcodec.ColorSpec.SRGB, allow_any_depth=False
         )
@@ -73,19 +73,19 @@ class NvimgcodecDecoder:
         return failed
 
     def _parse(self, data: memoryview) -> Any:
-        """Give what nvImageCodec makes of the bytes, or why it refuses them."""
+        """Return the parsed stream, or why nvImageCodec refuses the bytes."""
         try:
             return self._nvimgcodec.CodeStream(np.frombuffer(data, np.uint8))
         except RuntimeError as error:
             return reason(error)
 
 
-#: By the library's name.
+#: By the name of the library.
 ADAPTERS = {"nvimgcodec": NvimgcodecDecoder, "torchvision": TorchvisionDecoder}
 
 
 def _tensor(data: memoryview) -> Any:
-    """The bytes as a tensor; a copy of memory that may not be written, which torch warns of."""
+    """Return the bytes as a tensor; read-only memory is copied, because torch warns of it."""
     import torch
 
     return torch.frombuffer(bytearray(data) if memoryview(data).readonly else data, dtype=torch.uint8)

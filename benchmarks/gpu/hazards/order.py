@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.hazards.finding import Finding
-from benchmarks.gpu.hazards.ways import WAYS, Way, targets_of
+from benchmarks.gpu.hazards.ways import WAYS, Way
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.device import Memory, PinnedMemory, Stream
@@ -35,7 +35,7 @@ class _Room:
         self.reading: Stream = self.device.make_stream()
         for memory in (self.arena, self.empty, self.seen):
             stack.callback(memory.free)
-        self.targets = targets_of(self.piece, self.arena.address)
+        self.targets = self.piece.targets(self.arena.address)
 
     def clear(self) -> None:
         self.device.copy(self.arena.address, self.empty.address, self.piece.nbytes, self.reading)

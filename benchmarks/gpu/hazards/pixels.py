@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.hazards.finding import Finding
-from benchmarks.gpu.hazards.ways import Batched, Single, Way, targets_of
+from benchmarks.gpu.hazards.ways import Batched, Single, Way
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.nvjpeg import Backend, Flags
@@ -34,7 +34,7 @@ def decode_all(target: Target, way: Way, contents: list[bytes]) -> list[Pixels]:
     arena = target.device.allocate(piece.nbytes)
     seen = target.device.allocate_pinned(piece.nbytes)
     stream = target.device.make_stream()
-    way.decode(piece, targets_of(piece, arena.address), stream)
+    way.decode(piece, piece.targets(arena.address), stream)
     stream.synchronize()
     target.device.copy(seen.address, arena.address, piece.nbytes, stream)
     stream.synchronize()

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.gpu.ceiling import BareLoop, Rate, Setting, keep_decoding
 from benchmarks.gpu.encoded import Encoded, Piece, load_encoded
 from benchmarks.gpu.hazards.finding import Finding
-from benchmarks.gpu.hazards.ways import StepByStep, targets_of
+from benchmarks.gpu.hazards.ways import StepByStep
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.nvjpeg import Backend, DecodeParams, ScaleFactor
@@ -179,7 +179,7 @@ def _step_by_step(target: Target, encoded: Encoded, seconds: float) -> dict[str,
 
         def begin(number: int) -> float:
             piece = pieces[number % len(pieces)]
-            targets = targets_of(piece, memory[number % len(memory)].address)
+            targets = piece.targets(memory[number % len(memory)].address)
             start = time.perf_counter()
             way.decode_one(piece, targets, 0)
             return time.perf_counter() - start

@@ -14,7 +14,6 @@ from benchmarks.gpu.encoded import Piece
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.device import Event, Stream
 from gpubeton.gpu.nvjpeg import (
-    IMAGE,
     Backend,
     DecodeParams,
     DecoderState,
@@ -23,15 +22,7 @@ from gpubeton.gpu.nvjpeg import (
     OutputFormat,
 )
 
-__all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way", "targets_of"]
-
-
-def targets_of(piece: Piece, arena: int) -> NDArray[np.void]:
-    """Return the targets of the images of a piece, (M,) of IMAGE."""
-    targets = np.zeros(len(piece.address), IMAGE)
-    targets["channel"][:, 0] = piece.offset + np.uint64(arena)
-    targets["pitch"][:, 0] = piece.pitch
-    return targets
+__all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way"]
 
 
 class Way(ABC):
