@@ -39,7 +39,7 @@ from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpubeton.cpu.intrinsics import Array
     from gpubeton.plan.program import ImageProgram
@@ -88,84 +88,54 @@ def _weight(emit: VectorBuilder, address: Vector, lanes: int) -> Vector:
     return emit.splat(emit.load(address, F32, align=4), lanes)
 
 
-def _down(
-    emit: VectorBuilder,
-    element: Any,
-    line: Vector,
-    source: Vector,
-    stride: Vector,
-    weights: Vector,
-    taps: Vector,
-    chunks: Vector,
-) -> None:
+def _sum_down_of(element: Any) -> Callable[..., int]:
+    """Make a kernel that sums rows of integers, each times its weight."""
     size = element.width // 8
-    with emit.loop(chunks) as chunk:
-        start = source + chunk * (_LANES * size)
-        running = emit.variable(emit.fill(F32, _LANES, 0.0))
-        with emit.loop(taps) as tap:
-            values = emit.load(start + stride * tap, element, _LANES).zero_extend(I32).to_float()
-            running.set(running.get() + values * _weight(emit, weights + tap * 4, _LANES))
-        emit.store(running.get(), line + chunk * (4 * _LANES))
+
+    @vector_kernel
+    def sum_down(
+        emit: VectorBuilder,
+        line: Vector,  # address of (chunks * _LANES,) float32, written
+        source: Vector,  # address of the first row
+        stride: Vector,  # bytes from one row to the next
+        weights: Vector,  # address of (taps,) float32
+        taps: Vector,
+        chunks: Vector,
+    ) -> None:
+        with emit.loop(chunks) as chunk:
+            start = source + chunk * (_LANES * size)
+            running = emit.variable(emit.fill(F32, _LANES, 0.0))
+            with emit.loop(taps) as tap:
+                values = emit.load(start + stride * tap, element, _LANES).zero_extend(I32).to_float()
+                running.set(running.get() + values * _weight(emit, weights + tap * 4, _LANES))
+            emit.store(running.get(), line + chunk * (4 * _LANES))
+
+    return sum_down
 
 
-@vector_kernel
-def _sum_down_8(
-    emit: VectorBuilder,
-    line: Vector,  # address of (chunks * _LANES,) float32, written
-    source: Vector,  # address of the first row, uint8
-    stride: Vector,  # bytes from one row to the next
-    weights: Vector,  # address of (taps,) float32
-    taps: Vector,
-    chunks: Vector,
-) -> None:
-    """Sum rows of bytes, each times its weight."""
-    _down(emit, I8, line, source, stride, weights, taps, chunks)
-
-
-@vector_kernel
-def _sum_down_16(
-    emit: VectorBuilder, line: Vector, source: Vector, stride: Vector, weights: Vector, taps: Vector, chunks: Vector
-) -> None:
-    """Sum rows of uint16, each times its weight; arguments as for `_sum_down_8`."""
-    _down(emit, I16, line, source, stride, weights, taps, chunks)
-
-
-def _opaque_down(
-    emit: VectorBuilder,
-    element: Any,
-    line: Vector,
-    source: Vector,
-    stride: Vector,
-    weights: Vector,
-    taps: Vector,
-    width: Vector,
-) -> None:
+def _sum_opaque_down_of(element: Any) -> Callable[..., int]:
+    """Make a kernel that sums rows of `width` RGBA pixels, colors times alpha."""
     size = element.width // 8
-    with emit.loop(width) as x:
-        start = source + x * (_PIXEL * size)
-        running = emit.variable(emit.fill(F32, _PIXEL, 0.0))
-        with emit.loop(taps) as tap:
-            values = emit.load(start + stride * tap, element, _PIXEL).zero_extend(I32).to_float()
-            # Colors times alpha, and alpha itself.
-            opacity = values.shuffle(values.like(1.0), [3, 3, 3, 4])
-            running.set(running.get() + values * opacity * _weight(emit, weights + tap * 4, _PIXEL))
-        emit.store(running.get(), line + x * (4 * _PIXEL))
+
+    @vector_kernel
+    def sum_opaque_down(
+        emit: VectorBuilder, line: Vector, source: Vector, stride: Vector, weights: Vector, taps: Vector, width: Vector
+    ) -> None:
+        with emit.loop(width) as x:
+            start = source + x * (_PIXEL * size)
+            running = emit.variable(emit.fill(F32, _PIXEL, 0.0))
+            with emit.loop(taps) as tap:
+                values = emit.load(start + stride * tap, element, _PIXEL).zero_extend(I32).to_float()
+                # Colors times alpha, and alpha itself.
+                opacity = values.shuffle(values.like(1.0), [3, 3, 3, 4])
+                running.set(running.get() + values * opacity * _weight(emit, weights + tap * 4, _PIXEL))
+            emit.store(running.get(), line + x * (4 * _PIXEL))
+
+    return sum_opaque_down
 
 
-@vector_kernel
-def _sum_opaque_down_8(
-    emit: VectorBuilder, line: Vector, source: Vector, stride: Vector, weights: Vector, taps: Vector, width: Vector
-) -> None:
-    """Sum rows of `width` 8-bit RGBA pixels, colors times alpha; other arguments as for `_sum_down_8`."""
-    _opaque_down(emit, I8, line, source, stride, weights, taps, width)
-
-
-@vector_kernel
-def _sum_opaque_down_16(
-    emit: VectorBuilder, line: Vector, source: Vector, stride: Vector, weights: Vector, taps: Vector, width: Vector
-) -> None:
-    """Sum rows of `width` 16-bit RGBA pixels, colors times alpha; other arguments as for `_sum_down_8`."""
-    _opaque_down(emit, I16, line, source, stride, weights, taps, width)
+_sum_down_8, _sum_down_16 = _sum_down_of(I8), _sum_down_of(I16)
+_sum_opaque_down_8, _sum_opaque_down_16 = _sum_opaque_down_of(I8), _sum_opaque_down_of(I16)
 
 
 @vector_kernel

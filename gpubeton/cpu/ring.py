@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.color_steps import change_colors
+from gpubeton.cpu.color_simd import change_colors
 from gpubeton.cpu.compile import compiled, compiled_with_notice, merged, stage
 from gpubeton.cpu.epilogue import (
     EARLY_FILLS,

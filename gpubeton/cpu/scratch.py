@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.color_steps import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
+from gpubeton.cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton.cpu.image_tasks import VIEW_FIELDS
 from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables

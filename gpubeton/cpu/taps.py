@@ -64,13 +64,6 @@ def _two_taps(position: int, fraction: float, size: int, row: Array) -> tuple[in
 
 
 @stage
-def _bilinear(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
-    center = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
-    first = int(center)
-    return _two_taps(first, center - first, size, row)
-
-
-@stage
 def _area_enlarging(index: int, size: int, output: int, row: Array) -> tuple[int, int]:
     # OpenCV rounds twice, which matters where an output pixel ends at the border of a source pixel. And in float32 a
     # fraction of almost one becomes one, which counts as none.
@@ -134,7 +127,9 @@ def ideal(
     """Compute the exact weights of output sample `index`; return its first source sample and number of taps."""
     scale = size / output
     if rule == BILINEAR:
-        return _bilinear(index, scale, size, row)
+        center = min(max((index + 0.5) * scale - 0.5, 0.0), size - 1.0)
+        first = int(center)
+        return _two_taps(first, center - first, size, row)
     if rule == AREA:
         return _area(index, scale, size, row)
     if rule == ANTIALIAS:

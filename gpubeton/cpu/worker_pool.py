@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,6 @@ from gpubeton.cpu.ring import (
     work_plain,
 )
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.cpu.work_clock import WorkClock
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
@@ -157,6 +157,34 @@ def views_of(ring: Ring, ticket: int) -> list[int]:
     while tasks[views[-1], NEXT_VIEW]:
         views.append(int(tasks[views[-1], NEXT_VIEW]))
     return views
+
+
+class WorkClock:
+    """Sums up the time in which one thread is busy."""
+
+    # Each call reads two clocks, so it belongs around batches, not around images.
+
+    def __init__(self) -> None:
+        # Finished work, and the start of the work under way: assigned at once, so that other threads read both of
+        # one moment.
+        self._state: tuple[Usage, tuple[float, float] | None] = Usage(), None
+
+    def begin(self) -> None:
+        """Note that the calling thread has work from now on."""
+        self._state = self._state[0], (time.perf_counter(), time.thread_time())
+
+    def pause(self) -> None:
+        """Note that the calling thread waits from now on; no effect if it does already."""
+        done, begun = self._state
+        if begun is not None:
+            wall, cpu = begun
+            self._state = done + Usage(time.perf_counter() - wall, time.thread_time() - cpu), None
+
+    @property
+    def usage(self) -> Usage:
+        """Usage until now. The processor time of work under way is added when it pauses."""
+        done, begun = self._state
+        return done if begun is None else done + Usage(time.perf_counter() - begun[0])
 
 
 @dataclass

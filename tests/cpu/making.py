@@ -74,7 +74,7 @@ def dtype_of(program):
 
 
 def job_of(program, images, draws, out=None):
-    """Describe images to a crew."""
+    """Describe images to a pool."""
     if out is None:
         out = np.empty((len(images), program.height, program.width, program.kind.channels), dtype_of(program))
         out.view(np.uint8)[...] = UNTOUCHED
@@ -93,8 +93,8 @@ def job_of(program, images, draws, out=None):
 def make(program, images, draws):
     """Make images; returns the batch and its bad images."""
     job = job_of(program, images, draws)
-    crew = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
-    return job.out, crew.decode(0, job)
+    pool = WorkerPool([program], max(1, len(images)), num_workers=0, ring=1)
+    return job.out, pool.decode(0, job)
 
 
 def make_one(program, image, draw=None):

@@ -8,7 +8,7 @@ import pytest
 
 from gpubeton.batch import colour_steps
 from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
-from gpubeton.cpu.color_steps import (
+from gpubeton.cpu.color_simd import (
     GROUP,
     HAS_TABLES,
     LARGEST_FACTOR,

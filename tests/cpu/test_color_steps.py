@@ -41,12 +41,12 @@ def stored():
 
 
 def made(program, images):
-    """What the crew writes, with all that is fused."""
+    """What the pool writes, with all that is fused."""
     sizes = np.full(len(images), 64), np.full(len(images), 80)
     draws = program.draw(5, 2, SAMPLES, *sizes)
     job = replace(job_of(program, images, draws), colours=program.draw_colours(5, 2, SAMPLES))
-    crew = WorkerPool([program], len(images), num_workers=0, ring=1)
-    assert crew.decode(0, job) == []
+    pool = WorkerPool([program], len(images), num_workers=0, ring=1)
+    assert pool.decode(0, job) == []
     return job.out
 
 

@@ -81,18 +81,18 @@ def test_a_jpeg_of_more_bytes_than_the_workers_memory_is_not_taken():
 
 def test_a_worker_comes_back_for_memory_in_the_middle_of_its_run():
     large = stored_raw(noise(900, 700))
-    crew = WorkerPool([PROGRAM], 400, num_workers=2, ring=2)
+    pool = WorkerPool([PROGRAM], 400, num_workers=2, ring=2)
     try:
         jobs = [
             job_of(PROGRAM, [image] * count, [draw_of(PROGRAM, whole(image))] * count)
             for image, count in ((RAW, 400), (large, 20))
         ]
         for job in jobs:
-            crew.submit([job])
-        assert [crew.collect() for _ in jobs] == [[], []]
+            pool.submit([job])
+        assert [pool.collect() for _ in jobs] == [[], []]
         assert (jobs[1].out == make_one(PROGRAM, large)).all()
     finally:
-        crew.close()
+        pool.close()
 
 
 def test_empty_places_of_a_batch_are_passed_over():

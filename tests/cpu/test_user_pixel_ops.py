@@ -44,8 +44,8 @@ def made(program):
     images = [stored_raw(one) if number % 2 else stored_jpeg(jpeg(one)) for number, one in enumerate(pictures)]
     draws = program.draw(5, 2, SAMPLES, np.full(6, 64), np.full(6, 80))
     job = replace(job_of(program, images, draws), colours=program.draw_colours(5, 2, SAMPLES))
-    crew = WorkerPool([program], len(images), num_workers=0, ring=1)
-    assert crew.decode(0, job) == []
+    pool = WorkerPool([program], len(images), num_workers=0, ring=1)
+    assert pool.decode(0, job) == []
     return job.out
 
 

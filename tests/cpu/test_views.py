@@ -50,12 +50,12 @@ def together(programs, images, draws, source="photos", batch_size=None):
     jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
     for program, job in zip(programs, jobs, strict=True):
         job.source, job.colours = source, colours_of(program, len(images))
-    crew = WorkerPool(programs, batch_size or len(images), num_workers=2, ring=1)
+    pool = WorkerPool(programs, batch_size or len(images), num_workers=2, ring=1)
     try:
-        crew.submit(jobs)
-        return [job.out for job in jobs], crew.collect()
+        pool.submit(jobs)
+        return [job.out for job in jobs], pool.collect()
     finally:
-        crew.close()
+        pool.close()
 
 
 def colours_of(program, count):
@@ -102,8 +102,8 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
 
 
 def ring_of_views(images, programs, wrong=()):
-    """A crew's own ring with the views of images in it, and the batches that they go to."""
-    crew = WorkerPool(programs, len(images), num_workers=0, ring=1)
+    """A pool's own ring with the views of images in it, and the batches that they go to."""
+    pool = WorkerPool(programs, len(images), num_workers=0, ring=1)
     draws = [
         [draw_of(program, (0, 0, 999, 9) if number in wrong else whole(image)) for image in images]
         for number, program in enumerate(programs)
@@ -111,19 +111,19 @@ def ring_of_views(images, programs, wrong=()):
     jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
     for job in jobs:
         job.source = "photos"
-    crew.submit(jobs)
-    return crew, [job.out for job in jobs]
+    pool.submit(jobs)
+    return pool, [job.out for job in jobs]
 
 
 def test_only_the_first_view_looks_at_the_stored_image():
     """The others are made even if nobody knows where it is."""
     images = [IMAGES["4:2:0"], IMAGES["raw"]]
-    crew, outs = ring_of_views(images, [PROGRAMS[0], PROGRAMS[3]])
-    ring = crew._ring
+    pool, outs = ring_of_views(images, [PROGRAMS[0], PROGRAMS[3]])
+    ring = pool._ring
     assert ring.tasks[0, :, NEXT_VIEW].tolist() == [2, 3, 0, 0]
     assert ring.tasks[0, :, IS_LATER_VIEW].tolist() == [0, 0, 1, 1]
     ring.tasks[0, 2:, ADDRESS] = 0
-    own = worker_pool.Worker([PROGRAMS[0], PROGRAMS[3]], crew._outputs)
+    own = worker_pool.Worker([PROGRAMS[0], PROGRAMS[3]], pool._outputs)
     own.run(ring, 200, 100_000)
     assert ring.remaining.tolist() == [0]
     for out, program in zip(outs, [PROGRAMS[0], PROGRAMS[3]], strict=True):
@@ -184,14 +184,14 @@ def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind,
 
 def test_images_of_other_fields_and_other_places_are_made_apart():
     image, other = stored_jpeg(jpeg(noise(30, 40))), stored_jpeg(jpeg(noise(40, 30)))
-    crew = WorkerPool([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
+    pool = WorkerPool([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
     for images, sources in (([image, other], ("photos", "photos")), ([image, image], ("photos", "masks"))):
         jobs = [job_of(PROGRAMS[0], [one], [draw_of(PROGRAMS[0], whole(one))]) for one in images]
         for job, source in zip(jobs, sources, strict=True):
             job.source = source
-        crew.submit(jobs)
-    assert not crew._ring.tasks[:, :, IS_LATER_VIEW].any()
-    assert not crew._ring.tasks[:, :, NEXT_VIEW].any()
+        pool.submit(jobs)
+    assert not pool._ring.tasks[:, :, IS_LATER_VIEW].any()
+    assert not pool._ring.tasks[:, :, NEXT_VIEW].any()
 
 
 @numba.njit

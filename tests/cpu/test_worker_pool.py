@@ -45,23 +45,23 @@ def jobs_of(numbers, program=PROGRAM):
 
 
 @contextmanager
-def crew_of(*programs, batch_size=8, num_workers=2, ring=2):
-    crew = WorkerPool(programs or [PROGRAM], batch_size, num_workers, ring)
+def pool_of(*programs, batch_size=8, num_workers=2, ring=2):
+    pool = WorkerPool(programs or [PROGRAM], batch_size, num_workers, ring)
     try:
-        yield crew
+        yield pool
     finally:
-        crew.close()
+        pool.close()
 
 
-def run(crew, batches, depth):
+def run(pool, batches, depth):
     """Submit and collect batches of numbers, up to `depth` at once; returns outputs and bad images."""
     waiting, results = [], []
     for numbers in batches:
         if len(waiting) == depth:
-            results.append((waiting.pop(0).out, crew.collect()))
+            results.append((waiting.pop(0).out, pool.collect()))
         waiting.append(jobs_of(numbers))
-        crew.submit([waiting[-1]])
-    return results + [(job.out, crew.collect()) for job in waiting]
+        pool.submit([waiting[-1]])
+    return results + [(job.out, pool.collect()) for job in waiting]
 
 
 def expected(numbers):
@@ -81,8 +81,8 @@ def sorted_bad(result):
 
 def test_batches_come_out_in_order_with_their_own_images():
     batches = [range(start, start + 8) for start in range(0, 200, 8)]
-    with crew_of(ring=3, num_workers=3) as crew:
-        for numbers, result in zip(batches, run(crew, batches, 3), strict=True):
+    with pool_of(ring=3, num_workers=3) as pool:
+        for numbers, result in zip(batches, run(pool, batches, 3), strict=True):
             assert same(result, expected(numbers))
 
 
@@ -91,9 +91,9 @@ def test_batches_come_out_in_order_with_their_own_images():
 def test_images_depend_neither_on_the_workers_nor_on_the_batch(num_workers, batch_size):
     numbers = list(range(40))
     alone = [make(PROGRAM, [STOCK[n % len(STOCK)]], jobs_of([n]).draws) for n in numbers]
-    with crew_of(batch_size=batch_size, num_workers=num_workers, ring=4) as crew:
+    with pool_of(batch_size=batch_size, num_workers=num_workers, ring=4) as pool:
         batches = [numbers[i : i + batch_size] for i in range(0, 40, batch_size)]
-        results = run(crew, batches, 4)
+        results = run(pool, batches, 4)
     for n, (out, bad) in enumerate(alone):
         batch, row = divmod(n, batch_size)
         reasons = {image.row: image.reason for image in results[batch][1]}
@@ -103,10 +103,10 @@ def test_images_depend_neither_on_the_workers_nor_on_the_batch(num_workers, batc
 
 
 def test_a_bad_image_is_named_and_its_neighbours_are_whole():
-    with crew_of(batch_size=10) as crew:
+    with pool_of(batch_size=10) as pool:
         job = jobs_of(range(10))
-        crew.submit([job])
-        bad = crew.collect()
+        pool.submit([job])
+        bad = pool.collect()
     assert sorted(image.row for image in bad) == [7, 8]
     reasons = {image.row: image.reason for image in bad}
     assert reasons[8] == "it is 18 x 18 pixels, but the file's metadata have 18 x 19 pixels"
@@ -116,38 +116,38 @@ def test_a_bad_image_is_named_and_its_neighbours_are_whole():
 
 def test_the_output_of_a_bad_image_holds_nothing_of_earlier_batches():
     """A slot of the ring is used again and again; what was there before must not come back."""
-    with crew_of(batch_size=1, ring=1) as crew:
+    with pool_of(batch_size=1, ring=1) as pool:
         for _ in range(3):
-            assert run(crew, [[0]], 1)[0][1] == []
-            out, bad = run(crew, [[8]], 1)[0]
+            assert run(pool, [[0]], 1)[0][1] == []
+            out, bad = run(pool, [[8]], 1)[0]
             assert [image.row for image in bad] == [0]
             assert (out == 0xA5).all()
-            assert run(crew, [[5]], 1)[0][1] == []
+            assert run(pool, [[5]], 1)[0][1] == []
 
 
 def test_partial_and_empty_batches_are_batches():
-    with crew_of(ring=5) as crew:
-        results = run(crew, [range(8), [], range(3), [0], []], 5)
+    with pool_of(ring=5) as pool:
+        results = run(pool, [range(8), [], range(3), [0], []], 5)
     assert [len(out) for out, _ in results] == [8, 0, 3, 1, 0]
     assert same(results[2], expected(range(3)))
     assert results[1][1] == []
 
 
 def test_rows_behind_a_partial_batch_are_not_those_of_the_batch_before():
-    with crew_of(ring=1) as crew:
-        first, second = run(crew, [[7] * 8, [0, 7]], 1)
+    with pool_of(ring=1) as pool:
+        first, second = run(pool, [[7] * 8, [0, 7]], 1)
     assert len(first[1]) == 8
     assert [image.row for image in second[1]] == [1]
 
 
 def test_two_programs_have_each_its_size_and_type():
     numbers = [0, 5, 7, 3]
-    with crew_of(PROGRAM, NORMALIZED, batch_size=4) as crew:
+    with pool_of(PROGRAM, NORMALIZED, batch_size=4) as pool:
         jobs = [jobs_of(numbers), jobs_of(numbers, NORMALIZED)]
-        crew.submit(jobs)
-        bad = crew.collect()
+        pool.submit(jobs)
+        bad = pool.collect()
         assert sorted((image.program, image.row) for image in bad) == [(0, 2), (1, 2)]
-        assert crew.decode(1, jobs_of([0], NORMALIZED)) == []
+        assert pool.decode(1, jobs_of([0], NORMALIZED)) == []
     for program, job in zip((PROGRAM, NORMALIZED), jobs, strict=True):
         for row in (0, 1, 3):
             image = STOCK[numbers[row]]
@@ -158,39 +158,39 @@ def test_two_programs_have_each_its_size_and_type():
 def test_colours_of_paints_are_those_of_the_own_program():
     programs = [program_of(4, 4, "area", Cutout(4, colour)) for colour in ((1, 2, 3), (4, 5, 6))]
     paint = [(0, 0, 4, 4, 0)]
-    with crew_of(*programs, batch_size=1) as crew:
+    with pool_of(*programs, batch_size=1) as pool:
         jobs = [job_of(each, [STOCK[5]], [draw_of(each, (0, 0, 9, 9), paints=paint)]) for each in programs]
-        crew.submit(jobs)
-        assert crew.collect() == []
+        pool.submit(jobs)
+        assert pool.collect() == []
     assert [job.out[0, 2, 2].tolist() for job in jobs] == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_decode_makes_any_number_of_images_and_counts_their_rows():
     numbers = [*range(7), 7, 0, 8]
-    with crew_of(batch_size=2) as crew:
+    with pool_of(batch_size=2) as pool:
         job = jobs_of(numbers)
-        bad = crew.decode(0, job)
+        bad = pool.decode(0, job)
         assert [(image.program, image.row) for image in bad] == [(0, 7), (0, 9)]
         assert same((job.out, bad), expected(numbers))
-        assert crew.decode(0, jobs_of([])) == []
+        assert pool.decode(0, jobs_of([])) == []
 
 
 def test_a_full_ring_refuses_another_batch_and_takes_it_after_the_next_collect():
-    with crew_of(ring=2) as crew:
+    with pool_of(ring=2) as pool:
         jobs = [jobs_of(range(i)) for i in (1, 2, 3)]
-        crew.submit([jobs[0]])
-        crew.submit([jobs[1]])
+        pool.submit([jobs[0]])
+        pool.submit([jobs[1]])
         with pytest.raises(RuntimeError, match="all 2 batches of the ring are in flight"):
-            crew.submit([jobs[2]])
-        crew.collect()
-        crew.submit([jobs[2]])
-        assert [crew.collect() for _ in range(2)] == [[], []]
+            pool.submit([jobs[2]])
+        pool.collect()
+        pool.submit([jobs[2]])
+        assert [pool.collect() for _ in range(2)] == [[], []]
         assert same((jobs[2].out, []), expected(range(3)))
 
 
 def test_collecting_what_was_never_submitted_is_an_error_and_no_wait():
-    with crew_of() as crew, pytest.raises(RuntimeError, match="no batch is in flight"):
-        crew.collect()
+    with pool_of() as pool, pytest.raises(RuntimeError, match="no batch is in flight"):
+        pool.collect()
 
 
 @pytest.mark.parametrize(
@@ -205,20 +205,20 @@ def test_collecting_what_was_never_submitted_is_an_error_and_no_wait():
 def test_an_output_that_does_not_fit_is_refused(out, message):
     job = jobs_of([0, 1])
     job.out = out
-    with crew_of() as crew:
+    with pool_of() as pool:
         with pytest.raises(ValueError, match=message):
-            crew.submit([job])
+            pool.submit([job])
         with pytest.raises(ValueError, match=message):
-            crew.decode(0, job)
-        assert same(run(crew, [[0, 1]], 1)[0], expected([0, 1])), "the crew goes on"
+            pool.decode(0, job)
+        assert same(run(pool, [[0, 1]], 1)[0], expected([0, 1])), "the pool goes on"
 
 
 def test_more_images_than_a_batch_has_or_a_job_too_few_are_refused():
-    with crew_of(PROGRAM, NORMALIZED, batch_size=2) as crew:
+    with pool_of(PROGRAM, NORMALIZED, batch_size=2) as pool:
         with pytest.raises(ValueError, match="2 at most"):
-            crew.submit([jobs_of([0, 1, 2]), jobs_of([0], NORMALIZED)])
+            pool.submit([jobs_of([0, 1, 2]), jobs_of([0], NORMALIZED)])
         with pytest.raises(ValueError, match="zip"):
-            crew.submit([jobs_of([0])])
+            pool.submit([jobs_of([0])])
 
 
 def test_memory_is_held_until_the_batch_is_collected():
@@ -227,14 +227,14 @@ def test_memory_is_held_until_the_batch_is_collected():
 
     owner = Owner()
     gone = weakref.ref(owner)
-    with crew_of() as crew:
+    with pool_of() as pool:
         job = jobs_of([0])
         job.keep = owner
-        crew.submit([job])
+        pool.submit([job])
         del job, owner
         gc.collect()
         assert gone() is not None
-        crew.collect()
+        pool.collect()
         gc.collect()
         assert gone() is None
 
@@ -242,7 +242,7 @@ def test_memory_is_held_until_the_batch_is_collected():
 class TestEnd:
     @pytest.fixture
     def endless(self, monkeypatch):
-        """Workers that make nothing until the crew is closed."""
+        """Workers that make nothing until the pool is closed."""
 
         def wait(self, ring, side, size):
             while not ring.control[16]:
@@ -252,34 +252,34 @@ class TestEnd:
         monkeypatch.setattr(Worker, "run", wait)
 
     def test_closing_twice_and_from_several_threads_at_once_is_closing(self):
-        crew = WorkerPool([PROGRAM], 8, 3, 4)
+        pool = WorkerPool([PROGRAM], 8, 3, 4)
         for numbers in (range(8), range(8)):
-            crew.submit([jobs_of(numbers)])
-        closers = [threading.Thread(target=crew.close) for _ in range(4)]
+            pool.submit([jobs_of(numbers)])
+        closers = [threading.Thread(target=pool.close) for _ in range(4)]
         for thread in closers:
             thread.start()
         for thread in closers:
             thread.join(30)
-        crew.close()
-        assert not any(thread.is_alive() for thread in (*closers, *crew._threads))
+        pool.close()
+        assert not any(thread.is_alive() for thread in (*closers, *pool._threads))
 
-    def test_a_closed_crew_takes_nothing_and_gives_nothing(self):
-        crew = WorkerPool([PROGRAM], 8, 2, 4)
-        crew.submit([jobs_of(range(8))])
-        crew.close()
+    def test_a_closed_pool_takes_nothing_and_gives_nothing(self):
+        pool = WorkerPool([PROGRAM], 8, 2, 4)
+        pool.submit([jobs_of(range(8))])
+        pool.close()
         with pytest.raises(LoaderClosedError):
-            crew.submit([jobs_of([0])])
+            pool.submit([jobs_of([0])])
         with pytest.raises(LoaderClosedError):
-            crew.collect()
+            pool.collect()
 
     def test_whoever_waits_learns_that_another_thread_closed(self, endless):
-        crew = WorkerPool([PROGRAM], 8, 2, 4)
-        crew.submit([jobs_of(range(8))])
+        pool = WorkerPool([PROGRAM], 8, 2, 4)
+        pool.submit([jobs_of(range(8))])
         errors = []
 
         def wait():
             try:
-                crew.collect()
+                pool.collect()
             except LoaderClosedError as error:
                 errors.append(error)
 
@@ -287,29 +287,29 @@ class TestEnd:
         waiting.start()
         time.sleep(0.05)
         assert not errors
-        crew.close()
+        pool.close()
         waiting.join(30)
         assert len(errors) == 1
 
     def test_closing_while_images_are_made_leaves_memory_alone_afterwards(self):
         for _ in range(20):
-            crew = WorkerPool([PROGRAM], 40, 3, 2)
+            pool = WorkerPool([PROGRAM], 40, 3, 2)
             jobs = [jobs_of(range(40)), jobs_of(range(40))]
             for job in jobs:
-                crew.submit([job])
-            crew.close()
+                pool.submit([job])
+            pool.close()
             before = [job.out.copy() for job in jobs]
-            assert not any(thread.is_alive() for thread in crew._threads)
+            assert not any(thread.is_alive() for thread in pool._threads)
             assert all(np.array_equal(job.out, copy) for job, copy in zip(jobs, before, strict=True))
 
-    def test_a_closed_crew_leaves_nothing_behind(self):
+    def test_a_closed_pool_leaves_nothing_behind(self):
         before = threading.active_count()
-        crew = WorkerPool([PROGRAM], 8, 4, 2)
-        run(crew, [range(8)] * 3, 2)
+        pool = WorkerPool([PROGRAM], 8, 4, 2)
+        run(pool, [range(8)] * 3, 2)
         assert threading.active_count() == before + 4
-        crew.close()
-        gone = weakref.ref(crew)
-        del crew
+        pool.close()
+        gone = weakref.ref(pool)
+        del pool
         gc.collect()
         assert gone() is None
         assert threading.active_count() == before
@@ -321,50 +321,50 @@ class TestFailure:
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr(Worker, "run", fail)
-        with crew_of() as crew:
-            crew.submit([jobs_of([0])])
+        with pool_of() as pool:
+            pool.submit([jobs_of([0])])
             for _ in range(2):
                 with pytest.raises(ZeroDivisionError, match="planted"):
-                    crew.collect()
+                    pool.collect()
             with pytest.raises(ZeroDivisionError, match="planted"):
-                crew.submit([jobs_of([0])])
+                pool.submit([jobs_of([0])])
 
     def test_an_error_outside_of_the_decoding_libraries_does_too(self, monkeypatch):
         def fail(ring, ticket):
             raise ZeroDivisionError("planted")
 
-        with crew_of() as crew:
+        with pool_of() as pool:
             monkeypatch.setattr("gpubeton.cpu.worker_pool.views_of", fail)
-            crew.submit([jobs_of([0, 6, 1])])
+            pool.submit([jobs_of([0, 6, 1])])
             with pytest.raises(ZeroDivisionError, match="planted"):
-                crew.collect()
+                pool.collect()
 
     def test_batches_finished_before_the_failure_can_be_collected(self, monkeypatch):
-        with crew_of(num_workers=1) as crew:
+        with pool_of(num_workers=1) as pool:
             job = jobs_of([0, 1])
-            crew.submit([job])
-            while not crew._batches[0].is_done:
+            pool.submit([job])
+            while not pool._batches[0].is_done:
                 time.sleep(0.001)
 
             def fail(self, ring, side, size):
                 raise ZeroDivisionError("planted")
 
             monkeypatch.setattr(Worker, "run", fail)
-            crew.submit([jobs_of([0])])
-            assert crew.collect() == []
+            pool.submit([jobs_of([0])])
+            assert pool.collect() == []
             with pytest.raises(ZeroDivisionError):
-                crew.collect()
+                pool.collect()
 
 
 class TestMany:
-    def test_several_crews_work_at_once_and_do_not_mix(self):
+    def test_several_pools_work_at_once_and_do_not_mix(self):
         failures = []
 
         def use(seed):
             try:
                 batches = [np.random.default_rng(seed + i).integers(0, 200, 6).tolist() for i in range(12)]
-                with crew_of(num_workers=2, ring=3) as crew:
-                    for numbers, result in zip(batches, run(crew, batches, 3), strict=True):
+                with pool_of(num_workers=2, ring=3) as pool:
+                    for numbers, result in zip(batches, run(pool, batches, 3), strict=True):
                         assert same(result, expected(numbers))
             except (AssertionError, RuntimeError) as error:
                 failures.append(error)
@@ -378,14 +378,14 @@ class TestMany:
 
     def test_more_threads_than_cores_and_images_than_places_lose_nothing(self):
         batches = [range(start, start + 3) for start in range(0, 360, 3)]
-        with crew_of(num_workers=24, ring=2, batch_size=3) as crew:
-            results = run(crew, batches, 2)
+        with pool_of(num_workers=24, ring=2, batch_size=3) as pool:
+            results = run(pool, batches, 2)
         for numbers, result in zip(batches, results, strict=True):
             assert same(result, expected(numbers))
 
     def test_idle_workers_use_no_processor_time(self):
-        with crew_of(num_workers=8) as crew:
-            run(crew, [range(8)], 1)
+        with pool_of(num_workers=8) as pool:
+            run(pool, [range(8)], 1)
             time.sleep(0.1)
             before = time.process_time()
             time.sleep(0.6)

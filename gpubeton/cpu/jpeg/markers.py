@@ -37,7 +37,7 @@ SCAN = 15  # offset of the compressed data
 MCUS_ACROSS = 16
 MCUS_DOWN = 17
 IS_JFIF = 18  # 1 if there is a JFIF segment
-ADOBE = 19  # Adobe's colour transform plus 1; 0 without such a segment
+ADOBE = 19  # Adobe's color transform plus 1; 0 without such a segment
 SAMPLING = 20  # 20, 21, 22: 16 x horizontal + vertical sampling factor of each component
 IS_ODD = 23  # 1 if the crop decoder does not know this sampling
 FRAME_SIZE = 24
@@ -221,15 +221,6 @@ def _is_text(address: int, stop: int, first: int, second: int, third: int, fourt
 
 
 @stage
-def _read_application(marker: int, body: int, end: int, frame: Array) -> None:
-    """Read the color space from a JFIF or Adobe segment."""
-    if marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:
-        frame[IS_JFIF] = 1
-    if marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:
-        frame[ADOBE] = 1 + load_u8(body + 11)
-
-
-@stage
 def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables) -> int:
     """Read any segment except the one that starts the scan."""
     if marker < _SOF0 or _RST0 <= marker <= _EOI:
@@ -246,8 +237,10 @@ def _read_segment(marker: int, body: int, end: int, frame: Array, tables: Tables
         if end - body != 2:
             return DAMAGED_HEADER
         frame[RESTART_INTERVAL] = word_at(body)
-    else:
-        _read_application(marker, body, end, frame)
+    elif marker == _APP0 and _is_text(body, end, 74, 70, 73, 70, 0) and body + 14 <= end:  # "JFIF\0"
+        frame[IS_JFIF] = 1
+    elif marker == _APP14 and _is_text(body, end, 65, 100, 111, 98, 101) and body + 12 <= end:  # "Adobe"
+        frame[ADOBE] = 1 + load_u8(body + 11)
     return OK
 
 

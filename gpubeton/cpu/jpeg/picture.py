@@ -146,15 +146,6 @@ def _padded(output: Array) -> int:
 
 
 @stage
-def _fill_neutral(scratch: Scratch, place: int, width: int) -> None:
-    """Fill two rows of neutral chroma for a view of a gray image; each output row takes half of both."""
-    scratch.planes[place, 1:3, : 2 * width] = _NEUTRAL
-    scratch.first[place, 3, :] = 0
-    scratch.words[place, 3, :, :] = 0
-    scratch.words[place, 3, :, 0:2] = _HALF
-
-
-@stage
 def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> None:
     """Compute the MCUs that a view needs, and its taps."""
     view = scratch.views[place]
@@ -167,7 +158,11 @@ def _prepare_view(frame: Array, scratch: Scratch, place: int, output: Array) -> 
     view[TAPS], view[TAPS + 1], view[TAPS + 2], view[TAPS + 3] = _fill_taps(frame, scratch, place, output)
     view[EMITTED] = 0
     if frame[COMPONENTS] == 1:
-        _fill_neutral(scratch, place, _padded(output))
+        # A gray image: two rows of neutral chroma, and each output row takes half of both.
+        scratch.planes[place, 1:3, : 2 * _padded(output)] = _NEUTRAL
+        scratch.first[place, 3, :] = 0
+        scratch.words[place, 3, :, :] = 0
+        scratch.words[place, 3, :, 0:2] = _HALF
 
 
 @stage

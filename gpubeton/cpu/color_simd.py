@@ -328,8 +328,13 @@ _gray_sum = stage(colour_steps.gray_sum)
 
 
 @stage
-def _change_planes(planes: Array, steps: Array, user_ops: Array, added: int, y: int, height: int) -> None:
-    """Carry out steps, of which only the first may be a contrast; `user_ops` begins with their first operation."""
+def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, added: int, y: int, height: int) -> int:
+    """Change a few pixels, or one row for users' operations; return the sum of the new gray values.
+
+    Only the first step may be a contrast; `user_ops` begins with the first operation of the steps.
+    """
+    planes = memory[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
+    load_planes(pixels, planes)
     next_op = 0
     for step in range(0, steps.shape[0], 2):
         kind, factor = steps[step], steps[step + 1]
@@ -345,14 +350,6 @@ def _change_planes(planes: Array, steps: Array, user_ops: Array, added: int, y: 
             next_op += USER_OP_FIELDS
         elif kind != _PARAMETER and factor != _ONE:
             _blend(planes, factor, added if kind == _CONTRAST else 0)
-
-
-@stage
-def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, added: int, y: int, height: int) -> int:
-    """Change a few pixels, or one row for users' operations; return the sum of the new gray values."""
-    planes = memory[: 3 * pixels.shape[0]].reshape((3, pixels.shape[0]))
-    load_planes(pixels, planes)
-    _change_planes(planes, steps, user_ops, added, y, height)
     store_planes(planes, pixels)
     total: int = _gray_sum(planes)
     return total
@@ -380,7 +377,7 @@ def change_colors(
     is_simd = True
     for step in range(0, count, 2):
         is_simd = is_simd and _is_simd(signed(steps[step]), signed(steps[step + 1]))
-    # One pass over the image for each contrast, which needs the mean of all pixels, and one for what comes before it.
+    # One pass over the image for each contrast, which needs the mean of all pixels, and one for the steps before it.
     while True:
         start, next_op, added = stop, first_op, 0
         if is_contrast:
