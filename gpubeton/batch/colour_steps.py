@@ -62,17 +62,17 @@ def apply_steps(batch: Any, steps: NDArray[np.int32]) -> None:
     [50, 75, 100]
     """
     images = as_nhwc(batch)[..., :CHANNELS]
-    is_float = "float" in dtype_name(images.dtype)
-    if not is_float and images.shape[3] == CHANNELS:
-        change_colours(images, steps)
-        return
     kinds = steps[:, ::2]
-    if images.shape[3] == 1 and (wrong := kinds[(kinds != BRIGHTNESS) & (kinds != CONTRAST)]).size and not is_float:
-        raise PipelineError(f"gray images have no saturation and no hue, but a step is of kind {wrong[0]}")
-    import torch
+    if "float" in dtype_name(images.dtype):
+        import torch
 
-    tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
-    (_change_floats if is_float else _change_tensors)(tensor, steps)
+        _change_floats(torch.from_numpy(images) if isinstance(images, np.ndarray) else images, steps)
+    elif images.shape[3] == CHANNELS:
+        change_colours(images, steps)
+    elif (wrong := kinds[(kinds != BRIGHTNESS) & (kinds != CONTRAST)]).size:
+        raise PipelineError(f"gray images have no saturation and no hue, but a step is of kind {wrong[0]}")
+    else:
+        ImageChange(_change_gray_arrays, _change_tensors)(images, steps)
 
 
 # --- Numba: a row of pixels at a time -------------------------------------------------------------------------------
@@ -112,6 +112,28 @@ def _compiled_images() -> Callable[..., Any]:
                     store(line, image[y])
 
     return Compiler.compile(images_steps)
+
+
+def _change_gray_arrays(images: NDArray[np.uint8], steps: NDArray[np.int32]) -> None:
+    Compiler.compile(change_grays)(images[..., 0], steps)
+
+
+def change_grays(images: Any, steps: Any) -> None:
+    """Carry out brightness and contrast on gray images, (N, H, W), whose gray values are their levels."""
+    for number in range(len(images)):
+        image = images[number]
+        for step in range(0, steps.shape[1], 2):
+            factor, added = np.int32(steps[number, step + 1]), np.int32(0)
+            if factor == ONE:
+                continue
+            if steps[number, step] == CONTRAST:
+                total = np.int64(image.sum())  # a sum of uint8 is uint64, and its product with int64 a float
+                added = np.int32((ONE - factor) * total // image.size)
+            for y in range(len(image)):
+                row = image[y]
+                for x in range(len(row)):
+                    level = np.int32(np.int32(factor * np.int32(row[x])) + added) >> _SHIFT
+                    row[x] = min(max(np.int32(level), np.int32(0)), np.int32(255))
 
 
 def _compiled_mean() -> Callable[..., Any]:
