@@ -55,41 +55,9 @@ class DrawnParameters:
     Boxes are int32 of shape (N, 4): top, left, height and width, of no height where there is none. They and all shifts
     are in pixels of the image that the operation meets, only ``crop`` and ``size`` in those of the stored image.
 
-    ===============================  ==============================================================================
-    key                              is
-    ===============================  ==============================================================================
-    ``size``                         height and width of the stored image, int32 (N, 2)
-    ``crop``                         box of the stored image that became the output: what the decoder took
-    RandomHorizontalFlip             whether it was mirrored, bool (N,)
-    RandomTranslate                  how far down and to the right it was moved, int32 (N, 2)
-    Cutout, RandomErasing            box that was painted over
-    RandomResizedCrop                box that was taken; where it is fused with the decoder, ``crop`` is that box
-    RandomCrop, CornerCrop           box that was taken; may begin outside, where there is padding
-    RandomBrightness, -Contrast,     factor, float64 (N,); 1 for images that stay
-    -Saturation, -AdjustSharpness
-    RandomGrayscale, -Solarization,  whether it was done, bool (N,)
-    -Posterize, -Invert,
-    -Autocontrast, -Equalize
-    ``ColorJitter.order``            kinds in the order in which they were carried out, int32 (N, K): 0 brightness,
-                                     1 contrast, 2 saturation, 3 hue; those whose range is not just the neutral value
-    ``ColorJitter.brightness``,      factors, float64 (N,); hue in parts of a full circle. 1, for hue 0, where an image
-    ``.contrast``, ``.saturation``,  stays
-    ``.hue``
-    PixelOperation                   whether it was done, bool (N,)
-    ``PixelOperation.NAME``          its parameter of that name, float32 (N,)
-    RandomGaussianBlur               standard deviation in pixels, float64 (N,); 0 for images that stay
-    RandomRotation                   degrees counter-clockwise, float64 (N,)
-    ``RandomAffine.angle``           degrees clockwise, float64 (N,)
-    ``RandomAffine.translate``       pixels to the right and down, float64 (N, 2)
-    ``RandomAffine.scale``           factor, float64 (N,)
-    ``RandomAffine.shear``           degrees along x and y, float64 (N, 2)
-    ``RandAugment.operation``        which operations, int64 (N, num_ops): places in
-    (TrivialAugmentWide likewise)    `gpubeton.transforms.rand_augment.RAND_AUGMENT` (``TRIVIAL_AUGMENT_WIDE``)
-    ``RandAugment.magnitude``        their magnitudes, float64 (N, num_ops), negative to the left, up, ...
-    ``ImageMixup.partner``           row of the batch that was mixed in, int64 (N,); all mixes have it
-    ``ImageMixup.share``             share of the image (or of the label) itself, float64 (N,); all mixes have it
-    ``ImageCutMix.box``              box that shows the partner
-    ===============================  ==============================================================================
+    ``size`` is height and width of the stored image, int32 (N, 2), and ``crop`` the box of it that became the output:
+    the part that the decoder took. The documentation of each transform describes its parameters. One is found under
+    the name of the class, such as ``RandomHorizontalFlip``; several under ``RandomAffine.angle`` and so on.
 
     An operation of the library's kind that you write yourself, a `gpubeton.transforms.transform.Transform` with `draw`,
     is there with the result of `draw`. The draws of operations written as FFCV's, in compiled code, are not known.

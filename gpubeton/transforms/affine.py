@@ -54,6 +54,8 @@ class RandomRotation(ChangeTransform):
     torchvision's ``RandomRotation``, with another angle for each image, and the image's size kept. At the border
     "bilinear" weighs the fill with the image once, where torchvision does so twice.
 
+    `DrawnParameters` has, for each image, the degrees counter-clockwise, float64 (N,).
+
     Examples
     --------
     >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
@@ -132,6 +134,9 @@ class RandomAffine(ChangeTransform):
     Notes
     -----
     torchvision's ``RandomAffine``, with other numbers for each image.
+
+    `DrawnParameters` has, for each image, ``angle``, degrees clockwise, and ``scale``, a factor, float64 (N,);
+    ``translate``, pixels to the right and down, and ``shear``, degrees along x and y, float64 (N, 2).
 
     Examples
     --------

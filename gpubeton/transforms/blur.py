@@ -50,6 +50,8 @@ class RandomGaussianBlur(ChangeTransform):
     torchvision's ``GaussianBlur``, with another sigma for each image; the image is mirrored at its border. In the
     recipe of SimCLR (arXiv:2002.05709) the kernel is a tenth of the image, and ``sigma=(0.1, 2.0)``, ``p=0.5``.
 
+    `DrawnParameters` has, for each image, the standard deviation in pixels, float64 (N,); 0 for images that stay.
+
     Examples
     --------
     >>> image = np.zeros((1, 3, 5, 3), "uint8")
@@ -117,6 +119,8 @@ class RandomAdjustSharpness(ChangeTransform):
     -----
     torchvision's ``RandomAdjustSharpness`` and Pillow's filter ``SMOOTH``: the mean is that of 3 x 3 pixels, the middle
     one counted five times, and the border stays. Factors are multiples of 2**-15.
+
+    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
 
     Examples
     --------

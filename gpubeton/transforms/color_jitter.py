@@ -123,6 +123,8 @@ class RandomBrightness(Blend):
     multiples of 2**-15. Floating-point images, as after ``NormalizeImage``, are rounded to no whole number, but cut off
     at 0 and 255 all the same.
 
+    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
+
     Examples
     --------
     >>> import numpy as np
@@ -156,6 +158,8 @@ class RandomContrast(Blend):
     FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
     rounded down. The factors come from the loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point
     images, as after ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
+
+    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
 
     Examples
     --------
@@ -195,6 +199,8 @@ class RandomSaturation(Blend):
     loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point images, as after
     ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
 
+    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
+
     Examples
     --------
     >>> import numpy as np
@@ -222,6 +228,8 @@ class RandomGrayscale(ColourTransform):
     Notes
     -----
     The gray value is torchvision's: ``floor(0.2989 * red + 0.587 * green + 0.114 * blue)``.
+
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
 
     Examples
     --------
@@ -264,6 +272,11 @@ class ColorJitter(ColourTransform):
     -----
     torchvision's ``ColorJitter``, and with `p` its ``RandomApply`` around that: each step as in torchvision on uint8
     images, cut off at 0 and 255 and rounded down. There one draw serves a whole batch of tensors.
+
+    `DrawnParameters` has, for each image, ``order``, the kinds in the order in which they were carried out, int32 (N,
+    K): 0 brightness, 1 contrast, 2 saturation, 3 hue, without those whose range is the neutral value alone; and the
+    factors ``brightness``, ``contrast``, ``saturation`` and ``hue``, float64 (N,), hue in parts of a full circle: 1,
+    for hue 0, where an image stays.
 
     Examples
     --------

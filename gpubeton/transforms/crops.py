@@ -54,6 +54,8 @@ class RandomCrop(Transform):
     torchvision's ``RandomCrop``. With the images' own size it does what ``RandomTranslate`` does inside the one pass
     over the pixels, at no cost.
 
+    `DrawnParameters` has, for each image, the box that was taken; it may begin outside, where there is padding.
+
     Examples
     --------
     >>> image = np.arange(1, 5, dtype="uint8").reshape(1, 1, 4, 1).repeat(3, axis=3)
@@ -126,6 +128,8 @@ class CornerCrop(Transform):
     -----
     From Wang, Xiong, Wang and Qiao, "Towards Good Practices for Very Deep Two-Stream ConvNets" (arXiv:1507.02159). The
     places are those of torchvision's ``FiveCrop``, which cuts all of them.
+
+    `DrawnParameters` has, for each image, the box that was taken.
 
     Examples
     --------

@@ -54,6 +54,9 @@ class ImageCutMix(ImageMixing):
     The boxes are those of torchvision's ``CutMix``, which has one for a batch: of the image's proportions, around a
     pixel of which each is equally likely, sides rounded down to an even number of pixels.
 
+    `DrawnParameters` has, for each image, ``partner``, the row of the batch that was mixed in, int64 (N,), ``share``,
+    that of the image itself, float64 (N,), and ``box``, which shows the partner.
+
     Examples
     --------
     >>> images = np.array([[[[1] * 3] * 4], [[[2] * 3] * 4]], "uint8")
@@ -102,6 +105,9 @@ class LabelCutMix(LabelMixing):
     Labels as in the paper, see `ImageCutMix`; torchvision's ``CutMix`` makes vectors of them at once.
 
     float32 of shape (N, 3), as `LabelMixup` leaves. `MixupToOneHot` makes vectors of them.
+
+    `DrawnParameters` has, for each label, ``partner``, the row of the batch that was mixed in, int64 (N,), and
+    ``share``, that of the label itself, float64 (N,).
 
     Examples
     --------

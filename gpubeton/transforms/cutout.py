@@ -45,6 +45,8 @@ class Cutout(Transform):
     From DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout" (arXiv:1708.04552).
     As in FFCV the square lies inside; the paper's may reach beyond the border.
 
+    `DrawnParameters` has, for each image, the box that was painted over.
+
     Examples
     --------
     >>> image = np.full((1, 2, 2, 3), 9, "uint8")

@@ -62,6 +62,8 @@ class RandomErasing(Transform):
     both axes is thrown away. Noise is a function of seed, epoch and sample, as all that is drawn;
     it is made on the CPU.
 
+    `DrawnParameters` has, for each image, the box that was painted over.
+
     Examples
     --------
     >>> image = np.full((1, 1, 4, 3), 9, "uint8")

@@ -37,6 +37,8 @@ class RandomHorizontalFlip(Transform):
     -----
     torchvision's and FFCV's ``RandomHorizontalFlip``; before and after an `ImageMixup`, each image has its own draw.
 
+    `DrawnParameters` has, for each image, whether it was mirrored, bool (N,).
+
     Examples
     --------
     >>> row = np.arange(9, dtype="uint8").reshape(1, 1, 3, 3)

@@ -103,6 +103,8 @@ class RandomAutocontrast(LevelTransform):
     torchvision's ``RandomAutocontrast``, rounded down from the exact value: torchvision divides in float32, and is
     now and then a level below. A channel of a single level stays as it is.
 
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
+
     Examples
     --------
     >>> import numpy as np
@@ -131,6 +133,8 @@ class RandomEqualize(LevelTransform):
     -----
     torchvision's and Pillow's rule, to the bit. A channel with fewer than 255 pixels below its largest level stays.
 
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
+
     Examples
     --------
     >>> import numpy as np
@@ -158,6 +162,8 @@ class RandomInvert(LevelTransform):
     Notes
     -----
     torchvision's ``RandomInvert``.
+
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
 
     Examples
     --------
@@ -188,6 +194,8 @@ class RandomPosterize(LevelTransform):
     Notes
     -----
     torchvision's ``RandomPosterize``.
+
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
 
     Examples
     --------
@@ -227,6 +235,8 @@ class RandomSolarization(LevelTransform):
     -----
     torchvision's ``RandomSolarize``. In the recipes of BYOL (arXiv:2006.07733) and DINO it has ``p=0.2`` in the second
     of two views.
+
+    `DrawnParameters` has, for each image, whether it was done, bool (N,).
 
     Examples
     --------

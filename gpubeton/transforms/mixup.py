@@ -120,6 +120,9 @@ class ImageMixup(ImageMixing):
     the epoch and the sample (for `same_lambda` the last of the batch). FFCV's come from the last sample alone, the same
     in each epoch, and with several threads they are not those of the labels.
 
+    `DrawnParameters` has, for each image, ``partner``, the row of the batch that was mixed in, int64 (N,), and
+    ``share``, that of the image itself, float64 (N,).
+
     Examples
     --------
     >>> images = np.array([[[[100] * 3]], [[[200] * 3]]], "uint8")
@@ -159,6 +162,9 @@ class LabelMixup(LabelMixing):
     Notes
     -----
     float32 of shape (N, 3), as FFCV's. `MixupToOneHot` makes vectors of them.
+
+    `DrawnParameters` has, for each label, ``partner``, the row of the batch that was mixed in, int64 (N,), and
+    ``share``, that of the label itself, float64 (N,).
 
     Examples
     --------

@@ -83,6 +83,9 @@ class PixelOperation(ColourTransform):
     Without the CUDA half, a pipeline on a GPU copies the batch back for it and goes on on the CPU; ``explain()`` shows
     it. Without the Numba half, it runs on a GPU alone, where it has to be fused.
 
+    `DrawnParameters` has, for each image, whether it was done, bool (N,), and under ``PixelOperation.NAME`` its
+    parameter of that name, float32 (N,).
+
     Examples
     --------
     >>> from gpubeton.pipeline.state import State

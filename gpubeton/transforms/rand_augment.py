@@ -176,6 +176,10 @@ class RandAugment(Policy):
     From Cubuk, Zoph, Shlens and Le, "RandAugment: Practical automated data augmentation with a reduced search space"
     (arXiv:1909.13719), with the operations and magnitudes of torchvision's ``RandAugment``.
 
+    `DrawnParameters` has, for each image, ``operation``, int64 (N, num_ops), places in
+    `gpubeton.transforms.rand_augment.RAND_AUGMENT`, and ``magnitude``, float64 (N, num_ops), negative to the left, up,
+    and so on.
+
     Examples
     --------
     >>> from gpubeton.pipeline.state import State
@@ -233,6 +237,10 @@ class TrivialAugmentWide(Policy):
     -----
     From Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (ICCV 2021,
     arXiv:2103.10158), with the operations and magnitudes of torchvision's ``TrivialAugmentWide``.
+
+    `DrawnParameters` has, for each image, ``operation``, int64 (N, 1), places in
+    `gpubeton.transforms.rand_augment.TRIVIAL_AUGMENT_WIDE`, and ``magnitude``, float64 (N, 1), negative to the left,
+    up, and so on.
 
     Examples
     --------

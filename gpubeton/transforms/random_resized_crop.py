@@ -56,6 +56,9 @@ class RandomResizedCrop(Transform):
     Finished levels come out the same to the bit on every device; so do floating point numbers, which are not rounded to
     whole ones and summed in single precision, float64 in double.
 
+    `DrawnParameters` has, for each image, the box that was taken; where it is fused with the decoder, ``crop`` is that
+    box.
+
     Examples
     --------
     >>> images = np.arange(16, dtype="uint8").reshape(1, 4, 4, 1).repeat(3, axis=3)

@@ -43,6 +43,8 @@ class RandomTranslate(Transform):
     FFCV's. With ``padding=4`` it is the augmentation of He, Zhang, Ren and Sun, "Deep Residual Learning for Image
     Recognition" (arXiv:1512.03385) for CIFAR: pad, then crop.
 
+    `DrawnParameters` has, for each image, how far down and to the right it was moved, int32 (N, 2).
+
     Examples
     --------
     >>> image = np.arange(1, 4, dtype="uint8").reshape(1, 1, 3, 1).repeat(3, axis=3)
