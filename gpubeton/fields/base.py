@@ -56,7 +56,8 @@ class Field(ABC):
     """How the values of one column are stored.
 
     Derive from it to store values of another kind. Pass such a class to
-    the loader as ``custom_fields={name: TheClass}``.
+    the loader as ``custom_fields={name: TheClass}``. The commands show the
+    stored bytes of its values, unless the class has a `read_value` method.
 
     Examples
     --------

@@ -264,7 +264,7 @@ class Contents:
             The ending of its name, and its content: JPEG files as they are, pixels as PNG, arrays as ``.npy``, numbers
             as text, JSON and bytes as they are, also damaged JSON.
         """
-        if name in self.image_fields:
+        if self._images(name) is not None:
             image: StoredImage = self.value(sample, name)
             return image.to_file()
         content = self.stored(sample, name)
@@ -272,7 +272,8 @@ class Contents:
             return self._fields[name].to_file(self.index.column(name)[sample], content)
 
     def _images(self, name: str, sample: int = 0) -> ImageColumn | None:
-        return self._fields[name].images(self.index.column(name)[sample : sample + 1])
+        column = self.index.column(name)[sample : sample + 1]  # raises `NoSuchFieldError`
+        return self._fields[name].images(column)
 
     @contextmanager
     def _reading(self, sample: int, name: str, content: bytes) -> Iterator[None]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import tarfile
 import types
@@ -61,7 +62,7 @@ def test_files_that_are_no_samples_are_counted_by_their_endings(tmp_path):
 
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="no images in it"):
+    with pytest.raises(OptionError, match=re.escape(str(tmp_path))):
         open_source(tmp_path)
 
 
@@ -100,15 +101,15 @@ def test_columns_are_chosen_and_missing_ones_named(tmp_path):
     write_picture(tmp_path / "x.jpg", 1)
     table = write_table(tmp_path / "a.csv", ["where", "what", "other"], [("x.jpg", 3, "q")])
     assert contents(open_source(table, image="where", label="what")) == [((tmp_path / "x.jpg").read_bytes(), 3)]
-    with pytest.raises(OptionError, match=r"no column of images; the columns are 'where', 'what', 'other'"):
+    with pytest.raises(OptionError, match="'where', 'what', 'other'"):
         open_source(table)
-    with pytest.raises(OptionError, match=r"no column 'zap' for the labels"):
+    with pytest.raises(OptionError, match="'zap'"):
         open_source(table, image="where", label="zap")
 
 
 def test_a_row_of_another_length_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("image,label\nx.jpg,1\ny.jpg\n")
-    with pytest.raises(OptionError, match="row 1 has 1 values, expected 2"):
+    with pytest.raises(OptionError, match=r"row 1 .* 1 .* 2"):
         open_source(tmp_path / "a.csv")
 
 
@@ -157,7 +158,7 @@ def test_a_label_may_stand_in_a_json_file(tmp_path):
     members = [("1.jpg", jpeg(1)), ("1.json", json.dumps({"species": "owl"}).encode())]
     source = open_source(write_tar(tmp_path / "a.tar", members), label="json:species")
     assert (contents(source), source.class_names) == ([(jpeg(1), 0)], ("owl",))
-    with pytest.raises(OptionError, match=r"has no 'label'; --label json:KEY"):
+    with pytest.raises(OptionError, match=r"'label'.*--label json:KEY"):
         open_source(tmp_path / "a.tar", label="json")
 
 
@@ -176,13 +177,13 @@ def test_tar_files_are_what_webdataset_writes(tmp_path):
 
 
 def test_tar_files_that_are_missing_compressed_or_without_images_are_named(tmp_path):
-    with pytest.raises(OptionError, match=r"b\.tar: no such tar file \(1 of 1 are missing\)"):
+    with pytest.raises(OptionError, match=r"b\.tar: .*1 of 1"):
         open_source(tmp_path / "b.tar")
     with tarfile.open(tmp_path / "c.tar", "w:gz"):
         pass
-    with pytest.raises(OptionError, match="Decompress"):
+    with pytest.raises(OptionError, match=r"\.tar\.gz"):
         open_source(tmp_path / "c.tar")
-    with pytest.raises(OptionError, match="no samples with an image"):
+    with pytest.raises(OptionError, match="--image ENDING"):
         open_source(write_tar(tmp_path / "d.tar", [("1.txt", b"x")]))
 
 
@@ -212,7 +213,7 @@ def test_a_dataset_of_hugging_faces_gives_its_files_and_class_names(huggingface,
     assert contents(source) == [(jpeg(number), label) for number, label in enumerate([1, 0, 1])]
     assert source.class_names == ("owl", "cat")
     assert contents(open_source(tmp_path / "two", split="test")) == [(jpeg(2), 1)]
-    with pytest.raises(OptionError, match=r"the splits are 'train', 'test', choose one"):
+    with pytest.raises(OptionError, match=r"'train', 'test', .*--split NAME"):
         open_source(tmp_path / "two")
     done = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=2)
     assert Reader(done.path).class_names == ("owl", "cat")
@@ -277,7 +278,7 @@ def test_files_of_torchvisions_folders_are_not_decoded(torchvision, tmp_path):
 
 
 def test_an_unknown_dataset_of_torchvisions_and_a_missing_torchvision_are_said(torchvision, monkeypatch):
-    with pytest.raises(OptionError, match=r"no 'Digit'; it has Digits, Flowers"):
+    with pytest.raises(OptionError, match=r"'Digit'.* Digits, Flowers"):
         open_source("torchvision:Digit")
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
     with pytest.raises(OptionError, match="pip install torchvision"):
@@ -300,13 +301,13 @@ def test_a_source_is_recognised_by_what_it_is(tmp_path):
         (tmp_path, "folder"),
     ):
         assert recognise(source) == kind
-    with pytest.raises(OptionError, match="there is nothing; expected a folder of images"):
+    with pytest.raises(OptionError, match="--from KIND"):
         recognise(tmp_path / "nowhere")
 
 
 def test_options_of_another_kind_are_refused(tmp_path):
     write_picture(tmp_path / "a.jpg", 1)
-    with pytest.raises(OptionError, match="split: not for a source of the kind folder"):
+    with pytest.raises(OptionError, match=r"split: .* folder"):
         open_source(tmp_path, split="train")
     with pytest.raises(OptionError, match="kind is 'zip'"):
         open_source(tmp_path, "zip")
@@ -327,5 +328,5 @@ def test_names_become_their_place_among_all_sorted(values):
 
 
 def test_a_name_that_was_not_given_is_told():
-    with pytest.raises(OptionError, match=r"table: the class 'eel' is not among the 1 names"):
+    with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
         Labels(["eel"], ["owl"], where="table")
