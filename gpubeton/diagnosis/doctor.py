@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.diagnosis.environment import FilePlace, measure_disk, read_file_place, read_gpu
 from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
-from gpubeton.errors import OptionError
+from gpubeton.errors import FormatError, OptionError
+from gpubeton.format.byte_source import source_type
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader.stats import STATS_VARIABLE
 from gpubeton.machine import read_machine
@@ -145,8 +146,16 @@ def _augment_share(plain: Loader, full: Loader, options: LoopOptions) -> float:
     return 0.0 if not rates[0] else max(0.0, 1 - rates[1] / rates[0])
 
 
+def _exists(path: str) -> bool:
+    try:
+        source_type(path).find_identity(path)
+    except (OSError, FormatError):
+        return False
+    return True
+
+
 def _places(facts: LoaderSummary) -> tuple[FilePlace, ...]:
-    return tuple(read_file_place(path) for path in facts.files if Path(path).exists())
+    return tuple(read_file_place(path) for path in facts.files if _exists(path))
 
 
 def _measurements(

@@ -12,7 +12,6 @@ from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, Notes, read_notes
-from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import Field, ImageColumn
+    from gpubeton.format.byte_source import ByteSource
 
 __all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
 
@@ -276,7 +276,7 @@ def summarize(
 
 def _notes_of(index: Index) -> Notes:
     try:
-        return read_notes(index.path, index.files[0].identity) or Notes({})
+        return read_notes(index.files[0].path, index.files[0].identity) or Notes({})
     except NotesError as error:
         return Notes({"damaged": str(error)})
 
@@ -309,9 +309,8 @@ def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int
     survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
     size = regions.size[compressed]
     if len(compressed):
-        with open_bytes(index.path, index.files[0].identity) as source:
-            mapped = source.map()
-        probe_jpegs(np.uint64(mapped.ctypes.data) + regions.offset[compressed], size, survey)
+        with index.files[0].open() as source:
+            _survey(source, regions.offset[compressed], size, survey)
     lanes = choose_lanes(
         mode[compressed].astype(np.uint8),
         size,
@@ -339,6 +338,19 @@ def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int
         lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
         mode="" if images.kind is None else images.kind.name,
     )
+
+
+def _survey(
+    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64], survey: NDArray[np.int32]
+) -> None:
+    """Read the markers of JPEG files; in memory, or one after the other where the source cannot be mapped."""
+    if source.is_mappable:
+        content = source.map()
+        probe_jpegs(np.uint64(content.ctypes.data) + offset, size, survey)
+        return
+    for row in range(len(survey)):
+        content = np.frombuffer(source.read_exactly(int(offset[row]), int(size[row])), np.uint8)
+        probe_jpegs(np.array([content.ctypes.data], np.uint64), size[row : row + 1], survey[row : row + 1])
 
 
 _RATIOS = {

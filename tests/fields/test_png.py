@@ -97,7 +97,7 @@ def test_a_mask_is_packed_better_than_by_filters():
         (file_of(b"short"), "no sound header"),
         (gray_file(bytes(8), 0, 3), "0 x 3 pixels"),
         (gray_file(bytes(8), interlace=1), "interlaced or with transparency: True; expected gray"),
-        (gray_file(bytes(8), 5, 6), "5 x 6 pixels, but the file's metadata say 2 x 3"),
+        (gray_file(bytes(8), 5, 6), r"5 x 6 pixels, .* 2 x 3"),
         (gray_file(bytes(7)), "not the 8 bytes of its rows"),
         (gray_file(bytes(9)), "not the 8 bytes of its rows"),
         (gray_file(b"\5" + bytes(7)), "a filter that PNG does not know"),
