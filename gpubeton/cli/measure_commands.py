@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bench", "doctor", "warm_up"]
 
-Size = Annotated[int, typer.Option(min=1, help="Side of the crops in pixels.")]
+Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
-ImageName = Annotated[str | None, typer.Option(help="The field with the images. Default: the first.")]
+ImageName = Annotated[str | None, typer.Option(help="Field of images; default: the first.")]
 
 
 def bench(
@@ -61,21 +61,19 @@ def doctor(
         typer.Argument(help="After --: a command that trains, e.g. -- python train.py", show_default=False),
     ] = None,
     loader: Annotated[
-        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Your function that makes the loader to loop over.")
+        str | None, typer.Option(metavar="MODULE:FUNCTION", help="Function that makes your loader.")
     ] = None,
-    stats: Annotated[
-        Path | None, typer.Option(help="A file that loops write when started with GPUBETON_STATS=FILE.")
-    ] = None,
-    step_ms: Annotated[float, typer.Option(min=0, help="Duration of a training step in milliseconds.")] = 0.0,
-    seconds: Annotated[float, typer.Option(min=0.01, help="How long to watch the loop.")] = 5.0,
+    stats: Annotated[Path | None, typer.Option(help="A file that GPUBETON_STATS named.")] = None,
+    step_ms: Annotated[float, typer.Option(min=0, help="Training step in ms.")] = 0.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time to watch the loop.")] = 5.0,
     size: Size = 224,
     batch_size: BatchSize = 64,
     workers: Workers = -1,
-    batches_ahead: Annotated[int, typer.Option(min=1, help="Batches prepared ahead of the loop.")] = 3,
+    batches_ahead: Annotated[int, typer.Option(min=1, help="As for Loader.")] = 3,
     os_cache: Annotated[
         bool | None, typer.Option("--os-cache/--no-os-cache", help="As for Loader.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="Where images are decoded: cpu, or a GPU such as cuda:0.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda:0.")] = "cpu",
     field: ImageName = None,
     json: Json = False,
 ) -> None:

@@ -31,15 +31,15 @@ USAGE = 2  # exit code: wrong arguments
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 
 File = Annotated[Path, typer.Argument(help="A .beton file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
-Workers = Annotated[int, typer.Option(help="Number of parallel workers; -1: one for each core.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+Workers = Annotated[int, typer.Option(help="Parallel workers; default: one per core.", show_default=False)]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,
     typer.Option(
         "--field",
         metavar="NAME=MODULE:CLASS",
-        help="The class of a custom field. Can be repeated.",
+        help="Class of a custom field. Can be repeated.",
         show_default=False,
     ),
 ]
