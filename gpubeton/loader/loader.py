@@ -246,6 +246,7 @@ class Loader(FfcvSurface):
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
     ) -> None:
+        # All arguments by their names: a new one needs no line here.
         config = LoaderConfig.resolve({name: value for name, value in locals().items() if name in ARGUMENTS})
         self.reader = Reader(config.fname, config.custom_fields)
         self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))

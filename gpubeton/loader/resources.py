@@ -68,7 +68,7 @@ class Resources:
     """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
 
     def __init__(self, index: Index, config: LoaderConfig) -> None:
-        self.make_crew: StartExecutor = WorkerPool
+        self.start_workers: StartExecutor = WorkerPool
         self.gpu: Gpu | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
@@ -117,7 +117,7 @@ class Resources:
             return Engine(
                 plan,
                 storage,
-                self.make_crew,
+                self.start_workers,
                 self._pool,
                 indices=config.indices,
                 options=options,

@@ -140,17 +140,17 @@ def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make):
             raise MemoryError("planted")
 
     loader = make()
-    loader._resources.make_crew = DyingCrew
+    loader._resources.start_workers = DyingCrew
     with pytest.raises(MemoryError, match="planted"):
         list(loader)
 
 
 def test_an_error_while_workers_are_started_reaches_the_caller(make):
-    def make_crew(*arguments):
+    def start_workers(*arguments):
         raise MemoryError("planted")
 
     loader = make()
-    loader._resources.make_crew = make_crew
+    loader._resources.start_workers = start_workers
     with pytest.raises(MemoryError, match="planted"):
         iter(loader)
     assert loader.next_epoch == 0
