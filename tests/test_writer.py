@@ -175,7 +175,7 @@ def test_shuffling_is_that_of_ffcv_for_numpy_s_global_seed(tmp_path):
     assert Index.open(tmp_path / "data.beton").column("x").tolist() == expected.tolist()
 
 
-def test_shuffling_with_a_seed_of_its_own_leaves_numpy_s_global_state_alone(tmp_path):
+def test_shuffling_with_a_seed_does_not_change_numpys_global_state(tmp_path):
     before = np.random.get_state()[1].tolist()  # noqa: NPY002
     indices = list(range(30))
     dataset = [(number,) for number in indices]
@@ -252,7 +252,7 @@ def test_arguments_out_of_range_are_refused(tmp_path):
         write(tmp_path / "data.beton", {"x": IntField()}, [(1,)], chunksize=0)
 
 
-def test_the_arguments_stand_in_the_order_of_ffcv():
+def test_the_arguments_have_the_order_of_ffcv():
     writer = DatasetWriter("data.beton", {"x": IntField()}, 4 << 20, 3)
     assert (writer.fname, writer.page_size, writer.num_workers) == ("data.beton", 4 << 20, 3)
     assert writer.metadata_type == np.dtype([("f0", "<i8")])

@@ -28,7 +28,7 @@ def stored(path):
     return images, index.column("label").tolist()
 
 
-def test_a_folder_becomes_what_the_writer_makes_of_it_and_notes(tmp_path):
+def test_a_folder_becomes_the_file_of_the_writer_and_notes(tmp_path):
     source = open_source(write_folder(tmp_path / "photos"))
     done = convert(source, tmp_path / "a.beton", Settings(**SMALL), num_workers=1)
     fields = Settings(**SMALL).fields({"label": "int"})

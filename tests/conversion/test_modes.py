@@ -1,4 +1,4 @@
-"""Images of all kinds through a conversion: what comes through to the bit, what is lost, and what is refused."""
+"""Images of all kinds through a conversion: lossless, with counted losses, or refused."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_mode_rgb_makes_the_file_that_it_always_made(tmp_path):
     assert [image.content for image in images(done)] == [twin.value(sample, "image").content for sample in range(3)]
 
 
-def test_what_is_lost_is_counted_whoever_does_the_work_and_also_when_it_is_gone_on_with(tmp_path):
+def test_losses_are_counted_with_any_number_of_workers_and_after_an_interruption(tmp_path):
     tiff = saved(Image.fromarray(GRAY16).convert("I;16"), "TIFF")
     files = {
         "1.png": encode_png(numbers((5, 6, 3), "u2")),
@@ -199,7 +199,7 @@ def tiff_of_colours(pixels):
     return head + pixels.astype("<u2").tobytes() + struct.pack("<H", len(entries)) + body + bytes(4)
 
 
-def test_a_tiff_of_colours_with_16_bits_is_cut_in_mode_rgb_alone_and_that_is_told(tmp_path):
+def test_a_tiff_of_colours_with_16_bits_is_cut_only_in_mode_rgb_and_counted(tmp_path):
     pixels = numbers((5, 6, 3), "u2")
     source = folder(tmp_path, {"x.tiff": tiff_of_colours(pixels)})
     done = made(source, tmp_path, "rgb", write_mode="raw")
@@ -328,7 +328,7 @@ def test_modes_that_cannot_be_are_refused(options, message):
     ],
     ids=["pgm255", "pgm20", "plain", "rgb", "12bit", "16bit", "ppm16", "png4", "tiff16", "tiff32"],
 )
-def test_scaled_numbers_are_told_of(name, content, mode, changed, tmp_path):
+def test_scaled_numbers_are_counted(name, content, mode, changed, tmp_path):
     assert made(folder(tmp_path, {name: content}), tmp_path, mode).changed == changed
 
 

@@ -59,7 +59,7 @@ def uninterrupted(folder, tmp_path):
     return convert(open_source(folder), tmp_path / "whole.beton", SETTINGS, num_workers=1).path.read_bytes()
 
 
-def test_what_is_finished_is_not_made_again_and_the_file_is_the_same(folder, tmp_path):
+def test_finished_chunks_are_not_made_again_and_the_file_is_the_same(folder, tmp_path):
     path = tmp_path / "a.beton"
     interrupted(folder, path)
     done, taken = go_on(folder, path)
@@ -68,13 +68,13 @@ def test_what_is_finished_is_not_made_again_and_the_file_is_the_same(folder, tmp
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
 
 
-def test_fresh_begins_anew(folder, tmp_path):
+def test_fresh_discards_finished_chunks(folder, tmp_path):
     interrupted(folder, tmp_path / "a.beton")
     done, taken = go_on(folder, tmp_path / "a.beton", fresh=True)
     assert (done.resumed, len(taken)) == (0, 30)
 
 
-def test_other_settings_begin_anew(folder, tmp_path):
+def test_other_settings_discard_finished_chunks(folder, tmp_path):
     interrupted(folder, tmp_path / "a.beton")
     done = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     assert (done.resumed, done.began_anew) == (0, True)
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_samples_that_are_bad_now(folder, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["metadata", "region"])
-def test_what_did_not_reach_the_disk_is_made_again(where, folder, tmp_path):
+def test_bytes_that_did_not_reach_the_disk_are_made_again(where, folder, tmp_path):
     path = tmp_path / "a.beton"
     interrupted(folder, path)
     unfinished = tmp_path / ".a.beton.unfinished"
@@ -172,7 +172,7 @@ convert(open_source(sys.argv[1]), sys.argv[2], settings, num_workers=2, chunksiz
 """
 
 
-def test_killed_in_the_middle_it_goes_on_to_the_same_file(folder, tmp_path):
+def test_after_a_kill_in_the_middle_the_next_run_gives_the_same_file(folder, tmp_path):
     path, journal = tmp_path / "a.beton", tmp_path / ".a.beton.journal"
     root = Path(__file__).resolve().parents[2]
     child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(path)], cwd=root, start_new_session=True)

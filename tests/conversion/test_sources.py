@@ -154,7 +154,7 @@ def test_tar_files_give_images_and_labels_of_one_key(tmp_path):
     assert contents(open_source(tmp_path)) == contents(source)
 
 
-def test_a_label_may_stand_in_a_json_file(tmp_path):
+def test_a_label_may_be_in_a_json_file(tmp_path):
     members = [("1.jpg", jpeg(1)), ("1.json", json.dumps({"species": "owl"}).encode())]
     source = open_source(write_tar(tmp_path / "a.tar", members), label="json:species")
     assert (contents(source), source.class_names) == ([(jpeg(1), 0)], ("owl",))
@@ -168,7 +168,7 @@ def test_json_of_too_many_levels_in_a_tar_file_is_named(tmp_path):
         open_source(path, label="json:species")
 
 
-def test_tar_files_are_what_webdataset_writes(tmp_path):
+def test_tar_files_of_webdataset_are_read(tmp_path):
     webdataset = pytest.importorskip("webdataset")
     with webdataset.TarWriter(str(tmp_path / "a.tar")) as writer:
         for number in range(3):
@@ -239,7 +239,7 @@ class Digits:
 
 
 class Flowers:
-    """Stands in for one that lists files, and says splits its own way."""
+    """Imitates a dataset that lists files, and has another argument for its split."""
 
     def __init__(self, root, split="train"):
         self.samples = [(f"{root}/{split}/0.jpg", 0), (f"{root}/{split}/1.jpg", 1)]
@@ -277,7 +277,7 @@ def test_files_of_torchvisions_folders_are_not_decoded(torchvision, tmp_path):
     assert source.name(1).endswith("val/1.jpg")
 
 
-def test_an_unknown_dataset_of_torchvisions_and_a_missing_torchvision_are_said(torchvision, monkeypatch):
+def test_an_unknown_dataset_of_torchvision_and_a_missing_torchvision_are_reported(torchvision, monkeypatch):
     with pytest.raises(OptionError, match=r"'Digit'.* Digits, Flowers"):
         open_source("torchvision:Digit")
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
@@ -288,7 +288,7 @@ def test_an_unknown_dataset_of_torchvisions_and_a_missing_torchvision_are_said(t
 # --- all of them
 
 
-def test_a_source_is_recognised_by_what_it_is(tmp_path):
+def test_a_source_is_recognised_by_its_files(tmp_path):
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "dataset_info.json").touch()
     write_tar(tmp_path / "a.tar", [])
@@ -327,6 +327,6 @@ def test_names_become_their_place_among_all_sorted(values):
         assert list(labels.class_names) == sorted(set(values))
 
 
-def test_a_name_that_was_not_given_is_told():
+def test_a_class_name_that_was_not_given_is_reported():
     with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
         Labels(["eel"], ["owl"], where="table")

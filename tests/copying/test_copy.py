@@ -125,7 +125,7 @@ class TwoPointers(PlainField):
         destination["number"] = len(value)
 
 
-def test_pointers_of_a_custom_field_follow_wherever_they_stand(tmp_path):
+def test_all_pointers_of_a_custom_field_are_updated(tmp_path):
     fields = {"x": BytesField(), "odd": TwoPointers(), "y": JSONField()}
     samples = [(b"%d" % number, b"abc%d" % number, number) for number in range(9)]
     one = write(tmp_path / "a.beton", fields, samples[:4])
@@ -149,7 +149,7 @@ def test_numbers_that_point_nowhere_stay(numbers):
     assert np.array_equal(column, numbers)
 
 
-def test_an_empty_value_is_told_from_its_neighbour_at_the_same_place():
+def test_an_empty_value_and_the_next_one_at_the_same_place_are_distinguished():
     moved = MovedRegions(
         first=np.array([0]),
         count=np.array([2]),
@@ -231,7 +231,7 @@ def test_a_file_that_changes_while_it_is_copied_is_refused(tmp_path, change):
                 path.unlink()
             path.write_bytes(content)
 
-    if change == "replaced":  # what is open goes on being read
+    if change == "replaced":  # the open file is read to its end
         copy_samples(path, out, on_progress=disturb)
         assert verify(out).is_sound
     else:

@@ -139,7 +139,7 @@ def test_arguments_out_of_range_are_refused_when_the_field_is_made(arguments):
         RGBImageField(**arguments)
 
 
-def test_the_arguments_stand_in_the_order_of_ffcv():
+def test_the_arguments_have_the_order_of_ffcv():
     field = RGBImageField("smart", 256, 1000, 80, 0.25)
     assert (field.write_mode, field.max_resolution, field.smart_threshold) == ("smart", 256, 1000)
     assert (field.jpeg_quality, field.proportion) == (80, 0.25)

@@ -113,7 +113,7 @@ def test_images_that_cannot_be_decoded_are_bad(image):
         image.pixels()
 
 
-def test_what_is_not_there_is_said(tmp_path):
+def test_missing_samples_fields_and_labels_are_reported(tmp_path):
     contents = Contents(write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(1, 2.0)]))
     assert (contents.image_fields, contents.class_names, contents.class_name(5)) == ([], None, "5")
     assert contents.labels("y") is None
@@ -139,7 +139,7 @@ def test_a_custom_field_gives_its_bytes(tmp_path):
 
 
 class Packed(JSONField):
-    """Stores JSON in a way of its own, and leaves reading to its base class."""
+    """Stores compressed JSON, without a method that reads it."""
 
     def encode(self, destination, value, malloc):
         BytesField().encode(destination, zlib.compress(json.dumps(value).encode()), malloc)

@@ -33,7 +33,7 @@ class TakenOver(RGBImageField):
         region[:] = np.frombuffer(value, np.uint8)
 
 
-def test_a_summary_says_what_was_written(tmp_path):
+def test_a_summary_describes_the_written_values(tmp_path):
     path = write_photos(tmp_path / "a.beton", 12, size=(40, 60))
     found = summarize(path)
     assert (found.samples, found.pages, found.page_size) == (12, 1, 1 << 21)

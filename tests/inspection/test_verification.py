@@ -67,7 +67,7 @@ def test_json_that_is_none_is_named_without_checksums_too(tmp_path):
     assert "JSON" in found.findings[0].what
 
 
-def test_an_image_of_another_size_than_the_file_says_is_named(tmp_path):
+def test_an_image_of_another_size_than_its_metadata_is_reported(tmp_path):
     path = write_photos(tmp_path / "a.beton", 3, size=(40, 60))
     index, _ = open_index(path)
     with path.open("r+b") as file:
@@ -107,7 +107,7 @@ def test_progress_reaches_the_end(tmp_path):
     assert seen[-1][0] == seen[-1][1] == 160
 
 
-def test_a_region_behind_an_empty_one_at_the_same_place_is_told_from_it(tmp_path):
+def test_a_region_after_an_empty_one_at_the_same_place_is_distinguished_from_it(tmp_path):
     """FFCV gives an empty value the place of the next one."""
     path = tmp_path / "a.beton"
     write(path, {"note": BytesField(), "info": JSONField()}, [(b"", {"a": 1})])

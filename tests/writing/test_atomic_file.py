@@ -160,7 +160,7 @@ def test_two_at_once_leave_each_other_alone(tmp_path):
     assert names(tmp_path) == ["data.beton"]
 
 
-def test_a_file_taken_for_a_leftover_at_birth_is_made_anew(tmp_path, monkeypatch):
+def test_a_file_taken_for_a_leftover_when_it_is_created_is_created_again(tmp_path, monkeypatch):
     taken = []
     flock = fcntl.flock
 

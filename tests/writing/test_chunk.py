@@ -51,7 +51,7 @@ class ManyField(Field):
         destination["end"] = pointer + len(part)
 
 
-def test_pointers_of_a_users_field_are_found_wherever_they_stand():
+def test_all_pointers_of_a_users_field_are_found():
     fields = {"a": ManyField(), "b": ManyField()}
     chunk = encode([((b"abc", b"de"), (b"f",)), ((b"g", b"hi"), (b"jk", b"l"))], fields)
     placed = dict(settle(chunk, [100, 500], list(fields.values())))
@@ -96,7 +96,7 @@ def test_samples_may_be_mappings():
     assert chunk.metadata["f1"].tolist() == [3]
 
 
-def test_values_behind_the_last_field_are_ignored_as_in_ffcv():
+def test_values_after_the_last_field_are_ignored_as_in_ffcv():
     assert encode([(b"a", 1, "more")]).metadata["f1"].tolist() == [1]
 
 
@@ -168,7 +168,7 @@ def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
     assert rows == [7, 8]
 
 
-def test_a_sample_that_is_left_out_leaves_nothing_behind():
+def test_a_sample_that_is_left_out_leaves_no_bytes():
     samples = [(b"abc", 7), (b"lost", "no number"), 5, (b"de", 9)]
     chunk = encode_chunk(samples, FIELDS, range(4), 10, PAGE, skip=True)
     assert [sample.index for sample in chunk.regions.skipped] == [1, 2]

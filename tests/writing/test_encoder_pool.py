@@ -209,7 +209,7 @@ def test_what_a_writing_process_starts_can_be_asked_to_end(tmp_path):
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_what_cannot_be_sent_to_a_spawned_process_is_said(tmp_path):
+def test_a_dataset_that_cannot_be_sent_to_a_spawned_process_is_reported(tmp_path):
     with pytest.raises(OptionError, match=r"'spawn'.*num_workers=1"):
         run(tmp_path, Numbers({7: lambda _: None}), start_method="spawn")
     assert no_children_left()

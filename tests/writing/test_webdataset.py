@@ -197,7 +197,7 @@ def die(_sample):
     sys.exit("out of memory, say")
 
 
-def test_the_death_of_a_process_is_told(tmp_path, shards):
+def test_the_death_of_a_process_is_reported(tmp_path, shards):
     with pytest.raises(WorkerDiedError, match="between two samples"):
         writer(tmp_path / "found.beton", 2).from_webdataset(shards, lambda dataset: stored(dataset).map(die))
 
@@ -229,7 +229,7 @@ def test_rows_may_be_read_in_any_order_and_by_a_copy(shards):
         dataset = pickle.loads(pickle.dumps(dataset))  # while a shard is open
 
 
-def test_each_shard_is_a_line_of_its_own(shards):
+def test_each_shard_is_a_separate_sequence_of_tasks(shards):
     dataset = Shards(shards, stored)
     dataset.accept_counts(COUNTS)
     sequences = dataset.task_sequences(chunksize=4)
