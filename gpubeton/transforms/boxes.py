@@ -121,7 +121,7 @@ class TransformBoxes(Transform):
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         if not is_ragged(previous_state) or is_torch_dtype(previous_state.dtype):
-            raise PipelineError("TransformBoxes works on what RaggedDecoder leaves behind. Put it right after that.")
+            raise PipelineError("TransformBoxes works on the batch of a RaggedDecoder. Put it right after that.")
         shape, dtype = tuple(previous_state.shape), previous_state.dtype
         if len(shape) != 2 or shape[1] < 4 or dtype.kind != "f":
             raise PipelineError(

@@ -23,14 +23,14 @@ def image_size(operation: object, state: State, *, any_channels: bool = False) -
     """Return height and width of the images, (H, W, C) or (C, H, W), or raise if an operation does not take them."""
     shape = tuple(state.shape)
     if len(shape) == 3 and (any_channels or CHANNELS in (shape[0], shape[2])):
-        last = channels_stand_last(shape)
+        last = has_channels_last(shape)
         if last is not None:
             return (shape[0], shape[1]) if last else (shape[1], shape[2])
     name = operation if isinstance(operation, str) else type(operation).__name__
-    if channels_stand_last(shape) is not None:
+    if has_channels_last(shape) is not None:
         raise PipelineError(
             f"{name} works on RGB images, shape (H, W, 3) or (3, H, W), but here each sample has shape {shape}: gray, "
-            f"or with transparency. Leave it out, or put an operation of your own before it that makes them RGB."
+            f"or with transparency. Leave it out, or put an operation before it that makes them RGB."
         )
     raise PipelineError(
         f"{name} works on images, shape (H, W, 3) or (3, H, W), but here each sample has shape {shape}. "
@@ -41,10 +41,10 @@ def image_size(operation: object, state: State, *, any_channels: bool = False) -
 def num_channels(state: State) -> int:
     """Return the number of channels of images: 1, 3 or 4."""
     shape = tuple(state.shape)
-    return int(shape[2] if channels_stand_last(shape) else shape[0])
+    return int(shape[2] if has_channels_last(shape) else shape[0])
 
 
-def channels_stand_last(shape: Sequence[int]) -> bool | None:
+def has_channels_last(shape: Sequence[int]) -> bool | None:
     """Return whether the last axis of a sample has the channels, None if it is no image; 3 are preferred to 1 and 4."""
     if len(shape) == 3:
         for channels in ((CHANNELS,), OTHER_CHANNELS):
@@ -65,7 +65,7 @@ def checked_type(
     name = operation if isinstance(operation, str) else type(operation).__name__
     wanted = "levels, uint8 from 0 to 255" + (", or floating-point images" if takes_floats else "")
     if dtype != "uint16":
-        advice = "Put it before NormalizeImage and whatever else converts them."
+        advice = "Put it before NormalizeImage and other operations that convert them."
     elif takes_floats:
         advice = "Put it after NormalizeImage(0, 257, np.float32), which makes 16 bits floats from 0 to 255."
     else:
@@ -99,7 +99,7 @@ def checked_levels(operation: str, fill: Fill, state: State) -> None:
     if dtype == "int16" and any(fill):
         raise PipelineError(
             f"{operation}: fill {fill} cannot be painted on int16 images, which after NormalizeImage are the bits of "
-            f"float16. Put it behind ToTorchImage, which turns them back."
+            f"float16. Put it after ToTorchImage, which turns them back."
         )
 
 

@@ -12,10 +12,10 @@ from gpubeton.batch.windows import cut_windows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_size
 from gpubeton.transforms.checks import (
-    channels_stand_last,
     checked_fill,
     checked_levels,
     checked_whole,
+    has_channels_last,
     image_size,
     num_channels,
 )
@@ -108,7 +108,7 @@ class RandomCrop(Transform):
 
 
 _PLACES = np.array([[0, 0], [0, 2], [2, 0], [2, 2], [1, 1]])
-"""Half of the image's spare rows and columns that stand before the window, twice."""
+"""Twice the share of the spare rows and columns that come before the window."""
 
 
 class CornerCrop(Transform):
@@ -244,7 +244,7 @@ def with_sides(
 def window_shape(state: State, size: tuple[int, int]) -> tuple[int, ...]:
     """Shape of a sample after windows were cut."""
     channels = num_channels(state)
-    return (*size, channels) if channels_stand_last(state.shape) else (channels, *size)
+    return (*size, channels) if has_channels_last(state.shape) else (channels, *size)
 
 
 def _checked_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:

@@ -28,7 +28,7 @@ _TRIES = 10
 """Rectangles that are tried before an image stays as it is; torchvision's number."""
 
 _KEY = slice(3 + 2 * _TRIES, 5 + 2 * _TRIES)
-"""Which of a sample's random numbers are the key of its noise: the two behind those of the last try."""
+"""The random numbers of a sample that are the key of its noise: the two after those of the last try."""
 
 
 class RandomErasing(Transform):
@@ -105,7 +105,7 @@ class RandomErasing(Transform):
         elif "float" not in dtype:
             raise PipelineError(
                 f"RandomErasing: value 'random' is noise around 0, for floating-point images, but here the images are "
-                f"{dtype}. Put it behind {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a colour "
+                f"{dtype}. Put it after {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a colour "
                 f"as value."
             )
         return replace(previous_state, shape=tuple(previous_state.shape)), None

@@ -123,7 +123,7 @@ class NormalizeImage(Transform):
         if dtype_name(previous_state.dtype) not in _NUM_LEVELS:
             raise PipelineError(
                 f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
-                f"{dtype_name(previous_state.dtype)}. Put it before whatever converts them."
+                f"{dtype_name(previous_state.dtype)}. Put it before the operation that converts them."
             )
         if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None

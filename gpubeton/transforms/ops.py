@@ -161,7 +161,7 @@ class ToTorchImage(Transform):
         height, width, channels = previous_state.shape
         if height == 3 and channels > 4:
             raise PipelineError(
-                f"ToTorchImage puts channels first, but in a shape of {tuple(previous_state.shape)} they stand there "
+                f"ToTorchImage puts channels first, but in a shape of {tuple(previous_state.shape)} they are there "
                 "already. Leave it out here."
             )
         dtype = previous_state.dtype

@@ -249,7 +249,7 @@ class PixelOperation(ColourTransform):
             )
         if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(plain)):
             raise OptionError(
-                f"{self}: the Numba function raises an error, but nobody would receive it: it runs inside the loop "
+                f"{self}: the Numba function raises an error, which would be lost: it runs inside the loop "
                 f"over an image's pixels. Return the pixel as it is instead"
             )
         return names[3:]

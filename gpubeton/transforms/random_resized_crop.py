@@ -83,7 +83,7 @@ class RandomResizedCrop(Transform):
         if dtype not in LEVELS and dtype not in _FLOATS:
             raise PipelineError(
                 f"RandomResizedCrop works on levels, uint8 or uint16, and on {', '.join(_FLOATS)}, but here the images "
-                f"are {dtype}. Put it right behind the decoder, or where they are float16 again: after NormalizeImage "
+                f"are {dtype}. Put it right after the decoder, or where they are float16 again: after NormalizeImage "
                 f"they are int16, the bits of float16, up to ToTorchImage."
             )
         return replace(previous_state, shape=window_shape(previous_state, (self.size, self.size))), None

@@ -94,7 +94,7 @@ class Transform(Operation):
     """Random numbers per sample that are made in advance, together with other operations'; `draw` may ask for more."""
 
     shared_numbers: ClassVar[int | None] = None
-    """Which random numbers it shares with every operation, in whatever pipeline, that has the same here."""
+    """Group of operations, in any pipelines, that draw the same random numbers."""
 
     takes_ragged: ClassVar[bool] = False
     """Whether `apply` takes a `gpubeton.pipeline.ragged.Ragged`, too."""

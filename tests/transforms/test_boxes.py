@@ -161,11 +161,11 @@ def test_the_state_gets_a_column_more_if_all_are_kept():
 @pytest.mark.parametrize(
     ("shape", "dtype", "message"),
     [
-        ((7, 4), "f4", "what RaggedDecoder leaves behind"),
+        ((7, 4), "f4", "TransformBoxes works on.*RaggedDecoder"),
         ((-1, 3), "f4", r"shape \(3,\)"),
         ((-1,), "f4", r"shape \(\)"),
         ((-1, 4), "i4", "dtype int32"),
-        ((-1, 4), None, "what RaggedDecoder leaves behind"),
+        ((-1, 4), None, "TransformBoxes works on.*RaggedDecoder"),
     ],
 )
 def test_other_batches_than_ragged_floats_are_refused(shape, dtype, message):

@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused():
     erasing = RandomErasing(value=0.5)
     erasing.declare_state_and_memory(State(False, "cpu", (3, 60, 80), torch.float32))
     halves = State(True, "cpu", (60, 80, 3), np.dtype("int16"))
-    with pytest.raises(PipelineError, match=r"bits of float16. Put it behind ToTorchImage"):
+    with pytest.raises(PipelineError, match=r"float16.*ToTorchImage"):
         erasing.declare_state_and_memory(halves)
     RandomErasing(value=0).declare_state_and_memory(halves)
     with pytest.raises(PipelineError, match="RandomErasing works on images"):
@@ -153,10 +153,10 @@ def test_noise_is_for_floating_point_images():
     noise = RandomErasing(1, value="random")
     size = np.array([60, 60])
     for behind in ([ToTensor()], []):
-        with pytest.raises(PipelineError, match=r"for floating-point images, .* are uint8. Put it behind Normalize"):
+        with pytest.raises(PipelineError, match=r"'random'.*uint8.*NormalizeImage"):
             compile_image_program("image", 0, [*behind, noise], size, size)
     halves = NormalizeImage(0, 1, np.float16)
-    with pytest.raises(PipelineError, match=r"are int16. Put it behind ToTorchImage"):
+    with pytest.raises(PipelineError, match=r"'random'.*int16.*ToTorchImage"):
         compile_image_program("image", 0, [halves, noise], size, size)
     program = compile_image_program("image", 0, [halves, ToTensor(), ToTorchImage(), noise], size, size)
     assert (len(program.steps), program.tail.steps[-1].operation.value) == (0, "random")
