@@ -13,6 +13,7 @@ from gpubeton.errors import FieldNameError, NoSamplesError, OptionError
 from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
+from gpubeton.pipeline.validation import check_whole
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder, Shards
 from gpubeton.writing.encoder import Encoder
@@ -143,7 +144,7 @@ class DatasetWriter:
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
-        _checked_chunksize(chunksize)
+        check_whole("chunksize", chunksize, 1)
         with AtomicFile(self.fname) as file:
             # Large chunks of a small dataset would leave processes without work.
             size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
@@ -191,7 +192,7 @@ class DatasetWriter:
                 dataset.accept_counts(encoders.count(num_shards))
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
-            queue = TaskQueue(dataset.task_sequences(min(_checked_chunksize(chunksize), MAX_CHUNKSIZE)))
+            queue = TaskQueue(dataset.task_sequences(min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)))
             self._write(file, dataset, range(len(dataset)), queue, workers)
 
     def from_image_folder(
@@ -301,9 +302,3 @@ def _choose(
     else:
         np.random.default_rng(seed).shuffle(order)
     return [chosen[position] for position in order.tolist()]
-
-
-def _checked_chunksize(chunksize: int) -> int:
-    if chunksize < 1:
-        raise OptionError(f"chunksize is {chunksize}, expected at least 1")
-    return chunksize

@@ -125,10 +125,10 @@ class NormalizeImage(Transform):
                 f"NormalizeImage reads levels, uint8 from 0 to 255 or uint16 from 0 to 65535, but here the images are "
                 f"{dtype_name(previous_state.dtype)}. Put it before the operation that converts them."
             )
-        if self.type == "bfloat16" or is_torch_dtype(previous_state.dtype):
+        jit_dtype = pixel_type(self.type).jit_dtype
+        if jit_dtype is None or is_torch_dtype(previous_state.dtype):
             return replace(previous_state, jit_mode=False, dtype=torch_dtype(self.type)), None
-        carried = "int16" if self.type == "float16" else self.type
-        return replace(previous_state, jit_mode=True, dtype=np.dtype(carried)), None
+        return replace(previous_state, jit_mode=True, dtype=jit_dtype), None
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_normalization(self)
