@@ -75,7 +75,7 @@ _HALF = (1 << 15) * 65537
 
 @stage
 def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
-    """Fill one row of `scratch.blocks`, except for the place of its samples."""
+    """Fill one row of `scratch.blocks`, except for the addresses of its samples."""
     tables = scratch.tables
     dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
     row[DC_SLOT] = dc
@@ -135,6 +135,7 @@ def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> Tap
         down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row)
         # A gray image has two rows of neutral chroma for all its rows.
         chroma_down = down if frame[COMPONENTS] == 3 else 2
+    # The unrolled loops begin with two taps; the weight of an unused one is zero.
     return max(across, 2), max(chroma_across, 2), max(down, 2), max(chroma_down, 2)
 
 
@@ -192,7 +193,8 @@ def _resample_mcu_row(frame: Array, scratch: Scratch, place: int, row: int, orig
 
 @stage
 def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: Outputs) -> None:
-    """Write the output rows of a view whose source rows are in the MCU rows before `stop`, its last ones: all."""
+    """Write the output rows of a view whose source rows are decoded: those in the MCU rows before `stop`."""
+    # Taps may reach past the view's last MCU row, with weights of zero: then all rows are written.
     view, first, words, planes = scratch.views[place], scratch.first[place], scratch.words[place], scratch.planes[place]
     output, factors, table = epilogue_of(view, outputs)
     first_mcu_row, last = view[FIRST_ROW], stop == view[LAST_ROW]
