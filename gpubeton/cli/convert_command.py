@@ -156,7 +156,7 @@ def _to_dict(done: Conversion) -> dict[str, object]:
 
 
 def _left_out(skipped: list[BadSource]) -> list[str]:
-    """List what was left out; a reason that many images have appears once."""
+    """List the images that were left out; a reason that many of them have appears once."""
     names: dict[str, list[str]] = {}
     for bad in skipped:
         names.setdefault(bad.reason, []).append(bad.name)

@@ -15,7 +15,7 @@ from gpubeton.cli.shared_options import FINDINGS, File, Json, Workers
 from gpubeton.machine import count_cores
 
 if TYPE_CHECKING:
-    from gpubeton.diagnosis import Finding, Measurements
+    from gpubeton.diagnosis import LoopFinding, Measurements
     from gpubeton.diagnosis.bench import Rate
 
 __all__ = ["bench", "doctor", "warm_up"]
@@ -37,8 +37,8 @@ def bench(
 ) -> None:
     """Measure how fast this machine loads a file, part by part.
 
-    Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is what it
-    could reach if the other parts took no time. The first run compiles before it measures.
+    Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
+    it could reach if the other parts took no time. The first run compiles before it measures.
     """
     from gpubeton.diagnosis.bench import BenchOptions, measure_rates
 
@@ -162,7 +162,7 @@ def _file_or_command(file: Path | None, command: list[str] | None) -> tuple[Path
     return None, words
 
 
-def _to_dict(measured: Measurements, findings: tuple[Finding, ...]) -> dict[str, Any]:
+def _to_dict(measured: Measurements, findings: tuple[LoopFinding, ...]) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
@@ -176,7 +176,7 @@ def _to_dict(measured: Measurements, findings: tuple[Finding, ...]) -> dict[str,
     }
 
 
-def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[Finding, ...]]]) -> None:
+def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[LoopFinding, ...]]]) -> None:
     if not results:
         console.print("No statistics of a loader were written. Does the program use a gpubeton Loader?")
     for measured, findings in results:
@@ -197,12 +197,12 @@ def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[Findi
         console.print(table)
 
 
-def _weight_text(finding: Finding) -> Text:
+def _weight_text(finding: LoopFinding) -> Text:
     colours = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
     return Text(printable(finding.weight), colours.get(finding.weight, "dim"))
 
 
-def _finding_text(finding: Finding) -> Text:
+def _finding_text(finding: LoopFinding) -> Text:
     gain = ""
     if finding.gain is not None and finding.gain > 1.005:
         gain = f" At most {finding.gain:.2f} x as many images/s."

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from gpubeton.diagnosis.advice import Finding, advise
+from gpubeton.diagnosis.advice import LoopFinding, advise
 from gpubeton.diagnosis.environment import FilePlace, GpuState, read_file_place, read_gpu
 from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.machine import Machine, read_machine
 
 __all__ = [
     "FilePlace",
-    "Finding",
     "GpuState",
+    "LoopFinding",
     "Machine",
     "Measurements",
     "advise",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpubeton.loader.describe import ImageSummary
 
-__all__ = ["Finding", "advise"]
+__all__ = ["LoopFinding", "advise"]
 
 # A loop that waits for less than this share of the time is not limited by data.
 _LITTLE = 0.05
@@ -33,7 +33,7 @@ _TO_LOCAL_DISK = "Copy it to a local SSD, or to /dev/shm, before the training."
 
 
 @dataclass(frozen=True)
-class Finding:
+class LoopFinding:
     """Something that limits a loop, would make it faster, or is worth knowing."""
 
     name: str  # one word, for programs
@@ -47,7 +47,7 @@ class Finding:
         return {"says" if name == "text" else name: value for name, value in asdict(self).items()}
 
 
-def advise(measured: Measurements) -> tuple[Finding, ...]:
+def advise(measured: Measurements) -> tuple[LoopFinding, ...]:
     """Return the bottleneck first, then changes by their gain, then notices.
 
     Examples
@@ -60,7 +60,7 @@ def advise(measured: Measurements) -> tuple[Finding, ...]:
     'step'
     """
     if not measured.stats.batches:
-        return (Finding("nothing", "bottleneck", "No batch was received, so there is nothing to report."),)
+        return (LoopFinding("nothing", "bottleneck", "No batch was received, so there is nothing to report."),)
     bottleneck, changes = _bottleneck(measured)
     changes = sorted(changes, key=lambda finding: -(finding.gain or 1.0))
     known = {finding.name for finding in changes}
@@ -68,7 +68,7 @@ def advise(measured: Measurements) -> tuple[Finding, ...]:
     return (bottleneck, *changes, *(notice for notice in notices if notice.name not in known))
 
 
-def _bottleneck(measured: Measurements) -> tuple[Finding, list[Finding]]:
+def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]:
     """Find what limits the loop, and the changes that would help."""
     stats = measured.stats
     if stats.waiting_share < _LITTLE:
@@ -76,16 +76,16 @@ def _bottleneck(measured: Measurements) -> tuple[Finding, list[Finding]]:
             f"The training step takes {stats.step_seconds / stats.seconds:.0%} of the time, waiting for data "
             f"{stats.waiting_share:.1%}: the data do not limit the loop."
         )
-        return Finding("step", "bottleneck", text, gain=1.0), []
+        return LoopFinding("step", "bottleneck", text, gain=1.0), []
     waited = f"The loop waits for data for {stats.waiting_share:.0%} of the time"
     if stats.first_wait_seconds > 0.6 * stats.waiting_seconds and stats.waiting_seconds < stats.seconds:
         text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
         gain = _gain(stats.seconds, stats.first_wait_seconds)
-        return Finding("first_batch", "bottleneck", text, gain=gain), [_longer_epochs()]
+        return LoopFinding("first_batch", "bottleneck", text, gain=gain), [_longer_epochs()]
     gain_shown = _max_gain(measured) if _max_gain(measured) < _NO_STEP else None
 
-    def found(name: str, reason: str) -> Finding:
-        return Finding(name, "bottleneck", f"{waited}{reason}", gain=gain_shown)
+    def found(name: str, reason: str) -> LoopFinding:
+        return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=gain_shown)
 
     parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(measured)}
     largest = max(parts, key=lambda name: parts[name])
@@ -110,7 +110,7 @@ def _bottleneck(measured: Measurements) -> tuple[Finding, list[Finding]]:
     return found("workers", f", because decoding and augmenting is too slow: {busy}."), _faster_decoding(measured)
 
 
-def _stalled(measured: Measurements) -> tuple[str, str, list[Finding]]:
+def _stalled(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
     """Explain workers that are busy without using a core: the file is not in memory, or there are too few cores."""
     stats, resident = measured.stats, measured.resident_share
     reason = f": {stats.stalled_seconds / stats.worker_seconds:.0%} of the workers' time they are blocked"
@@ -122,14 +122,14 @@ def _stalled(measured: Measurements) -> tuple[str, str, list[Finding]]:
     return "cores", reason, _faster_decoding(measured)
 
 
-def _longer_epochs() -> Finding:
+def _longer_epochs() -> LoopFinding:
     text = "Each epoch starts its workers and prepares its pipelines; the first loader on a machine also compiles them."
-    return Finding(
+    return LoopFinding(
         "start", "advice", text, "Measure over longer epochs; repeat samples with `indices` if a dataset is this small."
     )
 
 
-def _faster_reading(measured: Measurements) -> list[Finding]:
+def _faster_reading(measured: Measurements) -> list[LoopFinding]:
     found = []
     memory, size = measured.machine.usable_memory_bytes, measured.file_bytes
     cached = size * (measured.resident_share or 0.0)
@@ -140,24 +140,24 @@ def _faster_reading(measured: Measurements) -> list[Finding]:
         )
         now = "" if measured.facts.os_cache else " (now False)"
         change = f"os_cache=True{now}; leave enough memory free."
-        found.append(Finding("memory", "advice", text, change, most))
+        found.append(LoopFinding("memory", "advice", text, change, most))
     elif measured.facts.os_cache:
         text = "Each worker reads a page of the file only when it needs it."
         change = "os_cache=False reads the bytes of each batch ahead, many at once; order='quasi_random' helps too."
-        found.append(Finding("read_ahead", "advice", text, change, most))
+        found.append(LoopFinding("read_ahead", "advice", text, change, most))
     if measured.slow_places:
         disk = "over a network" if any(place.is_network for place in measured.slow_places) else "from a rotational disk"
-        found.append(Finding("local", "advice", f"The file is read {disk}.", _TO_LOCAL_DISK, most))
+        found.append(LoopFinding("local", "advice", f"The file is read {disk}.", _TO_LOCAL_DISK, most))
     return [*found, *_smaller_images(measured, "reading")]
 
 
-def _less_in_thread(measured: Measurements) -> list[Finding]:
+def _less_in_thread(measured: Measurements) -> list[LoopFinding]:
     unfused = measured.facts.unfused
     if not unfused:
         return []
     share = measured.stats.tail_seconds / max(_thread_seconds(measured), 1e-9)
     return [
-        Finding(
+        LoopFinding(
             "fuse",
             "advice",
             f"{len(unfused)} operations are not fused and run on whole batches, one by one: {'; '.join(unfused[:4])}.",
@@ -168,37 +168,37 @@ def _less_in_thread(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _more_ahead(measured: Measurements) -> list[Finding]:
+def _more_ahead(measured: Measurements) -> list[LoopFinding]:
     ahead = measured.facts.batches_ahead
     if ahead >= 6:
         return _less_in_thread(measured)
     text = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
-    more = Finding("ahead", "advice", text, f"batches_ahead={2 * ahead}.", _max_gain(measured))
+    more = LoopFinding("ahead", "advice", text, f"batches_ahead={2 * ahead}.", _max_gain(measured))
     return [more, *_less_in_thread(measured)]
 
 
-def _faster_decoding(measured: Measurements) -> list[Finding]:
+def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     found, cores, workers = [], measured.machine.usable_cores, measured.facts.num_workers
     if workers < cores:
         gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=cores / workers))
         text = f"{_workers(workers)} for {cores} usable cores."
-        found.append(Finding("more_workers", "advice", text, f"num_workers={cores}.", gain))
+        found.append(LoopFinding("more_workers", "advice", text, f"num_workers={cores}.", gain))
     elif workers > cores:
         found.append(_fewer_workers(measured, "advice"))
     if measured.facts.device == "cpu" and measured.gpu.name:
         text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        found.append(Finding("gpu_lane", "advice", text, change, _max_gain(measured)))
+        found.append(LoopFinding("gpu_lane", "advice", text, change, _max_gain(measured)))
     return [*found, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
-def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> Finding:
+def _fewer_workers(measured: Measurements, weight: Literal["advice", "notice"]) -> LoopFinding:
     cores = measured.machine.usable_cores
     text = f"{_workers(measured.facts.num_workers)} share {cores} usable cores."
-    return Finding("fewer_workers", weight, text, f"num_workers={cores}.")
+    return LoopFinding("fewer_workers", weight, text, f"num_workers={cores}.")
 
 
-def _smaller_images(measured: Measurements, stage: str) -> list[Finding]:
+def _smaller_images(measured: Measurements, stage: str) -> list[LoopFinding]:
     """Advise smaller stored images where they are larger than their crops need."""
     found = []
     for image in measured.facts.images:
@@ -213,11 +213,11 @@ def _smaller_images(measured: Measurements, stage: str) -> list[Finding]:
             )
             change = f"Write the file with max_resolution={longest}: about {1 / factor:.0%} of the bytes."
             gain = _gain_with(measured, stage_limits(measured.stats).scaled(**{stage: factor}))
-            found.append(Finding("smaller_images", "advice", text, change, gain))
+            found.append(LoopFinding("smaller_images", "advice", text, change, gain))
     return found
 
 
-def _raw_pixels(measured: Measurements) -> list[Finding]:
+def _raw_pixels(measured: Measurements) -> list[LoopFinding]:
     memory = measured.machine.usable_memory_bytes
     found = []
     for image in measured.facts.images:
@@ -228,7 +228,7 @@ def _raw_pixels(measured: Measurements) -> list[Finding]:
             text = f"{image.name}: JPEG files are decoded in each epoch; as raw pixels they take {_size(nbytes)}."
             change = "Write the file with write_mode='raw': it fits into memory and needs no decoding."
             gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=_RAW_FACTOR))
-            found.append(Finding("raw", "advice", text, change, gain))
+            found.append(LoopFinding("raw", "advice", text, change, gain))
     return found
 
 
@@ -239,25 +239,25 @@ def _raw_bytes(image: ImageSummary) -> float:
     return 3 * image.stored_height * image.stored_width * shrunk**2
 
 
-def _machine_notices(measured: Measurements) -> Iterator[Finding]:
+def _machine_notices(measured: Measurements) -> Iterator[LoopFinding]:
     machine, facts, share = measured.machine, measured.facts, measured.augment_share
     if share is not None:
         text = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
-        yield Finding("augmenting", "notice", text)
+        yield LoopFinding("augmenting", "notice", text)
     too_many = facts.num_workers > machine.usable_cores
     if machine.core_limit is not None and machine.core_limit < machine.cores:
         text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
         text += f"; {_workers(facts.num_workers)} share them." if too_many else "."
-        yield Finding("core_limit", "notice", text, f"num_workers={machine.usable_cores}." if too_many else "")
+        yield LoopFinding("core_limit", "notice", text, f"num_workers={machine.usable_cores}." if too_many else "")
     elif too_many:
         yield _fewer_workers(measured, "notice")
     locked = machine.locked_limit_bytes
     if facts.device != "cpu" and locked is not None and locked < _GIB:
         text = f"This process may lock only {locked >> 10} KiB of memory; some drivers count page-locked memory."
-        yield Finding("locked", "notice", text, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
+        yield LoopFinding("locked", "notice", text, "ulimit -l unlimited, or --ulimit memlock=-1 for a container.")
 
 
-def _file_notices(measured: Measurements) -> Iterator[Finding]:
+def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
     memory = measured.machine.usable_memory_bytes
     cached = measured.file_bytes * (measured.resident_share or 0.0)
     if measured.facts.os_cache and memory is not None and measured.file_bytes > memory + cached:
@@ -265,37 +265,37 @@ def _file_notices(measured: Measurements) -> Iterator[Finding]:
             f"The files have {measured.file_bytes / _GIB:.1f} GiB and do not fit into memory "
             f"({(memory + cached) / _GIB:.1f} GiB): every epoch reads the disk."
         )
-        yield Finding("larger_than_memory", "notice", text, "os_cache=False and order='quasi_random'.")
+        yield LoopFinding("larger_than_memory", "notice", text, "os_cache=False and order='quasi_random'.")
     for place in measured.places:
         share = place.resident_share
         if share is not None and share < 0.9:
             text = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk when first used."
-            yield Finding("cold", "notice", text)
+            yield LoopFinding("cold", "notice", text)
     for place in measured.slow_places:
         rotational = "a rotational disk (virtual disks often misreport this)"
         disk = f"a network ({place.file_system})" if place.is_network else rotational
-        yield Finding("slow_disk", "notice", f"{place.path} is on {disk}.", _TO_LOCAL_DISK)
+        yield LoopFinding("slow_disk", "notice", f"{place.path} is on {disk}.", _TO_LOCAL_DISK)
     stats, speed = measured.stats, measured.disk_bytes_per_second
     if speed and stats.images and stats.stored_bytes:
         rate = speed * stats.images / stats.stored_bytes
         text = f"The disk reads {speed / 1e6:,.0f} MB/s: {rate:,.0f} images/s if the file is not in memory."
-        yield Finding("disk", "notice", text)
+        yield LoopFinding("disk", "notice", text)
 
 
-def _gpu_notices(measured: Measurements) -> Iterator[Finding]:
+def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     gpu = measured.gpu
     if gpu.is_present and not gpu.name:
         change = "pip install 'gpubeton[cuda13]', or [cuda12] for a driver older than 580."
-        yield Finding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
+        yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     for lane in ("hardware", "sm", "hybrid"):
         if gpu.missing(lane):
             text = f"{gpu.name}: no {lane} lane: {gpu.lanes[lane].removeprefix('missing: ')}."
             granted = gpu.capabilities
             if lane == "hardware" and granted is not None and not {"all", "video"} & set(granted.split(",")):
                 change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
-                yield Finding("no_video", "notice", text, change)
+                yield LoopFinding("no_video", "notice", text, change)
             else:
-                yield Finding("lane", "notice", text)
+                yield LoopFinding("lane", "notice", text)
 
 
 def _thread_seconds(measured: Measurements) -> float:

@@ -100,12 +100,12 @@ def test_doctor_of_a_program_says_how_to_watch_it():
 
 
 def test_the_room_exports_what_the_command_uses():
-    assert set(diagnosis.__all__) >= {"advise", "Finding", "Measurements"}
+    assert set(diagnosis.__all__) >= {"advise", "LoopFinding", "Measurements"}
 
 
 def test_names_and_advice_are_shown_as_they_are(photos, monkeypatch):
     reading = changed(facts={"files": [HOSTILE]})
-    findings = (diagnosis.Finding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
+    findings = (diagnosis.LoopFinding("workers", "advice", HOSTILE, HOSTILE, 2.0),)
     monkeypatch.setattr(doctor, "examine_file", lambda *_: reading)
     monkeypatch.setattr(diagnosis, "advise", lambda _: findings)
     done = run("doctor", photos)
