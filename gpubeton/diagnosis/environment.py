@@ -251,10 +251,10 @@ def read_gpu() -> GpuState:
         with device.active():
             found = open_nvjpeg_backends(device, library, GpuOptions(), (1024, 1024))
             lanes = {
-                lane.name.lower(): note if lane in found.lanes else f"missing: {note}"
+                lane.name.lower(): note if lane in found.backends else f"missing: {note}"
                 for lane, note in found.notes.items()
             }
-            for lane in found.lanes.values():
+            for lane in found.backends.values():
                 lane.close()
     except DeviceError as error:
         return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)

@@ -22,38 +22,16 @@ _STEP = 1 << 20
 
 
 class GrowableBuffer(Generic[M]):
-    """Device or pinned memory that grows when a batch needs more, by an eighth more than that.
+    """Device or pinned memory that grows when a batch needs more, by an eighth more than that."""
 
-    So after the first batches nothing is allocated any more; allocating device memory stops everything on the GPU.
-
-    Parameters
-    ----------
-    allocate : callable
-        Allocates a number of bytes: `Device.allocate` or `Device.allocate_pinned`.
-    """
+    # So nothing is allocated after the first batches: allocating device memory stops all work on the GPU.
 
     def __init__(self, allocate: Callable[[int], M]) -> None:
         self._allocate = allocate
         self._memory: M | None = None
 
     def reserve(self, nbytes: int) -> M:
-        """Have at least so much memory. What was in it is lost if it grows; nobody may be using it.
-
-        Parameters
-        ----------
-        nbytes : int
-            Bytes wanted.
-
-        Returns
-        -------
-        Memory
-            At least so much.
-
-        Raises
-        ------
-        DeviceError
-            If there is not enough.
-        """
+        """Return at least so much memory; growing loses its content, and it may not be in use then."""
         if self._memory is None or self._memory.nbytes < nbytes:
             self.free()
             wanted = max(nbytes + nbytes // 8, 1)
@@ -61,67 +39,42 @@ class GrowableBuffer(Generic[M]):
         return self._memory
 
     def free(self) -> None:
-        """Free the memory; nobody may be using it."""
+        """Free the memory, which may not be in use."""
         if self._memory is not None:
             self._memory.free()
             self._memory = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it has now."""
+        """Its size now."""
         return 0 if self._memory is None else self._memory.nbytes
 
 
 class Slot:
-    """The memory of one batch on its way through the GPU.
+    """The memory of one batch on its way through the GPU."""
 
-    It may be used for another batch only after the **host** has waited for `done`: the JPEG engines of Hopper write
-    when they are called, so that no wait in a stream protects what is being read.
-
-    Parameters
-    ----------
-    device : Device
-        Whose memory.
-
-    Attributes
-    ----------
-    staging : Block of PinnedMemory
-        Compressed bytes and pixels on their way to the device.
-    arena : Block of Memory
-        Decoded images.
-    taps : Block of Memory
-        Weights of the resampling.
-    levels : Block of Memory
-        Resampled images whose colours are still to be changed.
-    table : Table
-        What describes the batch to the kernels.
-    done : Event
-        Behind the last kernel that reads any of it.
-    """
+    # It may be used for another batch only after the **host** has waited for `done`: the JPEG engines of Hopper write
+    # when they are called, so no wait in a stream protects the memory.
 
     def __init__(self, device: Device) -> None:
+        # compressed bytes and pixels to send
         self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
-        self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
-        self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
-        self.levels: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
-        self.table = Table(device)
-        self.done = device.make_event()
+        self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # decoded images
+        self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # weights of the resampling
+        # uint8 images before their colours are changed
+        self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
+        self.table = Table(device)  # the description of the batch
+        self.done = device.make_event()  # after the last kernel that reads any of it
 
     def free(self) -> None:
-        """Free the memory; nobody may be using it."""
-        for block in (self.staging, self.arena, self.taps, self.levels):
-            block.free()
+        """Free the memory, which may not be in use."""
+        for buffer in (self.staging, self.arena, self.taps, self.resampled):
+            buffer.free()
         self.table.free()
 
 
 class Table:
-    """Arrays that are sent to the device in one copy, and brought back in another.
-
-    Parameters
-    ----------
-    device : Device
-        Where to.
-    """
+    """Arrays that are sent to the device in one copy, and brought back in another."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -131,18 +84,7 @@ class Table:
         self._nbytes = 0
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
-        """Take arrays over.
-
-        Parameters
-        ----------
-        arrays : mapping of name to ndarray
-            Any arrays; copied.
-
-        Returns
-        -------
-        dict of name to int
-            Where each will be on the device.
-        """
+        """Copy arrays to pinned memory; return the device address of each."""
         starts = np.cumsum([0, *(round_up(array.nbytes) for array in arrays.values())]).tolist()
         self._nbytes = starts[-1]
         pinned = self._pinned.reserve(self._nbytes).array
@@ -159,26 +101,13 @@ class Table:
         self._device.copy(self._memory.reserve(0).address, self._pinned.reserve(0).address, self._nbytes, stream)
 
     def bring_back(self, name: Hashable, stream: Stream) -> NDArray[Any]:
-        """Copy one array back, in the stream's order.
-
-        Parameters
-        ----------
-        name : hashable
-            Which of those that were filled in.
-        stream : Stream
-            When.
-
-        Returns
-        -------
-        ndarray
-            To be read when the stream is done.
-        """
+        """Copy one array back, in the stream's order; read it when the stream is done."""
         start, place = self._arrays[name]
         source, target = self._memory.reserve(0).address + start, self._pinned.reserve(0).address + start
         self._device.copy(target, source, place.nbytes, stream)
         return place
 
     def free(self) -> None:
-        """Free the memory; nobody may be using it."""
+        """Free the memory, which may not be in use."""
         self._pinned.free()
         self._memory.free()

@@ -23,71 +23,32 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class BatchState:
-    """One batch on its way through the GPU.
-
-    Parameters
-    ----------
-    slot : Slot
-        Its memory.
-    jobs : sequence of ImageJob
-        A job for each program.
-    sources : sequence of int
-        For each program the first one with the same stored images.
-    placement : Placement
-        Where everything lies in the slot.
-    nonce : int
-        What its sentinels are made of.
-    sends_levels : bool
-        Whether workers of the CPU make some of its images.
-
-    Attributes
-    ----------
-    images : list of Images
-        Its images as the kernels find them.
-    gathers : dict of int to int
-        Where on the device it is written what is copied from pinned memory, for programs that need it.
-    status : list of ndarray of int32, shape (N,)
-        For each program what the kernels say of each image; 0 is well.
-    refused : dict of (int, int) to str
-        Images that a decoder refused: the first program with these stored images, the row, and why.
-    bad : list of BadImage
-        Images that cannot be made.
-    error : BaseException or None
-        What went wrong with the batch as a whole.
-    is_issued : threading.Event
-        Set when all of it is in the streams' queues, or something went wrong.
-    """
+    """One batch on its way through the GPU."""
 
     slot: Slot
-    jobs: Sequence[ImageJob]
-    sources: Sequence[int]
-    placement: MemoryLayout
-    nonce: int
-    needs_cpu: bool
-    images: list[KernelImages] = field(default_factory=list)
+    jobs: Sequence[ImageJob]  # for each program
+    sources: Sequence[int]  # for each program the first one with the same stored images
+    layout: MemoryLayout  # of the slot
+    nonce: int  # the seed of its canaries
+    needs_cpu: bool  # whether the CPU's workers make some of its images
+    images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
+    # by program: device address of the GATHER rows of crops in pinned memory
     gathers: dict[int, int] = field(default_factory=dict)
-    status: list[NDArray[np.int32]] = field(default_factory=list)
+    status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
+    # images that a decoder refused: the first program with these stored images, and the row; the reason
     refused: dict[tuple[int, int], str] = field(default_factory=dict)
-    bad: list[BadImage] = field(default_factory=list)
-    error: BaseException | None = None
-    is_issued: threading.Event = field(default_factory=threading.Event)
+    bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
+    error: BaseException | None = None  # of the batch as a whole
+    is_issued: threading.Event = field(default_factory=threading.Event)  # all of it is queued, or an error was raised
 
     def describe(self, programs: Sequence[ImageProgram], arena: int) -> None:
-        """Write down for the kernels what is to be done, in the slot's table.
-
-        Parameters
-        ----------
-        programs : sequence of ImageProgram
-            The programs.
-        arena : int
-            Address of the slot's arena.
-        """
+        """Fill the slot's table with the description of the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
         for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
-            pictures = self.placement.pictures(number, job, self.sources, arena)
-            draws = self.placement.draws(number, job)
+            pictures = self.layout.pictures(number, job, self.sources, arena)
+            draws = self.layout.draws(number, job)
             arrays |= image_arrays(number, program, pictures, draws, job.colours)
-            for one in self.placement.sent:
+            for one in self.layout.sent:
                 if one.program == number and not one.is_finished and job.is_pinned:
                     arrays[number, "gathers"] = one.gathers(job, arena)
         places = self.slot.table.fill(arrays)
@@ -108,17 +69,6 @@ class BatchState:
 
 
 def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:
-    """Find jobs that are made of the same stored images.
-
-    Parameters
-    ----------
-    jobs : sequence of ImageJob
-        The jobs of a batch.
-
-    Returns
-    -------
-    list of int
-        For each the first job with the same source; itself if the source has no name.
-    """
+    """For each job, find the first one with the same stored images; itself if its source has no name."""
     first: dict[str, int] = {}
     return [number if not job.source else first.setdefault(job.source, number) for number, job in enumerate(jobs)]

@@ -30,27 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def explained(cuda: Any, place: str, doing: str) -> Iterator[None]:
-    """Say of an error of CUDA where it appeared, and that it may be of earlier work.
-
-    Parameters
-    ----------
-    cuda : module
-        ``cupy.cuda``.
-    place : str
-        Which GPU.
-    doing : str
-        What was asked of it.
-
-    Yields
-    ------
-    None
-        Once.
-
-    Raises
-    ------
-    DeviceError
-        If CUDA reports an error meanwhile.
-    """
+    """Turn an error of CUDA into a DeviceError: where it appeared, and that earlier work may be the cause."""
     try:
         yield
     except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
@@ -61,29 +41,14 @@ def explained(cuda: Any, place: str, doing: str) -> Iterator[None]:
 
 
 class CudaMemory:
-    """Memory of a GPU, or page-locked memory of the host. Made by `CudaDevice`.
-
-    Parameters
-    ----------
-    address : int
-        First byte.
-    nbytes : int
-        Its size.
-    free : callable
-        Takes the address; called once.
-
-    Attributes
-    ----------
-    address, nbytes : int
-        The same.
-    """
+    """Memory of a GPU, or page-locked memory of the host. Made by `CudaDevice`."""
 
     def __init__(self, address: int, nbytes: int, free: Callable[[int], object]) -> None:
         self.address = address
         self.nbytes = nbytes
         self._free = free
         self._finalizer = weakref.finalize(self, _free_quietly, free, address)
-        # At the end of the process CUDA may be gone, and frees everything anyway.
+        # At the end of the process CUDA may be unloaded, and frees everything anyway.
         self._finalizer.atexit = False
 
     def free(self) -> None:
@@ -102,24 +67,12 @@ class CudaPinnedMemory(CudaMemory):
 
     @property
     def __array_interface__(self) -> dict[str, object]:
-        """How numpy finds it."""
+        """For numpy."""
         return {"data": (self.address, False), "shape": (self.nbytes,), "typestr": "|u1", "version": 3}
 
 
 class DescribedMemory:
-    """Memory of a device, as torch takes it from other libraries without a copy: ``torch.as_tensor(described)``.
-
-    Parameters
-    ----------
-    address : int
-        First byte of the first element.
-    shape : tuple of int
-        Elements along each axis; at least one.
-    strides : tuple of int
-        From one element to the next along each axis, in elements.
-    dtype : dtype
-        Of the elements.
-    """
+    """Memory of a device that torch takes without a copy: ``torch.as_tensor(described)``; strides in elements."""
 
     def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.__cuda_array_interface__ = {
@@ -132,7 +85,7 @@ class DescribedMemory:
 
 
 def _free_quietly(free: Callable[[int], object], address: int) -> None:
-    """Free what nobody refers to any more. If CUDA is stuck with an error, whoever calls it next is told."""
+    """Free unreferenced memory; an error of CUDA appears again at the next call."""
     try:
         free(address)
     except DeviceError:
@@ -146,31 +99,23 @@ _NOT_READY = 600  # cudaErrorNotReady
 _URGENT = -5
 _NOT_URGENT = 0
 
-# Destroying a stream while torch's allocator or nvJPEG still knows it would be fatal, so none is.
+# Never destroyed: torch's allocator or nvJPEG may still use a stream.
 _streams: list[CudaStream] = []
 
 
 class CudaEvent:
-    """A mark in a stream's queue. Made by `CudaDevice.make_event`.
-
-    Parameters
-    ----------
-    cuda : module
-        ``cupy.cuda``.
-    place : str
-        Which GPU, for errors.
-    """
+    """A mark in a stream's queue. Made by `CudaDevice.make_event`."""
 
     def __init__(self, cuda: Any, place: str) -> None:
         self._cuda = cuda
         self._place = place
-        # Blocking: a thread that waits sleeps instead of looking again and again.
+        # Blocking: a waiting thread sleeps and does not poll.
         self.own = cuda.Event(block=True, disable_timing=True)
 
     @property
     def is_done(self) -> bool:
         """Whether everything before the mark is done."""
-        # cupy.cuda.Event.done calls an event that failed one that is not done yet.
+        # cupy.cuda.Event.done returns False also after an error.
         status = self._cuda.runtime.eventQuery(self.own.ptr)
         if status not in {_SUCCESS, _NOT_READY}:
             with explained(self._cuda, self._place, "asking whether an event is done"):
@@ -178,7 +123,7 @@ class CudaEvent:
         return bool(status == _SUCCESS)
 
     def record(self, stream: Stream) -> None:
-        """Put the mark behind everything that is in the stream's queue."""
+        """Put the mark at the end of the stream's queue."""
         with explained(self._cuda, self._place, "recording an event"):
             self.own.record(cast("CudaStream", stream).own)
 
@@ -189,17 +134,7 @@ class CudaEvent:
 
 
 class CudaStream:
-    """A queue of work, for as long as the process lives. Made by `CudaDevice.make_stream`.
-
-    Parameters
-    ----------
-    cuda : module
-        ``cupy.cuda``.
-    number : int
-        Of the GPU.
-    is_urgent : bool
-        Whether its kernels go before those of training.
-    """
+    """A queue of work, for as long as the process lives. Made by `CudaDevice.make_stream`."""
 
     def __init__(self, cuda: Any, number: int, is_urgent: bool, name: str) -> None:
         import torch
@@ -208,7 +143,7 @@ class CudaStream:
         self._cuda = cuda
         self._place = f"cuda:{number}"
         self.own = cuda.Stream(non_blocking=True, priority=_URGENT if is_urgent else _NOT_URGENT)
-        external: Any = torch.cuda.ExternalStream  # which torch leaves without types
+        external: Any = torch.cuda.ExternalStream  # without types in torch
         self.torch: torch.cuda.Stream = external(self.handle, device=torch.device("cuda", number))
         self._end = CudaEvent(cuda, self._place)
         _streams.append(self)
@@ -219,13 +154,13 @@ class CudaStream:
         return int(self.own.ptr)
 
     def wait(self, event: Event) -> None:
-        """Let what is put into the queue from now on begin after the event's mark."""
+        """Let later work of the queue begin after the event's mark."""
         with explained(self._cuda, self._place, "letting a stream wait for an event"):
             self.own.wait_event(cast("CudaEvent", event).own)
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until the queue is empty."""
-        # cudaStreamSynchronize would keep a processor busy meanwhile.
+        # cudaStreamSynchronize would keep a core busy.
         self._end.record(self)
         self._end.synchronize()
 
@@ -239,29 +174,7 @@ _opening = threading.Lock()
 
 
 def open_device(device: torch.device | str | int) -> CudaDevice:
-    """Open a GPU, or give the one that was opened before.
-
-    Parameters
-    ----------
-    device : torch.device, str or int
-        "cuda:1", a number, or "cuda" for the calling thread's current one.
-
-    Returns
-    -------
-    CudaDevice
-        The same object for the same GPU.
-
-    Raises
-    ------
-    DeviceError
-        If it cannot be used; says what is missing.
-
-    Examples
-    --------
-    >>> open_device("cpu")
-    Traceback (most recent call last):
-    gpubeton.errors.DeviceError: 'cpu' is no GPU; expected "cuda", "cuda:0", ...
-    """
+    """Open a GPU by name or number, or return the object that was opened before."""
     import torch
 
     wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
@@ -277,27 +190,7 @@ def open_device(device: torch.device | str | int) -> CudaDevice:
 
 
 class CudaDevice:
-    """One GPU. Made by `open_device`.
-
-    Parameters
-    ----------
-    number : int
-        CUDA's number of it.
-
-    Attributes
-    ----------
-    number : int
-        The same.
-    name : str
-        What it is, e.g. "NVIDIA H200".
-    architecture : str
-        What kernels are compiled for, e.g. "sm_90".
-
-    Raises
-    ------
-    DeviceError
-        If CuPy is missing or does not fit the driver, or if there is no such GPU.
-    """
+    """One GPU. Made by `open_device`."""
 
     def __init__(self, number: int) -> None:
         import torch
@@ -306,8 +199,8 @@ class CudaDevice:
         self._place = f"cuda:{number}"
         self._cuda = _import_cupy(self._place)
         self._check_number()
-        self.name: str = torch.cuda.get_device_name(number)
-        self.architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(number))
+        self.name: str = torch.cuda.get_device_name(number)  # e.g. "NVIDIA H200"
+        self.architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(number))  # e.g. "sm_90"
         self._functions: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -327,8 +220,8 @@ class CudaDevice:
 
         runtime = self._cuda.runtime
         with torch.cuda.device(self.number):
-            # Torch and CuPy each have a copy of CUDA's runtime; both go by the thread's context, but do not promise to.
-            # To set the former device again only where it is needed keeps memory on it from being taken.
+            # Torch and CuPy each have a copy of CUDA's runtime. Both use the thread's context, but do not promise it.
+            # Set the former device again only if needed: that would allocate a context on it.
             before = runtime.getDevice()
             if before != self.number:
                 runtime.setDevice(self.number)
@@ -358,7 +251,7 @@ class CudaDevice:
         except runtime.CUDARuntimeError as error:
             if error.status != _OUT_OF_MEMORY:
                 raise self._error(f"allocating {nbytes} bytes", error) from error
-            # What torch has freed but kept for itself is free for us.
+            # Free the memory that torch keeps for reuse.
             torch.cuda.empty_cache()
             try:
                 address = runtime.malloc(max(nbytes, 1))
@@ -441,20 +334,20 @@ class CudaDevice:
         """Copy a tensor of the host to the device in the stream's order; the source may be changed at once."""
         import torch
 
-        # Torch gives the staging memory to nobody before the copy is done.
+        # Torch does not reuse the staging memory before the copy is done.
         staging = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         staging.copy_(tensor)
         with self.using(stream):
             return staging.to(torch.device("cuda", self.number), non_blocking=True)
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
-        """Copy a tensor of the device to the host, into memory of its own; waits for the stream."""
-        stream.synchronize()  # asleep; torch would keep a processor busy
+        """Copy a tensor of the device to the host, into new memory; waits for the stream."""
+        stream.synchronize()  # asleep; torch would keep a core busy
         with self.using(stream):
             return tensor.to("cpu")
 
     def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        """Give a tensor over memory of the device that stays its owner's; strides in elements."""
+        """Return a tensor over memory that it does not own; strides in elements."""
         import torch
 
         device = torch.device("cuda", self.number)
@@ -465,14 +358,14 @@ class CudaDevice:
         return torch.as_tensor(described, device=device).view(kind)
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
-        """Let the calling thread's current torch stream wait for the event, and torch know that it uses the tensors."""
+        """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""
         import torch
 
         current = torch.cuda.current_stream(self.number)
         with self._explained("handing tensors over"):
             self._cuda.runtime.streamWaitEvent(current.cuda_stream, cast("CudaEvent", ready).own.ptr)
         for tensor in tensors:
-            if tensor.is_cuda:  # of the CPU's, torch has none to tell, and raises
+            if tensor.is_cuda:  # record_stream raises for CPU tensors
                 tensor.record_stream(current)
 
     def _explained(self, doing: str) -> AbstractContextManager[None]:
@@ -503,7 +396,7 @@ def _check_torch(place: str) -> None:
 
 
 def _import_cupy(place: str) -> Any:
-    """Give ``cupy.cuda``."""
+    """Return ``cupy.cuda``."""
     try:
         import cupy
     except ImportError as error:

@@ -1,4 +1,7 @@
-"""DaliDecoder: a pipeline of NVIDIA's DALI that only decodes."""
+"""DaliDecoder: a pipeline of NVIDIA's DALI that only decodes.
+
+DALI shares a batch between the engines and its CPU threads; one bad image ends the pipeline, which is then built again.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,7 @@ _MOST_THREADS = 8
 
 
 class DaliDecoder:
-    """Decodes with DALI.
-
-    Parameters
-    ----------
-    device : Device
-        The GPU.
-
-    Attributes
-    ----------
-    name : str
-        Which decoder it is.
-    """
+    """Decodes with DALI."""
 
     name = "dali"
 
@@ -40,7 +32,7 @@ class DaliDecoder:
         self._dali, self._fn, self._types = dali, fn, types
         self._number = device.number
         self._most = 1
-        self._pipeline = self._build(self._most)  # here, so that a machine without a GPU is noticed at once
+        self._pipeline = self._build(self._most)  # here, so that a missing GPU is noticed at once
 
     def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
         arrays = [np.frombuffer(one, np.uint8) for one in data]
@@ -55,20 +47,20 @@ class DaliDecoder:
         if self._pipeline is None or len(arrays) > self._most:
             self._most = max(self._most, len(arrays))
             self._pipeline = self._build(self._most)
-        pipeline, self._pipeline = self._pipeline, None  # after an error it is good for nothing
+        pipeline, self._pipeline = self._pipeline, None  # unusable after an error
         try:
             pipeline.feed_input("jpegs", list(arrays))
             (images,) = pipeline.run()
         except RuntimeError as error:
-            raise RuntimeError(_heart(str(error))) from error
-        # The next run writes where these are, in an order of its own.
+            raise RuntimeError(_reason_in(str(error))) from error
+        # The next run writes to the same memory, in another stream's order.
         found = [from_dlpack(images[index]).clone() for index in range(len(images))]
         stream.synchronize()
         self._pipeline = pipeline
         return found
 
     def _build(self, most: int) -> Any:
-        """Make a pipeline for batches of up to so many images, which does nothing ahead of time."""
+        """Build a pipeline for batches of up to so many images, without prefetching."""
         pipeline = self._dali.Pipeline(
             batch_size=most,
             num_threads=min(_MOST_THREADS, count_cores()),
@@ -79,7 +71,7 @@ class DaliDecoder:
         )
         with pipeline:
             jpegs = self._fn.external_source(name="jpegs", dtype=self._types.UINT8, ndim=1)
-            # As libjpeg does: chroma is interpolated, and nobody tickets the image.
+            # As libjpeg does: chroma is interpolated, and the image is not rotated.
             images = self._fn.decoders.image(
                 jpegs,
                 device="mixed",
@@ -92,6 +84,6 @@ class DaliDecoder:
         return pipeline
 
 
-def _heart(message: str) -> str:
-    """The part of a message that tells what happened, without the traceback of the pipeline's making."""
+def _reason_in(message: str) -> str:
+    """Cut the traceback of the pipeline's construction out of a message."""
     return message.partition("encountered:")[2].partition("Current pipeline object")[0].strip() or message

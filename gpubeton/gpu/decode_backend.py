@@ -1,4 +1,4 @@
-"""DecodeBackend: one way to decode JPEGs into the arena, as the feeder calls it."""
+"""DecodeBackend: a JPEG decoder as the feeder calls it, with its requests and their handles."""
 
 from __future__ import annotations
 
@@ -14,73 +14,42 @@ if TYPE_CHECKING:
 
 
 class DecodeRequest(NamedTuple):
-    """Images for one call of a decoder.
+    """Images for one call of a backend."""
 
-    Parameters
-    ----------
-    address, size : ndarray of uint64, shape (M,)
-        Their bytes, in pinned memory; to stay as they are until the piece is done.
-    target : ndarray of uint64, shape (M,)
-        Where in the arena each one's first pixel goes.
-    pitch : ndarray of int32, shape (M,)
-        Bytes from one row of pixels to the next.
-    height, width : ndarray of int32, shape (M,)
-        Their sizes in pixels, as their markers and the file's metadata have it.
-    """
-
-    address: NDArray[np.uint64]
-    size: NDArray[np.uint64]
-    target: NDArray[np.uint64]
-    pitch: NDArray[np.int32]
-    height: NDArray[np.int32]
-    width: NDArray[np.int32]
+    address: NDArray[np.uint64]  # (M,): compressed bytes in pinned memory, unchanged until the request is done
+    size: NDArray[np.uint64]  # (M,)
+    target: NDArray[np.uint64]  # (M,): address of the first pixel in the arena
+    pitch: NDArray[np.int32]  # (M,): bytes from one row of pixels to the next
+    height: NDArray[np.int32]  # (M,): in pixels; markers and metadata agree
+    width: NDArray[np.int32]  # (M,)
 
     def part(self, places: Any) -> DecodeRequest:
-        """Give some of its images.
-
-        Parameters
-        ----------
-        places : slice or ndarray of int
-            Which ones.
-
-        Returns
-        -------
-        Piece
-            A smaller piece.
-        """
+        """Take some of its images."""
         return DecodeRequest(*(column[places] for column in self))
 
 
 class DecodeHandle(NamedTuple):
-    """What became of a piece.
+    """A request under way."""
 
-    Parameters
-    ----------
-    event : Event or None
-        Behind the decoding; None if nothing of it was begun.
-    failed : dict of int to str
-        Images that were refused, by their place in the piece, and why.
-    """
-
-    event: Event | None
-    failed: dict[int, str]
+    event: Event | None  # the end of decoding; None if nothing was begun
+    failed: dict[int, str]  # the reason for each refused image, by its index in the request
 
 
 class DecodeBackend(Protocol):
-    """One way to decode JPEGs."""
+    """A JPEG decoder; `gpubeton.plan.lanes` chooses one for each image."""
 
     @property
     def most(self) -> int:
-        """Images of a piece, at most."""
+        """Most images of a request."""
         ...
 
     @property
     def least(self) -> int:
-        """Images of a piece, at least, to be worth it."""
+        """Fewest images of a request that are worth it."""
         ...
 
-    def begin(self, piece: DecodeRequest) -> DecodeHandle:
-        """Begin to decode a piece; may wait until an earlier one is done."""
+    def begin(self, request: DecodeRequest) -> DecodeHandle:
+        """Begin to decode; may wait until an earlier request is done."""
         ...
 
     def settle(self) -> None:
@@ -88,7 +57,7 @@ class DecodeBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what belongs to it; nothing may be under way."""
+        """Free its resources; nothing may be under way."""
         ...
 
 
@@ -96,5 +65,5 @@ class DecodeBackend(Protocol):
 class DecodeBackends:
     """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
 
-    lanes: dict[Lane, DecodeBackend] = field(default_factory=dict)
+    backends: dict[Lane, DecodeBackend] = field(default_factory=dict)
     notes: dict[Lane, str] = field(default_factory=dict)

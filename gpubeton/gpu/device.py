@@ -1,9 +1,7 @@
-"""Device: everything the GPU executor asks of CUDA, as one small interface.
+"""Device: the interface of the GPU executor to CUDA.
 
-`gpubeton.gpu.cuda.CudaDevice` is the real one, and the only place that names cupy. Tests drive the same executor with a
-device made of threads and host memory, which is why nothing above this file calls CUDA by itself.
-
-Addresses are plain integers: nvJPEG, the kernels and torch each have types of their own for them.
+`gpubeton.gpu.cuda.CudaDevice` implements it; tests use a device made of threads and host memory, so no other module
+calls CUDA. Addresses are plain integers, since nvJPEG, the kernels and torch have different types for them.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ class Event(Protocol):
         ...
 
     def record(self, stream: Stream) -> None:
-        """Put the mark behind everything that is in the stream's queue; an earlier mark of this event is forgotten."""
+        """Put the mark at the end of the stream's queue; replaces an earlier mark."""
         ...
 
     def synchronize(self) -> None:
-        """Let the calling thread sleep until everything before the mark is done; raises what went wrong there."""
+        """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
         ...
 
 
@@ -49,16 +47,16 @@ class Stream(Protocol):
         ...
 
     def wait(self, event: Event) -> None:
-        """Let what is put into the queue from now on begin after the event's mark; returns at once."""
+        """Let later work of the queue begin after the event's mark; returns at once."""
         ...
 
     def synchronize(self) -> None:
-        """Let the calling thread sleep until the queue is empty; raises what went wrong there."""
+        """Let the calling thread sleep until the queue is empty; raises an error of that work."""
         ...
 
 
 class Memory(Protocol):
-    """Memory of the device, or page-locked memory of the host; freed when nobody refers to it, or by `free`."""
+    """Memory of the device, or page-locked memory of the host; freed with its last reference, or by `free`."""
 
     @property
     def address(self) -> int:
@@ -71,7 +69,7 @@ class Memory(Protocol):
         ...
 
     def free(self) -> None:
-        """Free it now. Nobody may use it any more; may be called twice."""
+        """Free it now; it may not be in use. May be called twice."""
         ...
 
 
@@ -94,16 +92,16 @@ class Device(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, e.g. "NVIDIA H200"."""
+        """E.g. "NVIDIA H200"."""
         ...
 
     @property
     def architecture(self) -> str:
-        """What kernels are compiled for, e.g. "sm_90"."""
+        """The architecture of its kernels, e.g. "sm_90"."""
         ...
 
     def active(self) -> AbstractContextManager[object]:
-        """Make it the calling thread's current device for a while; whoever calls anything below does so inside."""
+        """Make it the calling thread's current device for a while; needed for all methods below."""
         ...
 
     def make_stream(self, name: str = "", *, is_urgent: bool = True) -> Stream:
@@ -134,19 +132,7 @@ class Device(Protocol):
         arguments: Sequence[Any],
         stream: Stream,
     ) -> None:
-        """Run a kernel of `kernels/` in the stream's order; returns at once.
-
-        Parameters
-        ----------
-        kernel : str
-            Its name, which is also its file's.
-        grid, block : tuple of int
-            Blocks, and threads of a block, along x, y and z.
-        arguments : sequence of numpy scalars
-            In the order of the kernel's parameters and of exactly their types; pointers as ``np.uint64``. Copied.
-        stream : Stream
-            Where.
-        """
+        """Run a kernel of `kernels/` in the stream's order; returns at once."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
@@ -158,13 +144,13 @@ class Device(Protocol):
         ...
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
-        """Copy a tensor of the device to the host, into memory of its own; waits for the stream."""
+        """Copy a tensor of the device to the host, into new memory; waits for the stream."""
         ...
 
     def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        """Give a tensor over memory of the device that stays its owner's; strides in elements."""
+        """Return a tensor over memory that it does not own; strides in elements."""
         ...
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
-        """Let the calling thread's current torch stream wait for the event, and torch know that it uses the tensors."""
+        """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""
         ...

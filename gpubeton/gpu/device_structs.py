@@ -1,4 +1,4 @@
-"""The structs that kernels read from device memory, as numpy dtypes, and where one output's structs are."""
+"""Structs that kernels read from device memory, as numpy dtypes; KernelImages: their addresses for one output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PICTURE = np.dtype(
         ("height", "<i4"),  # in pixels
         ("width", "<i4"),
         ("row", "<i4"),  # of the batch that the image belongs to
-        ("is_guarded", "<i4"),  # 1 if a sentinel was planted in it
+        ("is_guarded", "<i4"),  # 1 if a canary was written to it
         ("reserved", "<i4"),
     ]
 )
@@ -34,10 +34,10 @@ PICTURE = np.dtype(
 GATHER = np.dtype(
     [
         ("source", "<u8"),  # first byte of the first row, in page-locked memory or on the device
-        ("target", "<u8"),  # where it goes, on the device
+        ("target", "<u8"),  # first byte on the device
         ("source_pitch", "<i4"),  # bytes from one row to the next
         ("target_pitch", "<i4"),
-        ("row_bytes", "<i4"),  # bytes to be copied of each row
+        ("row_bytes", "<i4"),  # bytes to copy of each row
         ("rows", "<i4"),
     ]
 )
@@ -46,76 +46,31 @@ GATHER = np.dtype(
 
 @dataclass(frozen=True)
 class KernelImages:
-    """The images of one output, as the kernels find them. Addresses are the device's.
+    """Device addresses of the structs and arrays of one output, as its kernel takes them."""
 
-    Parameters
-    ----------
-    count : int
-        Number of images N.
-    pictures, draws : int
-        Addresses of PICTURE (N,) and int32 (N, columns).
-    columns : int
-        Numbers in a row of draws.
-    status, most : int
-        Addresses of int32 (N,) and int32 (N, 2), of zeros.
-    most_taps : int
-        Upper bound of the taps of an output pixel along an axis.
-    colours : int
-        Address of int32 (N, 2 * num_steps).
-    num_steps : int
-        Steps on the colours of each image.
-    sums : int
-        Address of uint64 (N, `num_sums`), of zeros.
-    tickets : int
-        Address of uint32 (2 + N,), of zeros.
-    out : int
-        Address of the output batch.
-    nonce : int
-        What the sentinel was made of.
-    """
-
-    count: int
-    pictures: int
-    draws: int
+    count: int  # images, N
+    pictures: int  # PICTURE (N,)
+    draws: int  # int32 (N, columns)
     columns: int
-    status: int
-    most: int
-    most_taps: int
-    colours: int
-    num_steps: int
-    sums: int
-    tickets: int
-    out: int
-    nonce: int
+    status: int  # int32 (N,), zeros
+    most: int  # int32 (N, 2), zeros
+    most_taps: int  # upper bound of the taps of an output pixel along an axis
+    colours: int  # int32 (N, 2 * num_steps)
+    num_steps: int  # colour steps of each image
+    sums: int  # uint64 (N, num_sums), zeros
+    tickets: int  # uint32 (2 + N,), zeros
+    out: int  # the output batch
+    nonce: int  # of the canaries
 
 
 def image_arrays(
     number: int,
     program: ImageProgram,
-    pictures: NDArray[np.void],
-    draws: NDArray[np.int32],
-    colours: NDArray[np.int32] | None,
+    pictures: NDArray[np.void],  # PICTURE (N,)
+    draws: NDArray[np.int32],  # (N, columns)
+    colours: NDArray[np.int32] | None,  # (N, 2 * K)
 ) -> dict[Hashable, NDArray[Any]]:
-    """Give what has to be on the device for the images of one output.
-
-    Parameters
-    ----------
-    number : int
-        Number of the program.
-    program : ImageProgram
-        The program.
-    pictures : ndarray of PICTURE, shape (N,)
-        Where the images are.
-    draws : ndarray of int32, shape (N, columns)
-        What is done to them.
-    colours : ndarray of int32, shape (N, 2 * K), or None
-        What is done to their colours.
-
-    Returns
-    -------
-    dict
-        Arrays by (number, name).
-    """
+    """Return the arrays that the kernel of one output needs on the device."""
     count = len(pictures)
     steps = np.zeros((count, 0), np.int32) if colours is None else np.ascontiguousarray(colours)
     return {
@@ -132,26 +87,7 @@ def image_arrays(
 def describe_images(
     number: int, program: ImageProgram, job: ImageJob, places: Mapping[Hashable, int], nonce: int
 ) -> KernelImages:
-    """Say where the kernels find the images of one output.
-
-    Parameters
-    ----------
-    number : int
-        Number of the program.
-    program : ImageProgram
-        The program.
-    job : ImageJob
-        Its images.
-    places : mapping
-        Addresses of what `image_arrays` gave.
-    nonce : int
-        What the sentinel is made of.
-
-    Returns
-    -------
-    Images
-        Addresses.
-    """
+    """Collect the addresses that the kernel of one output needs."""
     return KernelImages(
         count=len(job.address),
         pictures=places[number, "pictures"],
@@ -170,36 +106,12 @@ def describe_images(
 
 
 def num_sums(program: ImageProgram) -> int:
-    """Count the contrasts that an image of a program may have, each of which needs the sum of its gray values.
-
-    Parameters
-    ----------
-    program : ImageProgram
-        The program.
-
-    Returns
-    -------
-    int
-        How many.
-    """
+    """Count the contrasts that an image of a program may have, each of which needs a sum of gray values."""
     return sum(colour.num_contrasts for colour, _ in program.colours)
 
 
 def most_taps(draws: NDArray[np.int32], program: ImageProgram) -> int:
-    """Bound the taps of an output pixel along an axis.
-
-    Parameters
-    ----------
-    draws : ndarray of int32, shape (N, columns)
-        The crops.
-    program : ImageProgram
-        The size that they get.
-
-    Returns
-    -------
-    int
-        An even upper bound, over all ways to interpolate.
-    """
+    """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
     if len(draws) == 0:
         return 2
     ratio = max(draws[:, HEIGHT].max() / program.height, draws[:, WIDTH].max() / program.width, 1.0)

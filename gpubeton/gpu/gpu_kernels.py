@@ -31,25 +31,12 @@ _POSITION = ("x", "y", "height", "width")
 
 
 class UserKernel(str):
-    """Name of such a kernel: another one for other operations. `Device.launch` takes it as it takes any name.
-
-    Parameters
-    ----------
-    kernel : str
-        The kernel of `kernels/`, which is also the name of its function.
-    text : str
-        What stands before its source.
-
-    Examples
-    --------
-    >>> UserKernel("augment", "// mine").startswith("augment-")
-    True
-    """
+    """Name of a kernel with users' operations compiled in, unique for them; `Device.launch` takes it as any name."""
 
     __slots__ = ("kernel", "text")
 
-    kernel: str
-    text: str
+    kernel: str  # of `kernels/`, and its function
+    text: str  # source to put before the kernel's
 
     def __new__(cls, kernel: str, text: str) -> UserKernel:
         made = super().__new__(cls, f"{kernel}-{hashlib.sha256(text.encode()).hexdigest()[:16]}")
@@ -58,41 +45,14 @@ class UserKernel(str):
 
 
 def augment_kernel(program: ImageProgram) -> str:
-    """Give the kernel that makes a program's images.
-
-    Parameters
-    ----------
-    program : ImageProgram
-        The program.
-
-    Returns
-    -------
-    str
-        ``augment``; an `UserKernel` where the program has pixel operations.
-    """
+    """Return the kernel of a program: ``augment``, or a `UserKernel` if it has pixel operations."""
     text = source_of_operations([one for one, _ in program.colours if isinstance(one, PixelOperation)])
     return UserKernel("augment", text) if text else "augment"
 
 
 def source_of_operations(operations: Sequence[PixelOperation]) -> str:
-    """Write pixel operations as functions for the device, and one that chooses among them.
-
-    Parameters
-    ----------
-    operations : sequence of PixelOperation
-        With their CUDA halves, in the order of the pipeline.
-
-    Returns
-    -------
-    str
-        CUDA C++, to stand before a kernel that includes ``colour_step.cuh``; nothing without operations. ``#line``
-        names the user's statements, so that the compiler's messages do.
-
-    Examples
-    --------
-    >>> print(source_of_operations([PixelOperation("r += glow;", parameters={"glow": 3}, name="glow")]).splitlines()[3])
-    r += glow;
-    """
+    """Write pixel operations as device functions, and one that calls them by number; ``""`` without operations."""
+    # ``#line`` names the user's statements in the compiler's messages.
     if not operations:
         return ""
     functions, calls = [], []
@@ -103,7 +63,7 @@ def source_of_operations(operations: Sequence[PixelOperation]) -> str:
         functions += [
             _HEAD.format(number=number, arguments=", ".join(arguments)),
             f'#line 1 "PixelOperation {shown}, cuda"\n{operation.cuda}\n',
-            f'#line 1 "behind PixelOperation {shown}, cuda"\n;}}\n',
+            f'#line 1 "after PixelOperation {shown}, cuda"\n;}}\n',
         ]
         count = len(operation.parameters)
         values = [f"__int_as_float(step[{place - count}].factor)" for place in range(count)]
@@ -111,7 +71,7 @@ def source_of_operations(operations: Sequence[PixelOperation]) -> str:
     return "".join(["#define OWN_OPERATIONS\n", *functions, _CHOICE.format(calls="".join(calls))])
 
 
-# Where a wheel puts them, and where they are in a checkout.
+# In an installed wheel, and in a checkout.
 _INSTALLED = Path(__file__).resolve().parents[1] / "_kernels"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "kernels"
 
@@ -120,88 +80,29 @@ _ONCE = "#pragma once"
 
 
 def folder() -> Path:
-    """Give the folder of the kernels.
-
-    Returns
-    -------
-    Path
-        That of the installed package, or of the checkout.
-
-    Raises
-    ------
-    KernelError
-        If there is neither.
-    """
+    """Return the folder of the kernels, of the package or of the checkout."""
     for place in (_INSTALLED, _CHECKOUT):
         if place.is_dir():
             return place
     raise KernelError(
         f"The CUDA kernels were not found: neither {_INSTALLED} nor {_CHECKOUT} is a folder. "
-        "The installation is incomplete; install gpubeton anew."
+        "The installation is incomplete; install gpubeton again."
     )
 
 
 def kernel_names() -> list[str]:
-    """Give the name of every kernel.
-
-    Returns
-    -------
-    list of str
-        In alphabetical order.
-
-    Examples
-    --------
-    >>> "augment" in kernel_names()
-    True
-    """
+    """Return the name of every kernel, in alphabetical order."""
     return sorted(path.stem for path in folder().glob("*.cu"))
 
 
 def function_of(kernel: str) -> str:
-    """Give the name of a kernel's function.
-
-    Parameters
-    ----------
-    kernel : str
-        The kernel's name.
-
-    Returns
-    -------
-    str
-        The same; of an `UserKernel`, that of the kernel in `kernels/`.
-
-    Examples
-    --------
-    >>> function_of("canary"), function_of(UserKernel("augment", ""))
-    ('canary', 'augment')
-    """
+    """Return the name of a kernel's function."""
     return kernel.kernel if isinstance(kernel, UserKernel) else kernel
 
 
 @cache
 def source_of(kernel: str) -> str:
-    """Give the source of a kernel with what it includes, each file once.
-
-    Parameters
-    ----------
-    kernel : str
-        Its name; an `UserKernel` has the users' part in front.
-
-    Returns
-    -------
-    str
-        CUDA C++. ``#line`` tells the compiler where each line comes from, so that its messages name our files.
-
-    Raises
-    ------
-    KernelError
-        If there is no such kernel, or it includes a file that is not there.
-
-    Examples
-    --------
-    >>> source_of("canary").splitlines()[0]
-    '#line 1 "kernels/canary.cu"'
-    """
+    """Return the source of a kernel with the files that it includes, each once; ``#line`` names our files."""
     if isinstance(kernel, UserKernel):
         return kernel.text + source_of(kernel.kernel)
     if kernel not in kernel_names():
@@ -210,13 +111,13 @@ def source_of(kernel: str) -> str:
 
 
 def _source_lines(name: str, seen: set[str]) -> list[str]:
-    """A file's lines, those of a file that it includes in the place of the ``#include``."""
+    """Return a file's lines, with included files in place of ``#include``."""
     seen.add(name)
     path = folder() / name
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise KernelError(f"{path}: {error.strerror}. A kernel includes it; install gpubeton anew.") from error
+        raise KernelError(f"{path}: {error.strerror}. A kernel includes it; install gpubeton again.") from error
     made = [f'#line 1 "kernels/{name}"\n']
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         include = _INCLUDE.match(line)
@@ -232,19 +133,13 @@ def _source_lines(name: str, seen: set[str]) -> list[str]:
 #: Names the folder of the cache.
 VARIABLE = "GPUBETON_CACHE_DIR"
 
-# Of the entries themselves.
+# The format of entries, and the bytes of their digest.
 _VERSION = 1
 _DIGEST = 32
 
 
 def cache_folder() -> Path:
-    """Give the folder of the cache.
-
-    Returns
-    -------
-    Path
-        What the environment variable GPUBETON_CACHE_DIR says; by default ``gpubeton/kernels`` in the user's cache.
-    """
+    """Return the folder of the cache: GPUBETON_CACHE_DIR, or ``gpubeton/kernels`` in the user's cache."""
     named = os.environ.get(VARIABLE, "")
     if named:
         return Path(named)
@@ -253,29 +148,9 @@ def cache_folder() -> Path:
 
 
 def load_machine_code(kernel: str, architecture: str) -> bytes:
-    """Give a kernel compiled for an architecture: from the cache, else from the compiler.
-
-    A cache that cannot be read or written costs time, and nothing else.
-
-    Parameters
-    ----------
-    kernel : str
-        Its name.
-    architecture : str
-        What for, e.g. "sm_90".
-
-    Returns
-    -------
-    bytes
-        The code, as a driver loads it.
-
-    Raises
-    ------
-    KernelError
-        If there is no such kernel, or it could not be compiled.
-    LibraryError
-        If there is no compiler.
-    """
+    """Return a kernel's machine code for an architecture such as "sm_90": from the cache, else from the compiler."""
+    # An entry is named by a hash of all that decides its code, and holds the SHA-256 of the code, then the code. An
+    # unreadable or damaged entry only costs time.
     source, compiler = source_of(kernel), nvrtc.load()
     parts = [_VERSION, kernel, architecture, compiler.version, nvrtc.OPTIONS, source]
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
@@ -291,7 +166,7 @@ def load_machine_code(kernel: str, architecture: str) -> bytes:
 
 
 def _read(entry: Path) -> bytes | None:
-    """The code in an entry; None if there is none, or it is damaged."""
+    """Read the code of an entry; None if it is missing or damaged."""
     try:
         content = entry.read_bytes()
     except OSError:
@@ -301,7 +176,7 @@ def _read(entry: Path) -> bytes | None:
 
 
 def _write(entry: Path, code: bytes) -> None:
-    """Write an entry; whoever reads it meanwhile sees all of it or none."""
+    """Write an entry; other processes see all of it or none."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=entry.parent)

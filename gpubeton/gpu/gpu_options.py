@@ -13,27 +13,26 @@ _LANES = {"hardware": Lane.HARDWARE, "sm": Lane.SM, "hybrid": Lane.HYBRID}
 
 @dataclass(frozen=True)
 class GpuOptions:
-    """How a GPU decodes. The defaults are meant to be right; measure before you change them.
+    """How a GPU decodes. The defaults suit most machines; measure before you change them.
 
     Parameters
     ----------
     lanes : tuple of {"hardware", "sm", "hybrid"}
-        The ways to decode JPEGs that may be used, of those that the GPU has: its JPEG engines; its processors; and
-        nvJPEG image by image, with some work on the CPU, for what the others refuse. What is left goes to the CPU.
+        The decoders that may be used, if the GPU has them: its JPEG engines; its processors; and nvJPEG image by
+        image, with some work on the CPU, for images that the others refuse. All other images go to the CPU.
     deterministic : bool
         True chooses the lane by the image alone, so that the pixels are the same in every run. False also lets the
-        GPU's processors decode when the engines have more waiting than they can do in time; the lanes differ in single
-        levels of the result.
+        GPU's processors decode when the engines have too much work waiting; the results of the lanes may differ by one
+        level.
     raw : {"auto", "cpu", "bytes"}
-        Where raw-stored images are cropped and resized: on the CPU, or, their crop's bytes copied, on the GPU. "auto"
-        spares the CPU unless there are many cores.
+        Where raw-stored images are cropped and resized: on the CPU, or on the GPU, which copies the bytes of the crop.
+        "auto" takes the GPU unless there are many cores.
     images_per_call : int
-        Images that one call gives the engines; 0 for four for each engine.
+        Images of one call of the engines; 0 for four for each engine.
     images_per_sm_call : int
-        Images that one call gives the GPU's processors, at least 51: nvJPEG decodes smaller batches with the CPU's
-        help.
+        Images of one call of the GPU's processors, at least 51: nvJPEG decodes smaller batches with the CPU's help.
     smooth_chroma : bool
-        Whether reduced chroma is interpolated, as libjpeg does, rather than repeated.
+        True interpolates reduced chroma, as libjpeg does; False repeats it.
 
     Raises
     ------

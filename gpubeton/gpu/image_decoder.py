@@ -1,4 +1,4 @@
-"""ImageDecoder: the interface to other libraries that decode JPEGs on a GPU, and what their modules share."""
+"""ImageDecoder: the interface to other libraries that decode JPEGs on a GPU, and functions that they share."""
 
 from __future__ import annotations
 
@@ -15,45 +15,16 @@ class ImageDecoder(Protocol):
 
     @property
     def name(self) -> str:
-        """By which `open_decoder` knows it."""
+        """Its name for `open_decoder`."""
         ...
 
     def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
-        """Decode images; returns when all of them are done, and nothing of them is used any more.
-
-        Parameters
-        ----------
-        data : sequence of memoryview
-            The bytes of each JPEG, in the host's memory.
-        targets : sequence of Tensor
-            Where each image goes: uint8, shape (height, width, 3), on the device; rows need not be dense.
-        stream : Stream
-            Torch's current one. Everything is done in its order.
-
-        Returns
-        -------
-        list of tuple of int and str
-            Images that could not be decoded, by their place in the list, and why; their targets hold anything. All
-            others are complete.
-        """
+        """Decode into uint8 targets (height, width, 3); waits; returns (index, reason) of each failed image."""
         ...
 
 
 def place(images: Sequence[Any], targets: Sequence[Any]) -> list[tuple[int, str]]:
-    """Copy images to where they belong, in the order of torch's current stream.
-
-    Parameters
-    ----------
-    images : sequence of Tensor or str
-        Each image, uint8, shape (height, width, 3); or why there is none.
-    targets : sequence of Tensor
-        Where each image goes: uint8, shape (height, width, 3).
-
-    Returns
-    -------
-    list of tuple of int and str
-        Images that are missing or of another size than expected, by their place, and why.
-    """
+    """Copy images, or record why there is none, to their targets; return (index, reason) of the failed ones."""
     failed = []
     for index, (image, target) in enumerate(zip(images, targets, strict=True)):
         if isinstance(image, str):
@@ -70,29 +41,7 @@ def place(images: Sequence[Any], targets: Sequence[Any]) -> list[tuple[int, str]
 def decode_apart(
     decode: Callable[[Sequence[Any]], Sequence[Any]], data: Sequence[Any], errors: tuple[type[Exception], ...]
 ) -> list[Any]:
-    """Decode with a package that gives up all images of a list for one bad one.
-
-    The list is halved until the bad ones are alone.
-
-    Parameters
-    ----------
-    decode : callable
-        Takes a list of some of `data` and gives as many images, or raises.
-    data : sequence
-        The JPEGs.
-    errors : tuple of type
-        What it raises if one of them is bad.
-
-    Returns
-    -------
-    list
-        For each JPEG its image, or a str: why there is none.
-
-    Examples
-    --------
-    >>> decode_apart(lambda some: [1 // one for one in some], [1, 0, 1], (ZeroDivisionError,))[1]
-    'ZeroDivisionError: integer division or modulo by zero'
-    """
+    """Decode with a package that fails for a whole list if one image is bad: halve the list until it is alone."""
     try:
         return list(decode(data)) if len(data) else []
     except errors as error:
@@ -103,16 +52,5 @@ def decode_apart(
 
 
 def reason(error: Exception) -> str:
-    """Give an error as one line.
-
-    Parameters
-    ----------
-    error : Exception
-        What was raised.
-
-    Returns
-    -------
-    str
-        Its class and its words.
-    """
+    """Format an error as one line: its class and its message."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

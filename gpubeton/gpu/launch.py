@@ -1,8 +1,7 @@
-"""Launches of the kernels augment, canary, gather and mix."""
+"""Launches of the kernels augment, canary, gather and mix; Augmenter: the constants of programs on the device."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,99 +21,50 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
-# Bytes that a block of gather.cu copies.
+# Bytes that a block of gather.cu copies; output bytes of an image that a block of mix.cu writes.
 _GATHERED_BYTES = 16384
+_MIXED_BYTES = 8192
 
 
 def gather(device: Device, gathers: int, sent: SentPixels, stream: Stream) -> None:
-    """Copy crops from pinned memory to the arena; only what is in the crop crosses the bus.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    gathers : int
-        Address of `Sent.gathers` on the device.
-    sent : Sent
-        The crops.
-    stream : Stream
-        In whose order.
-    """
+    """Copy crops from pinned memory to the arena; only the crop crosses the bus."""
     largest = int((3 * sent.height * sent.width).max())
     arguments = [np.uint64(gathers), np.int32(len(sent.rows))]
     grid = (-(-largest // _GATHERED_BYTES), len(sent.rows), 1)
     device.launch("gather", grid, (_THREADS, 1, 1), arguments, stream)
 
 
-_THREADS = 128
-# Bytes of output of an image that a block of mix.cu goes through.
-_MIXED_BYTES = 8192
-
-
-@dataclass(frozen=True)
-class Mixes:
-    """A batch of levels on the device, and how its images are mixed.
-
-    Parameters
-    ----------
-    count : int
-        Number of images N.
-    height, width : int
-        Size of each in pixels.
-    levels : int
-        Address of the levels, uint8 (N, height, width, 3).
-    rows : int
-        Address of int32 (N, MIX_COLUMNS), as `ImageProgram.draw_mixes` gives them.
-    """
-
-    count: int
-    height: int
-    width: int
-    levels: int
-    rows: int
-
-
-def mix_images(device: Device, mixes: Mixes, table: int, item_size: int, out: int, stream: Stream) -> None:
-    """Mix the images of a batch, and write them as what the network reads.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    mixes : Mixes
-        The batch.
-    table : int
-        Address of the output value of each level and channel, uint32 (256, 3), see `gpubeton.gpu.launch.table_of`.
-    item_size : int
-        Bytes of an output value: 1, 2 or 4.
-    out : int
-        Address of the output, (N, height, width, 3) of such values; other memory than the levels'.
-    stream : Stream
-        In whose order.
-    """
-    if mixes.count == 0:
+def mix_images(
+    device: Device,
+    size: tuple[int, int, int],  # images, height, width
+    levels: int,  # address of uint8 (count, height, width, 3)
+    rows: int,  # address of int32 (count, MIX_COLUMNS), from `ImageProgram.draw_mixes`
+    table: int,  # address of uint32 (256, 3), see `table_of`
+    item_size: int,
+    out: int,  # address of (count, height, width, 3); other memory than the levels
+    stream: Stream,
+) -> None:
+    """Mix the images of a batch of levels, and write output values of 1, 2 or 4 bytes."""
+    count, height, width = size
+    if count == 0:
         return
     arguments = [
-        np.uint64(mixes.levels),
-        np.uint64(mixes.rows),
-        np.int32(mixes.height),
-        np.int32(mixes.width),
-        np.int32(mixes.count),
+        *map(np.uint64, (levels, rows)),
+        *map(np.int32, (height, width, count)),
         np.uint64(table),
         np.int32(item_size),
         np.uint64(out),
     ]
-    nbytes = 3 * mixes.height * mixes.width * item_size
-    device.launch("mix", (-(-nbytes // _MIXED_BYTES), mixes.count, 1), (_THREADS, 1, 1), arguments, stream)
+    nbytes = 3 * height * width * item_size
+    device.launch("mix", (-(-nbytes // _MIXED_BYTES), count, 1), (_THREADS, 1, 1), arguments, stream)
 
 
 _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 _AXES = 2
-_THREADS = 128
 # Of canary.cu: threads for each image.
 _PLACES = 3
-# Of augment.cu: what a block takes of an image, output rows when it resamples, otherwise pixels.
+# Of augment.cu: the part of an image for a block, output rows when it resamples, otherwise pixels.
 _ROWS = 8
 _SUMMED_PIXELS = 16384
 _COLOURED_PIXELS = 8192
@@ -123,7 +73,7 @@ _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
 class _Constants(NamedTuple):
-    """What one program needs on the device: output values of levels, colours of paints; and its kernel."""
+    """Of one program: output values of levels, colours of paints, and the kernel's name."""
 
     table: Memory
     fills: Memory
@@ -131,17 +81,7 @@ class _Constants(NamedTuple):
 
 
 class Augmenter:
-    """The constants of a loader's programs on the device, and the launches that use them.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    programs : sequence of ImageProgram
-        The programs that run there.
-    stream : Stream
-        On which the constants are sent; waited for.
-    """
+    """The constants of a loader's programs on the device, and the launches that use them."""
 
     def __init__(self, device: Device, programs: Sequence[ImageProgram], stream: Stream) -> None:
         self._device = device
@@ -160,19 +100,7 @@ class Augmenter:
         return sum(_taps_layout(self._programs[program], count, most_taps))
 
     def write_canaries(self, pictures: int, count: int, nonce: int, stream: Stream) -> None:
-        """Write the sentinel into the guarded images; it is there when the stream is done.
-
-        Parameters
-        ----------
-        pictures : int
-            Address of the images, PICTURE (count,).
-        count : int
-            Number of images.
-        nonce : int
-            Makes this sentinel another than those before.
-        stream : Stream
-            Where.
-        """
+        """Write canaries into the guarded images, in the stream's order."""
         if count:
             arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
             self._device.launch("canary", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
@@ -183,25 +111,13 @@ class Augmenter:
         return count * own.height * own.width * 3 if own.colours else 0
 
     def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Resample, flip, paint, change colours, normalise and store the images of one output.
-
-        Parameters
-        ----------
-        program : int
-            Which program.
-        images : Images
-            The images.
-        taps, levels : int
-            Addresses of scratch memory, see `taps_nbytes` and `levels_nbytes`.
-        stream : Stream
-            Where.
-        """
+        """Resample, flip, paint, change colours, normalise and store the images of one output."""
         if images.count == 0:
             return
         own, constants = self._programs[program], self._constants[program]
         first_nbytes, weights_nbytes, _ = _taps_layout(own, images.count, images.most_taps)
         first, weights, numbers = taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes
-        # Mixing comes when the batch is complete: until then, levels are what is wanted.
+        # Mixing needs the complete batch: until then the output is levels.
         table, size_of_item = (0, 1) if own.mixing else (constants.table.address, item_size(own))
         contrasts = num_sums(own) if own.colours else None
         self._device.launch(
@@ -223,35 +139,19 @@ class Augmenter:
         )  # fmt: skip
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
-        """Mix a complete batch of levels, normalise and store it.
-
-        Parameters
-        ----------
-        program : int
-            Which program.
-        count : int
-            Number of images.
-        levels : int
-            Address of uint8 (count, height, width, 3).
-        rows : int
-            Address of int32 (count, MIX_COLUMNS), see `gpubeton.batch.mix`.
-        out : int
-            Address of the output batch.
-        stream : Stream
-            Where.
-        """
+        """Mix a complete batch of levels, normalise and store it."""
         own = self._programs[program]
-        mixes = Mixes(count, own.height, own.width, levels, rows)
-        mix_images(self._device, mixes, self._constants[program].table.address, item_size(own), out, stream)
+        size, table = (count, own.height, own.width), self._constants[program].table.address
+        mix_images(self._device, size, levels, rows, table, item_size(own), out, stream)
 
     def free(self) -> None:
-        """Free the constants; nobody may be using them."""
+        """Free the constants, which may not be in use."""
         for constants in self._constants:
             for memory in (constants.table, constants.fills):
                 memory.free()
 
     def _put(self, array: NDArray[Any], stream: Stream) -> Memory:
-        """Copy an array to the device."""
+        """Copy an array to the device, and wait for it."""
         pinned = self._device.allocate_pinned(array.nbytes)
         pinned.array[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         memory = self._device.allocate(array.nbytes)
@@ -262,25 +162,7 @@ class Augmenter:
 
 
 def blocks_of_image(height: int, width: int, contrasts: int | None) -> int:
-    """Count the blocks that an image has in kernels/augment.cu, in all phases.
-
-    Parameters
-    ----------
-    height, width : int
-        Its size when it is resampled.
-    contrasts : int or None
-        Changes of contrast that it may have; None if no colours are changed.
-
-    Returns
-    -------
-    int
-        How many.
-
-    Examples
-    --------
-    >>> blocks_of_image(224, 224, None), blocks_of_image(224, 224, 1)
-    (32, 43)
-    """
+    """Count the blocks of an image in all phases, as `blocks_of` of kernels/augment.cu does."""
     blocks = _AXES * -(-max(height, width) // _THREADS) + -(-height // _ROWS)
     if contrasts is None:
         return blocks
@@ -293,19 +175,8 @@ def item_size(program: ImageProgram) -> int:
     return 1 if program.table is None else int(program.table.itemsize)
 
 
-def table_of(program: ImageProgram) -> NDArray[np.uint32]:
-    """Give the output value of each level and channel, as bits.
-
-    Parameters
-    ----------
-    program : ImageProgram
-        The program.
-
-    Returns
-    -------
-    ndarray of uint32, shape (256, 3)
-        Bit patterns; the levels themselves where the program has no table.
-    """
+def table_of(program: ImageProgram) -> NDArray[np.uint32]:  # (256, 3)
+    """Return the bits of the output value of each level and channel."""
     if program.table is None:
         return _LEVELS
     bits = np.ascontiguousarray(program.table).view(_BIT_PATTERNS[program.table.itemsize])

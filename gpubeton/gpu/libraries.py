@@ -1,7 +1,7 @@
-"""Where CUDA's libraries are: searched in one order for all of them, with a reason for every place that has none.
+"""Search of CUDA's libraries, in one order for all, with the reason why a place has none.
 
-The order: the environment variable that names the file, cuda-pathfinder, NVIDIA's wheels beside us, a CUDA toolkit of
-the system, then copies that other packages carry.
+The order: the environment variable that names the file, cuda-pathfinder, NVIDIA's wheels, a CUDA toolkit of the system,
+then copies inside other packages.
 """
 
 from __future__ import annotations
@@ -19,54 +19,22 @@ from gpubeton.errors import LibraryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: Newest first. The numbers of CUDA whose libraries the dynamic loader is asked for by name.
+#: Versions of CUDA whose libraries the dynamic loader is asked for by name, the newest first.
 MAJORS = (13, 12)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place where a library may be.
+    """A place where a library may be."""
 
-    Attributes
-    ----------
-    origin : str
-        Where that is, in words.
-    path : str
-        What to give to ``dlopen``; empty where there is none.
-    reason : str
-        Why there is none, or why the one there cannot be used.
-    is_explicit : bool
-        Whether somebody named exactly this file; then no other is tried.
-    """
-
-    origin: str
-    path: str = ""
-    reason: str = ""
-    is_explicit: bool = False
+    origin: str  # for messages
+    path: str = ""  # for ``dlopen``; empty if there is no file
+    reason: str = ""  # why there is none, or why it cannot be used
+    is_explicit: bool = False  # the user named this file: no other is tried
 
 
 def find(name: str, *, variable: str = "", bundled_in: Sequence[str] = ()) -> list[Place]:
-    """Give every place where a library of CUDA is or might have been, the best first.
-
-    Parameters
-    ----------
-    name : str
-        Its short name, e.g. "nvjpeg" for ``libnvjpeg.so.13``.
-    variable : str
-        The environment variable that names the file, if there is one. If it is set, it alone counts.
-    bundled_in : sequence of str
-        Python packages that carry a copy in ``PACKAGE.libs``.
-
-    Returns
-    -------
-    list of Place
-        Those with a path may be loaded; the others say why not.
-
-    Examples
-    --------
-    >>> find("nvjpeg", variable="GPUBETON_NVJPEG")[0].origin
-    '$GPUBETON_NVJPEG'
-    """
+    """List every place where a library of CUDA was looked for, the best first."""
     return list(_places(name, variable, bundled_in))
 
 
@@ -79,38 +47,12 @@ def load(
     install: str,
     check: Callable[[ctypes.CDLL, Place], str] | None = None,
 ) -> tuple[ctypes.CDLL, Place]:
-    """Load a library of CUDA from the first place where it can be used.
-
-    Parameters
-    ----------
-    name : str
-        Its short name, e.g. "nvjpeg".
-    path : str, optional
-        Exactly this file, and no other.
-    variable, bundled_in
-        As for `find`.
-    install : str
-        What to try if it is found nowhere, e.g. "pip install gpubeton[cuda13]".
-    check : callable, optional
-        Given the library and its place, says why it cannot be used; "" if it can.
-
-    Returns
-    -------
-    library : CDLL
-        Its calls let other Python threads run.
-    place : Place
-        Where it was; its path is the file that the dynamic loader took.
-
-    Raises
-    ------
-    LibraryError
-        With every place and what was wrong there.
-    """
+    """Load a library of CUDA from the first place where it can be used; a LibraryError lists all places."""
     places = [Place("the path given", path, is_explicit=True)] if path else _places(name, variable, bundled_in)
     tried: list[str] = []
     paths: set[str] = set()
     for place in places:
-        if place.path in paths:  # cuda-pathfinder looks into the wheels, too
+        if place.path in paths:  # cuda-pathfinder also looks into the wheels
             continue
         library, reason = _open(place)
         if library is not None:
@@ -125,13 +67,7 @@ def load(
 
 
 def driver_version() -> tuple[int, int] | None:
-    """Ask NVIDIA's driver which CUDA it is for.
-
-    Returns
-    -------
-    tuple of int or None
-        The newest CUDA that it knows, e.g. (13, 0); None where there is no driver.
-    """
+    """Ask NVIDIA's driver for the newest CUDA that it supports, such as (13, 0); None without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         version = ctypes.c_int()
@@ -143,13 +79,7 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def number_of_gpus() -> int:
-    """Ask NVIDIA's driver how many GPUs this process may use.
-
-    Returns
-    -------
-    int
-        0 where there is no driver, or it does not work.
-    """
+    """Ask NVIDIA's driver for the number of GPUs; 0 without a working driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         number = ctypes.c_int()
@@ -161,7 +91,7 @@ def number_of_gpus() -> int:
 
 
 def _open(place: Place) -> tuple[ctypes.CDLL | None, str]:
-    """Load what is in a place; give the library, or why it could not be."""
+    """Load the library of a place; return it, or the reason why it failed."""
     if not place.path:
         return None, place.reason
     try:
@@ -171,9 +101,9 @@ def _open(place: Place) -> tuple[ctypes.CDLL | None, str]:
 
 
 def _file(library: ctypes.CDLL) -> str:
-    """The file of a loaded library, by what the dynamic loader knows of it; empty if it does not say."""
+    """Ask the dynamic loader for the file of a loaded library; empty if unknown."""
     link_map = ctypes.POINTER(_LinkMap)()
-    handle = ctypes.c_void_p(library._handle)  # noqa: SLF001 - documented, in spite of its name
+    handle = ctypes.c_void_p(library._handle)  # noqa: SLF001 - documented, despite its name
     try:
         failed = ctypes.CDLL(None).dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map))
     except AttributeError:
@@ -182,7 +112,7 @@ def _file(library: ctypes.CDLL) -> str:
 
 
 class _LinkMap(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("name", ctypes.c_char_p))  # how it begins
+    _fields_ = (("base", ctypes.c_void_p), ("name", ctypes.c_char_p))  # its first fields
 
 
 _RTLD_DI_LINKMAP = 2
@@ -203,7 +133,7 @@ def _places(name: str, variable: str, bundled_in: Sequence[str]) -> Iterator[Pla
 
 
 def _pathfinder(name: str) -> Place:
-    """Ask NVIDIA's own finder, which other packages ask too: so all of them use one copy."""
+    """Ask NVIDIA's own finder, as other packages do, so that all use one copy."""
     origin = "cuda-pathfinder"
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -228,7 +158,7 @@ def _wheels(name: str) -> Iterator[Place]:
 
 
 def _toolkits(name: str) -> Iterator[Place]:
-    """Look where a CUDA toolkit says it is, then let the dynamic loader search as it does for programs."""
+    """Look in CUDA toolkits, then let the dynamic loader search."""
     for variable, root in (
         ("$CUDA_HOME", os.environ.get("CUDA_HOME", "")),
         ("$CUDA_PATH", os.environ.get("CUDA_PATH", "")),
@@ -248,7 +178,7 @@ def _toolkits(name: str) -> Iterator[Place]:
 
 
 def _bundled(name: str, package: str) -> Iterator[Place]:
-    """Look for a copy that was put into another package when its wheel was made."""
+    """Look for a copy inside the wheel of another package."""
     origin = f"{package}'s copy"
     folders = [Path(folder).parent / f"{package}.libs" for folder in _package_folders(package)]
     files = [file for folder in folders for file in folder.glob(f"lib{name}.*so*")]
@@ -260,16 +190,14 @@ def _bundled(name: str, package: str) -> Iterator[Place]:
 
 
 def _package_folders(package: str) -> list[str]:
-    """Where a package lies, without importing it.
-
-    All of them: parts of `nvidia` may lie in several places, though some of its wheels make it a package of one place.
-    """
+    """List the folders of a package, without importing it."""
+    # Parts of `nvidia` may be in several places, though some of its wheels make it a regular package.
     found = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
     return [str(folder) for folder in found if folder.is_dir()]
 
 
 def _version(file: Path) -> list[int]:
-    """The numbers behind ``.so``; more of them is newer."""
+    """Return the numbers after ``.so``; more numbers are newer."""
     return [int(number) for number in re.findall(r"\d+", file.name.partition(".so")[2])]
 
 

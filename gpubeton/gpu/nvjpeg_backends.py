@@ -25,43 +25,17 @@ S = TypeVar("S")
 
 @dataclass(eq=False)
 class StateEntry(Generic[S]):
-    """A state of nvJPEG, and where its work goes.
-
-    Parameters
-    ----------
-    state : S
-        The state.
-    stream : Stream
-        Where its work goes.
-    event : Event
-        Behind its latest work; a new one for each, because others may still ask the one before.
-    batch : int
-        Images that it was initialised for; 0 if it was not.
-    keep : object
-        What its latest work reads.
-    """
+    """A state of nvJPEG with its stream."""
 
     state: S
     stream: Stream
-    event: Event
-    batch: int = 0
-    keep: object = None
+    event: Event  # the end of its latest work; a new one each time, because others may still query the old one
+    batch: int = 0  # images that it was initialised for; 0 if it was not
+    keep: object = None  # the arrays that its latest work reads
 
 
 class StateRing(Generic[S]):
-    """States used in turn: the device works on the others while one is prepared.
-
-    Parameters
-    ----------
-    device : Device
-        Whose streams.
-    make_state : callable
-        Makes a state.
-    count : int
-        How many.
-    is_urgent : bool
-        Whether their streams go before those of others.
-    """
+    """States used in turn, each with a stream: the device works on the others while one is prepared."""
 
     def __init__(
         self, device: Device, make_state: Callable[[], S], count: int, name: str = "", *, is_urgent: bool = True
@@ -73,19 +47,8 @@ class StateRing(Generic[S]):
         ]
 
     def next(self, batch: int = 0) -> StateEntry[S]:
-        """Wait for a state that has nothing to do.
-
-        Parameters
-        ----------
-        batch : int
-            Images that it is wanted for. A free state that is initialised for them goes before others.
-
-        Returns
-        -------
-        StateEntry
-            The state, from now on the youngest. The calling thread, and not a stream, has waited for its work: nvJPEG
-            asks for that before a state is initialised anew.
-        """
+        """Wait for an idle state, if possible one that was initialised for this batch size."""
+        # The thread waits, and not a stream: nvJPEG asks for that before a state is initialised again.
         free = [entry for entry in self._entries if entry.batch == batch and entry.event.is_done]
         entry = free[0] if free else self._entries[0]
         entry.event.synchronize()  # wait point: state free
@@ -103,28 +66,7 @@ class StateRing(Generic[S]):
 
 
 class BatchedBackend:
-    """Many images a call; ``nvjpegDecodeBatched``. May be used by several threads.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    handle : Handle
-        NVIDIA's library with the backend HARDWARE or GPU_HYBRID.
-    most : int
-        Images of a call, at most.
-    least : int
-        Images of a call, at least, to be worth it.
-    num_states : int
-        Calls that may be under way at once. With three, two are always waiting for the engines.
-    is_urgent : bool
-        Whether its work goes before that of others.
-
-    Attributes
-    ----------
-    most, least : int
-        See above.
-    """
+    """Many images a call; ``nvjpegDecodeBatched``. May be used by several threads."""
 
     def __init__(
         self, device: Device, handle: Handle, *, most: int, least: int = 1, num_states: int = 3, is_urgent: bool = True
@@ -138,30 +80,13 @@ class BatchedBackend:
             device, self._make_state, num_states, Backend(handle.backend or 0).name.lower(), is_urgent=is_urgent
         )
 
-    def begin(self, piece: DecodeRequest) -> DecodeHandle:
-        """Begin to decode a piece.
-
-        Parameters
-        ----------
-        piece : Piece
-            Up to `most` images.
-
-        Returns
-        -------
-        Begun
-            If nvJPEG refuses one, all of them failed: it does not say which.
-        """
+    def begin(self, request: DecodeRequest) -> DecodeHandle:
+        """Begin to decode; if nvJPEG refuses one image, all have failed, because it does not report which."""
         with self._lock:
-            return self._begin(piece)
+            return self._begin(request)
 
     def reserve(self, width: int, height: int) -> None:
-        """Let the states allocate what images of up to this size need.
-
-        Parameters
-        ----------
-        width, height : int
-            Pixels.
-        """
+        """Let the states allocate the memory for images of up to this size."""
         for state in self._states:
             state.preallocate(self.most, width, height)
 
@@ -175,21 +100,21 @@ class BatchedBackend:
             state.close()
         self._handle.close()
 
-    def _begin(self, piece: DecodeRequest) -> DecodeHandle:
-        count = len(piece.address)
+    def _begin(self, request: DecodeRequest) -> DecodeHandle:
+        count = len(request.address)
         entry = self._ring.next(count)
         targets = np.zeros(count, IMAGE)
-        targets["channel"][:, 0] = piece.target
-        targets["pitch"][:, 0] = piece.pitch
+        targets["channel"][:, 0] = request.target
+        targets["pitch"][:, 0] = request.pitch
         try:
             if entry.batch != count:
                 entry.batch = 0
                 entry.state.initialise(count)
                 entry.batch = count
-            entry.keep = piece, targets
-            entry.state.decode_batched(piece.address, piece.size, targets, entry.stream.handle)
+            entry.keep = request, targets
+            entry.state.decode_batched(request.address, request.size, targets, entry.stream.handle)
         except NvjpegError as error:
-            # Whatever was begun of it still writes into the arena.
+            # Images that were begun still write into the arena.
             entry.stream.synchronize()  # wait point: failed batch stopped
             entry.batch = 0
             return DecodeHandle(None, dict.fromkeys(range(count), str(error)))
@@ -202,51 +127,25 @@ class BatchedBackend:
 
 
 class PerImageBackend:
-    """One image a call, with some of the work on the CPU; ``nvjpegDecode``. May be used by several threads.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    handle : Handle
-        NVIDIA's library with the backend DEFAULT, which takes all that nvJPEG knows.
-    num_states : int
-        Images that may be under way at once.
-
-    Attributes
-    ----------
-    most, least : int
-        Images of a piece. Any number will do; they are decoded one by one.
-    """
+    """One image a call, with some of the work on the CPU; ``nvjpegDecode``. May be used by several threads."""
 
     def __init__(self, device: Device, handle: Handle, *, num_states: int = 2) -> None:
-        self.most = 1 << 30
+        self.most = 1 << 30  # any number: they are decoded one by one
         self.least = 1
         self._device = device
         self._handle = handle
         self._states: list[State] = []
         self._ring: StateRing[State] = StateRing(device, self._make_state, num_states, "per-image")
-        # All images of a piece have to be waited for, whichever state they were decoded with.
+        # Collects the ends of all images of a request, from all states.
         self._stream = device.make_stream("per-image done")
         self._lock = threading.Lock()
 
-    def begin(self, piece: DecodeRequest) -> DecodeHandle:
-        """Decode the images of a piece, one by one.
-
-        Parameters
-        ----------
-        piece : Piece
-            Any number of images.
-
-        Returns
-        -------
-        Begun
-            The event is a new one.
-        """
+    def begin(self, request: DecodeRequest) -> DecodeHandle:
+        """Begin to decode the images, one by one."""
         failed: dict[int, str] = {}
         with self._lock:
-            for place in range(len(piece.address)):
-                reason = self._begin_one(piece.part(slice(place, place + 1)))
+            for place in range(len(request.address)):
+                reason = self._begin_one(request.part(slice(place, place + 1)))
                 if reason is not None:
                     failed[place] = reason
             event = self._device.make_event()
@@ -283,42 +182,20 @@ class PerImageBackend:
         return self._states[-1]
 
 
-# Each engine should find the next image as soon as it is done with one; more only takes memory.
+# Each engine should find its next image at once; more only takes memory.
 _IMAGES_PER_ENGINE = 4
 
-# Since this version nvJPEG can interpolate chroma.
+# The first nvJPEG that can interpolate chroma.
 _SMOOTH_SINCE = (12, 1)
 
-# Smaller batches are decoded with the CPU's help, which is what this lane is to avoid.
+# nvJPEG decodes smaller batches with the CPU's help, which this backend avoids.
 _LEAST_FOR_SM = 51
 
 
 def open_nvjpeg_backends(
     device: Device, library: Library, options: GpuOptions, largest: tuple[int, int]
 ) -> DecodeBackends:
-    """Open the ways in which nvJPEG can decode on a GPU.
-
-    Parameters
-    ----------
-    device : Device
-        The GPU, current in this thread.
-    library : Library
-        NVIDIA's library.
-    options : GpuOptions
-        Which ways are wanted.
-    largest : tuple of int
-        Largest height and width of an image that will come, in pixels.
-
-    Returns
-    -------
-    Lanes
-        What there is.
-
-    Raises
-    ------
-    DeviceError
-        If there is none at all.
-    """
+    """Open the backends that the options allow and the GPU has; `largest` is height and width in pixels."""
     opening = _Opening(device, library, options, largest)
     openers = {Lane.HARDWARE: opening.hardware, Lane.SM: opening.sm, Lane.HYBRID: opening.hybrid}
     found = DecodeBackends()
@@ -327,17 +204,17 @@ def open_nvjpeg_backends(
             found.notes[lane] = "not wanted"
             continue
         try:
-            found.lanes[lane], found.notes[lane] = opener()
+            found.backends[lane], found.notes[lane] = opener()
         except DeviceError as error:
             found.notes[lane] = str(error)
-    if not found.lanes:
+    if not found.backends:
         reasons = "; ".join(f"{lane.name.lower()}: {note}" for lane, note in found.notes.items())
         raise DeviceError(f"{device.name} (cuda:{device.number}): nvJPEG cannot decode there. {reasons}")
     return found
 
 
 class _Opening:
-    """Opens lanes, one by one."""
+    """Opens backends, one by one."""
 
     def __init__(self, device: Device, library: Library, options: GpuOptions, largest: tuple[int, int]) -> None:
         self.device, self.library, self.options, self.largest = device, library, options, largest
@@ -348,16 +225,16 @@ class _Opening:
         handle = self.library.create(Backend.HARDWARE, self.flags)
         engines, cores = handle.hardware_engines()
         most = self.options.images_per_call or max(engines * cores, 1) * _IMAGES_PER_ENGINE
-        lane = BatchedBackend(self.device, handle, most=most)
+        backend = BatchedBackend(self.device, handle, most=most)
         height, width = self.largest
-        lane.reserve(width, height)
-        return lane, f"{engines} JPEG engines, {most} images a call"
+        backend.reserve(width, height)
+        return backend, f"{engines} JPEG engines, {most} images a call"
 
     def sm(self) -> tuple[DecodeBackend, str]:
         handle = self.library.create(Backend.GPU_HYBRID, self.flags)
         most = self.options.images_per_sm_call
-        lane = BatchedBackend(self.device, handle, most=most, least=_LEAST_FOR_SM, num_states=2, is_urgent=False)
-        return lane, f"the GPU's processors, {most} images a call"
+        backend = BatchedBackend(self.device, handle, most=most, least=_LEAST_FOR_SM, num_states=2, is_urgent=False)
+        return backend, f"the GPU's processors, {most} images a call"
 
     def hybrid(self) -> tuple[DecodeBackend, str]:
         handle = self.library.create(Backend.DEFAULT, self.flags)

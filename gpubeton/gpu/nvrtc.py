@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 #: Names the file, and then no other is tried.
 VARIABLE = "GPUBETON_NVRTC"
 
-#: What every kernel is compiled with. Kernels say where they fuse a multiplication and an addition, and count on
-#: denormal numbers: host and device then give the same bits.
+#: Options of every kernel. Kernels name each fused multiply-add and need denormal numbers, so that host and device
+#: give the same bits.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 
-# All that is used of NVRTC. Each function returns a status, 0 for success.
+# The functions of NVRTC that are used. Each function returns a status, 0 for success.
 _PROTOTYPES: dict[str, list[Any]] = {
     "nvrtcVersion": [POINTER(c_int), POINTER(c_int)],
     "nvrtcGetNumSupportedArchs": [POINTER(c_int)],
@@ -52,26 +52,11 @@ class Compiled(NamedTuple):
     code: bytes
     """A cubin; PTX where the architecture is newer than the compiler. Drivers load either."""
     log: str
-    """What the compiler said: nothing, or warnings."""
+    """Warnings, or nothing."""
 
 
 class Nvrtc:
-    """A loaded NVRTC. Made by `load`.
-
-    Parameters
-    ----------
-    library : CDLL
-        The library. Its calls let other Python threads run.
-    path : str
-        Its file.
-
-    Attributes
-    ----------
-    path : str
-        Its file.
-    version : tuple of int
-        Major and minor, e.g. (13, 0).
-    """
+    """A loaded NVRTC. Made by `load`."""
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
@@ -79,11 +64,11 @@ class Nvrtc:
         self._load_builtins()
         major, minor = c_int(), c_int()
         self._call("nvrtcVersion", byref(major), byref(minor))
-        self.version = (major.value, minor.value)
+        self.version = (major.value, minor.value)  # e.g. (13, 0)
 
     @property
     def architectures(self) -> list[int]:
-        """The numbers of those that it compiles for, e.g. 90 for sm_90, in ascending order."""
+        """Architectures that it compiles for, in ascending order: 90 for sm_90."""
         number = c_int()
         self._call("nvrtcGetNumSupportedArchs", byref(number))
         found = (c_int * number.value)()
@@ -91,29 +76,7 @@ class Nvrtc:
         return sorted(found)
 
     def compile(self, source: str, name: str, architecture: str, options: Sequence[str] = OPTIONS) -> Compiled:
-        """Compile a kernel.
-
-        Parameters
-        ----------
-        source : str
-            CUDA C++ without includes, see `gpubeton.gpu.gpu_kernels.source_of`.
-        name : str
-            The kernel's name, for messages.
-        architecture : str
-            What for, e.g. "sm_90".
-        options : sequence of str
-            What with, beside the architecture.
-
-        Returns
-        -------
-        Compiled
-            The code, and warnings if there are any.
-
-        Raises
-        ------
-        KernelError
-            With the compiler's own lines, which name our files.
-        """
+        """Compile CUDA C++ without includes; a KernelError has the compiler's messages, which name our files."""
         target, is_binary = self._target(architecture)
         program = c_void_p()
         self._call("nvrtcCreateProgram", byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
@@ -129,7 +92,7 @@ class Nvrtc:
             self._call("nvrtcDestroyProgram", byref(program))
 
     def _target(self, architecture: str) -> tuple[str, bool]:
-        """What to compile for, and whether that gives a cubin: PTX is for GPUs that the compiler does not know yet."""
+        """Return the target, and whether it gives a cubin: GPUs newer than the compiler get PTX."""
         match = _ARCHITECTURE.fullmatch(architecture)
         wanted, known = int(match[1]) if match else 0, self.architectures
         if wanted in known:
@@ -146,9 +109,9 @@ class Nvrtc:
         return f"NVRTC {self.version[0]}.{self.version[1]} ({self.path})"
 
     def _load_builtins(self) -> None:
-        """Load what NVRTC would look for by name alone, and not find in a wheel's folder."""
+        """Load the library that NVRTC looks for by name, and would not find in a wheel's folder."""
         for file in sorted(Path(self.path).parent.glob("libnvrtc-builtins.so*")):
-            with suppress(OSError):  # NVRTC's own message will say more
+            with suppress(OSError):  # NVRTC's own message has more
                 ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
 
     def _function(self, name: str) -> Callable[..., int]:
@@ -177,24 +140,7 @@ class Nvrtc:
 
 @cache
 def load(path: str | None = None) -> Nvrtc:
-    """Load NVRTC.
-
-    Parameters
-    ----------
-    path : str, optional
-        Exactly this file. By default the first that can be used of: the one that the environment variable
-        GPUBETON_NVRTC names, cuda-pathfinder's, NVIDIA's wheels, the system's.
-
-    Returns
-    -------
-    Nvrtc
-        It; the same each time.
-
-    Raises
-    ------
-    LibraryError
-        If there is none; with every place and what was wrong there.
-    """
+    """Load NVRTC from the path, or from the first usable place; the same object each time."""
     library, place = libraries.load(
         "nvrtc",
         path=path,
@@ -206,27 +152,12 @@ def load(path: str | None = None) -> Nvrtc:
 
 
 def compile_kernel(source: str, name: str, architecture: str) -> Compiled:
-    """Compile a kernel with the NVRTC that `load` finds; see `Nvrtc.compile`.
-
-    Parameters
-    ----------
-    source : str
-        CUDA C++ without includes.
-    name : str
-        The kernel's name.
-    architecture : str
-        What for, e.g. "sm_90".
-
-    Returns
-    -------
-    Compiled
-        The code, and warnings if there are any.
-    """
+    """Compile a kernel with the NVRTC that `load` finds; see `Nvrtc.compile`."""
     return load().compile(source, name, architecture)
 
 
 def _why_not(library: ctypes.CDLL, place: Place) -> str:
-    """Say why a library cannot be used: not NVRTC, or for a CUDA that the driver does not know yet."""
+    """Return why a library cannot be used: not NVRTC, or for a newer CUDA than the driver's; "" if it can."""
     major, minor = c_int(), c_int()
     try:
         status = library.nvrtcVersion(byref(major), byref(minor))

@@ -1,4 +1,4 @@
-"""Other libraries as decode backends: the names that `decoder=` takes, and how they are opened."""
+"""Other libraries as decode backends: DECODERS has the names that `decoder=` takes besides nvJPEG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.image_decoder import ImageDecoder
 
-#: By name (also of the extra and of the module): the class, and what the extra does not install.
+#: By name (also of the extra and of the module): the class, and a remark on installing it.
 DECODERS: dict[str, tuple[Callable[[Device], ImageDecoder], str]] = {
     "dali": (DaliDecoder, " (for CUDA 12: pip install nvidia-dali-cuda120)"),
     "pynvjpeg": (
@@ -32,29 +32,7 @@ DECODERS: dict[str, tuple[Callable[[Device], ImageDecoder], str]] = {
 
 
 def open_decoder(name: str, device: Device) -> ImageDecoder:
-    """Start another package's decoder.
-
-    Parameters
-    ----------
-    name : str
-        "dali" or "pynvjpeg".
-    device : Device
-        The GPU, current in this thread.
-
-    Returns
-    -------
-    ImageDecoder
-        It.
-
-    Raises
-    ------
-    OptionError
-        If there is none of this name.
-    LibraryError
-        If its package is not installed; says how to install it.
-    DeviceError
-        If it does not start on this machine.
-    """
+    """Start another package's decoder on the current GPU; errors name the package to install."""
     if name not in DECODERS:
         raise OptionError(f"decoder {name!r} is not known; there are {', '.join(map(repr, DECODERS))}")
     start, remark = DECODERS[name]
@@ -74,47 +52,28 @@ def open_decoder(name: str, device: Device) -> ImageDecoder:
 
 
 class LibraryBackend:
-    """Another library decodes, a batch at a time; done when `begin` returns.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    decoder : ImageDecoder
-        The library.
-
-    Attributes
-    ----------
-    most, least : int
-        Images of a piece: any number.
-    """
+    """Another library decodes, one request at a time; done when `begin` returns."""
 
     def __init__(self, device: Device, decoder: ImageDecoder) -> None:
-        self.most = 1 << 30
+        self.most = 1 << 30  # any number
         self.least = 1
         self._device = device
         self._decoder = decoder
         self._stream = device.make_stream("library")
         self._lock = threading.Lock()
 
-    def begin(self, piece: DecodeRequest) -> DecodeHandle:
-        """Decode a piece.
-
-        Parameters
-        ----------
-        piece : Piece
-            Any number of images.
-
-        Returns
-        -------
-        Begun
-            Images that the library could not decode, and why.
-        """
+    def begin(self, request: DecodeRequest) -> DecodeHandle:
+        """Decode the images of a request."""
         data = [
-            _bytes_at(address, size) for address, size in zip(piece.address.tolist(), piece.size.tolist(), strict=True)
+            _bytes_at(address, size)
+            for address, size in zip(request.address.tolist(), request.size.tolist(), strict=True)
         ]
         places = zip(
-            piece.target.tolist(), piece.pitch.tolist(), piece.height.tolist(), piece.width.tolist(), strict=True
+            request.target.tolist(),
+            request.pitch.tolist(),
+            request.height.tolist(),
+            request.width.tolist(),
+            strict=True,
         )
         targets = [
             self._device.view(target, (height, width, 3), (pitch, 3, 1), "uint8")
@@ -131,29 +90,11 @@ class LibraryBackend:
         self._stream.synchronize()  # wait point: library idle
 
     def close(self) -> None:
-        """Leave the library as it is: it frees what it has when nobody refers to it."""
+        """Do nothing: the library frees its memory with its last reference."""
 
 
 def open_library_backends(name: str, device: Device) -> DecodeBackends:
-    """Let another library decode.
-
-    Parameters
-    ----------
-    name : str
-        Which, see `gpubeton.gpu.other_libraries`.
-    device : Device
-        The GPU, current in this thread.
-
-    Returns
-    -------
-    Lanes
-        One lane for all JPEGs that nvJPEG could decode; others are the CPU's.
-
-    Raises
-    ------
-    LibraryError
-        If it is not installed.
-    """
+    """Open one backend of another library, for all JPEGs that nvJPEG could decode."""
     lane = LibraryBackend(device, open_decoder(name, device))
     return DecodeBackends({Lane.SM: lane, Lane.HYBRID: lane}, {Lane.SM: name, Lane.HYBRID: name})
 

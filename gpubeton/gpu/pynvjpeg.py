@@ -1,4 +1,8 @@
-"""PynvjpegDecoder: the package pynvjpeg, whose module is called nvjpeg."""
+"""PynvjpegDecoder: the package pynvjpeg, whose module is called nvjpeg; not for training.
+
+It decodes one image at a time, holds Python's lock meanwhile and copies the pixels to the host. It does not check its
+start or a header, and crashes without a GPU: both are checked here before it is called.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,7 @@ if TYPE_CHECKING:
 
 
 class PynvjpegDecoder:
-    """Decodes with pynvjpeg.
-
-    Parameters
-    ----------
-    device : Device
-        The GPU.
-
-    Attributes
-    ----------
-    name : str
-        Which decoder it is.
-
-    Raises
-    ------
-    DeviceError
-        If there is no GPU.
-    """
+    """Decodes with pynvjpeg."""
 
     name = "pynvjpeg"
 
@@ -42,7 +30,7 @@ class PynvjpegDecoder:
         found = number_of_gpus()
         if found <= device.number:
             raise DeviceError(
-                f"pynvjpeg would end the process: it is to run on cuda:{device.number}, and CUDA finds {found} GPUs. "
+                f"pynvjpeg would end the process: expected cuda:{device.number}, and CUDA finds {found} GPUs. "
                 "See whether nvidia-smi shows it."
             )
         self._decoder = NvJpeg()
@@ -53,7 +41,7 @@ class PynvjpegDecoder:
         return failed
 
     def _decode(self, data: memoryview) -> Any:
-        """Give an image in the host's memory, or why there is none."""
+        """Return an image in the host's memory, or why there is none."""
         import torch
 
         content = bytes(data)
@@ -63,4 +51,4 @@ class PynvjpegDecoder:
             image = self._decoder.decode(content)
         except ValueError as error:
             return reason(error)
-        return torch.from_numpy(image).flip(2)  # it gives blue first
+        return torch.from_numpy(image).flip(2)  # its order is blue, green, red

@@ -1,4 +1,4 @@
-"""PerImageRetry: makes images one by one, in the caller's thread: failed ones, and replacements."""
+"""PerImageRetry: makes images one by one in the caller's thread, after a failure and as replacements."""
 
 from __future__ import annotations
 
@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 class PerImageRetry:
-    """Makes images one by one, each waited for.
-
-    Parameters
-    ----------
-    device : Device
-        Where.
-    stream : Stream
-        For its kernels and copies.
-    """
+    """Makes images one by one, and waits for each."""
 
     def __init__(self, device: Device, stream: Stream) -> None:
         self._device = device
@@ -42,32 +34,13 @@ class PerImageRetry:
 
     def decode(
         self,
-        lane: DecodeBackend,
+        backend: DecodeBackend,
         programs: Sequence[tuple[int, ImageProgram]],
         jobs: Sequence[ImageJob],
         augmenter: Augmenter,
         nonce: int,
     ) -> str | None:
-        """Decode a JPEG on a lane, and make the images of all programs of it.
-
-        Parameters
-        ----------
-        lane : DecodeLane
-            Who decodes.
-        programs : sequence of (int, ImageProgram)
-            Numbers and programs.
-        jobs : sequence of ImageJob
-            For each, a job of this one image.
-        augmenter : Augmenter
-            Launches the kernels.
-        nonce : int
-            For the sentinel.
-
-        Returns
-        -------
-        str or None
-            Why it could not be decoded; None if all is well.
-        """
+        """Decode a JPEG, and make the images of all programs of it; return why it failed, or None."""
         job = jobs[0]
         layout = lay_out_images(job.height, job.width)
         staging = self._slot.staging.reserve(int(job.size[0]))
@@ -76,13 +49,13 @@ class PerImageRetry:
         picture = _picture(arena, int(layout.pitch[0]), int(job.height[0]), int(job.width[0]), is_guarded=True)
         images = self._describe(picture, programs, jobs, nonce)
         augmenter.write_canaries(images[0].pictures, 1, nonce, self._stream)
-        # As for batches: whoever decodes writes when called, and the sentinel must not come after it.
+        # As for batches: a decoder may write when it is called, and the canary must not be written after it.
         self._stream.synchronize()  # wait point: retry canary written
-        piece = DecodeRequest(
+        request = DecodeRequest(
             np.array([staging.address], np.uint64), job.size, layout.offset + np.uint64(arena), layout.pitch,
             job.height, job.width,
         )  # fmt: skip
-        event, failed = lane.begin(piece)
+        event, failed = backend.begin(request)
         if event is not None:
             event.synchronize()  # wait point: retry decoded
         if failed:
@@ -91,21 +64,14 @@ class PerImageRetry:
         return "the decoder reported success, and wrote nothing" if any(status) else None
 
     def finish(
-        self, number: int, program: ImageProgram, job: ImageJob, levels: NDArray[np.uint8], augmenter: Augmenter
+        self,
+        number: int,
+        program: ImageProgram,
+        job: ImageJob,
+        levels: NDArray[np.uint8],  # (1, height, width, 3)
+        augmenter: Augmenter,
     ) -> None:
-        """Send an image that the CPU has made to the device, and do the rest there.
-
-        Parameters
-        ----------
-        number, program : int and ImageProgram
-            The program.
-        job : ImageJob
-            A job of this one image.
-        levels : ndarray of uint8, shape (1, height, width, 3)
-            What the CPU has made of it.
-        augmenter : Augmenter
-            Launches the kernels.
-        """
+        """Send an image that the CPU has made to the device, and finish it there."""
         staging = self._slot.staging.reserve(levels.nbytes)
         arena = self._slot.arena.reserve(levels.nbytes + ALIGNMENT).address
         staging.array[: levels.nbytes] = levels.reshape(-1)
@@ -142,7 +108,7 @@ class PerImageRetry:
         found = []
         for (number, _), own in zip(programs, images, strict=True):
             taps = self._slot.taps.reserve(augmenter.taps_nbytes(number, 1, own.most_taps)).address
-            levels = self._slot.levels.reserve(augmenter.resampled_nbytes(number, 1)).address
+            levels = self._slot.resampled.reserve(augmenter.resampled_nbytes(number, 1)).address
             augmenter.augment(number, own, taps, levels, self._stream)
             status = self._slot.table.bring_back((number, "status"), self._stream)
             self._stream.synchronize()  # wait point: retry augmented
@@ -158,6 +124,6 @@ def _picture(address: int, pitch: int, height: int, width: int, *, is_guarded: b
 
 
 def _bytes_at(job: ImageJob) -> NDArray[np.uint8]:
-    """The stored bytes of a job's only image."""
+    """Copy the stored bytes of a job's only image."""
     size = int(job.size[0])
     return np.frombuffer(ctypes.string_at(int(job.address[0]), size), np.uint8)

@@ -157,7 +157,7 @@ def test_a_batch_with_too_few_or_too_many_wishes_is_refused(library, handle, sta
 
 
 def test_a_batch_before_the_state_is_initialised_is_refused_since_nvjpeg_would_crash(library, handle):
-    with pytest.raises(NvjpegError, match="Call initialise first") as caught:
+    with pytest.raises(NvjpegError, match="initialise") as caught:
         handle.make_state().decode_batched(*batch(), STREAM)
     assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatched", -1)
     assert "nvjpegDecodeBatched" not in library.names()
@@ -169,7 +169,7 @@ def test_a_batch_that_failed_has_to_be_followed_by_initialise(library, state):
         state.decode_batched(*batch(), STREAM)
     library.statuses.clear()
     assert state.batch == 0
-    with pytest.raises(NvjpegError, match="also after a batch that failed"):
+    with pytest.raises(NvjpegError, match="initialise"):
         state.decode_batched(*batch(), STREAM)
     state.initialise(3)
     state.decode_batched(*batch(), STREAM)

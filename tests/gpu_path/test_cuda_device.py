@@ -60,13 +60,13 @@ def test_what_is_no_gpu_is_refused(name):
 
 def test_a_torch_without_cuda_is_named(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(DeviceError, match=r"cuda:0: this torch .* was built without CUDA"):
+    with pytest.raises(DeviceError, match=r"cuda:0.*torch"):
         open_device("cuda:0")
 
 
 def test_no_gpu_is_said_so(record, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match=r"torch finds no GPU.*CUDA 13\.0.*--gpus all"):
+    with pytest.raises(DeviceError, match=r"CUDA 13\.0.*--gpus all"):
         open_device("cuda:0")
 
 
@@ -75,19 +75,19 @@ def test_a_process_that_was_forked_is_told(record, monkeypatch):
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
 
     monkeypatch.setattr(torch.cuda, "current_device", refuse)
-    with pytest.raises(DeviceError, match="torch cannot start CUDA in this process: Cannot re-initialize"):
+    with pytest.raises(DeviceError, match="Cannot re-initialize"):
         open_device("cuda:0")
 
 
 def test_without_cupy_the_extra_is_named(record, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(DeviceError, match=r"CuPy is missing .*pip install 'gpubeton\[cuda13\]'"):
+    with pytest.raises(DeviceError, match=r"CuPy.*pip install 'gpubeton\[cuda13\]'"):
         open_device("cuda:0")
 
 
 def test_a_number_that_no_gpu_has_is_refused(record, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
-    with pytest.raises(DeviceError, match=r"cuda:2: there are 2 GPUs, cuda:0 to cuda:1.*\(3,4\)"):
+    with pytest.raises(DeviceError, match=r"cuda:2.* 2 GPUs.*\(3,4\)"):
         open_device(2)
 
 
@@ -178,7 +178,7 @@ def test_an_error_of_earlier_work_is_raised_by_whoever_waits(cuda_device, record
     record.fail["synchronize"] = [error, error]
     with pytest.raises(DeviceError, match="cuda:1: waiting for an event"):
         event.synchronize()
-    with pytest.raises(DeviceError, match="may be earlier work"):
+    with pytest.raises(DeviceError, match="earlier work"):
         stream.synchronize()
 
 
@@ -225,7 +225,7 @@ def test_too_little_memory_is_told_in_bytes(cuda_device, record):
     record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY)] * 2
     with pytest.raises(
         DeviceError,
-        match=r"cuda:1 \(GPU 1\): 9999 bytes were asked for, 4096 of 1073741824 are free, and torch holds 701",
+        match=r"cuda:1 \(GPU 1\).*9999.*4096.*1073741824.*701",
     ):
         cuda_device.allocate(9999)
 
@@ -255,7 +255,7 @@ def test_pinned_memory_is_an_array_that_keeps_it(cuda_device, record):
 
 def test_too_little_pinned_memory_names_its_limit(cuda_device, record):
     record.fail["hostAlloc"] = [CudaRuntimeError(OUT_OF_MEMORY)]
-    with pytest.raises(DeviceError, match=r"100 bytes of page-locked memory.*ulimit -l"):
+    with pytest.raises(DeviceError, match=r"100 bytes.*ulimit -l"):
         cuda_device.allocate_pinned(100)
 
 

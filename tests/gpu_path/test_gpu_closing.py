@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.gpu_path.crew_bench import cpu_services, open_gpu, program_of
+from tests.gpu_path.executor_bench import cpu_services, open_gpu, program_of
 from tests.simulator.active_device import device
 
 __all__ = ["device"]

@@ -335,7 +335,7 @@ def test_a_raw_image_of_a_wrong_size_is_named(gpus, tmp_path):
     path = write_images(tmp_path / "raw.beton", images)
     for choice in ("cpu", "bytes"):
         loader = gpu_loader(path, PIPELINE, raw=choice)
-        with pytest.raises(BadImageError, match=r"it has 240 bytes, .* 9 x 9 pixels"):
+        with pytest.raises(BadImageError, match=r"240 .*9 x 9"):
             list(loader)
         loader.close()
 

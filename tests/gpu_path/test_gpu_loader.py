@@ -226,6 +226,6 @@ def test_batches_of_another_size_come_from_the_next_epoch_on(gpus, zoo, decoded)
 
 def test_a_gpu_has_memory_for_as_many_batches_ahead_as_at_first(gpus, zoo):
     loader = gpu_loader(zoo, PIPELINES["half"], batches_ahead=1)
-    with pytest.raises(OptionError, match="batches_ahead cannot be changed: the GPU"):
+    with pytest.raises(OptionError, match="batches_ahead"):
         loader.batches_ahead = 3
     assert len(epochs(loader)) > 0

@@ -117,7 +117,7 @@ def test_memory_of_a_slot_is_that_of_the_largest_batch_and_an_eighth(gpus, photo
     for slot in resources.slots:
         assert pixels <= slot.arena.nbytes <= (pixels + 2 * ALIGNMENT) * 9 / 8 + STEP
         assert compressed <= slot.staging.nbytes <= (compressed + ALIGNMENT) * 9 / 8 + STEP
-        assert slot.levels.nbytes <= STEP
+        assert slot.resampled.nbytes <= STEP
     loader.close()
 
 

@@ -85,5 +85,5 @@ def test_with_the_cuda_half_alone_it_takes_a_gpu(gpus, path):
     (plain, _), *_ = epochs(gpu_loader(path, [*HEAD, ToTensor(), ToDevice("cuda:0")]))
     assert np.array_equal(images.numpy()[..., 0], 255 - plain.numpy()[..., 0])
     assert np.array_equal(images.numpy()[..., 1:], plain.numpy()[..., 1:])
-    with pytest.raises(PipelineError, match=r"'mine'.*has no Numba half"):
+    with pytest.raises(PipelineError, match="'mine'"):
         gpu_loader(path, pipeline, device="cpu")

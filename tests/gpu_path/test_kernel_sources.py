@@ -67,17 +67,17 @@ def test_an_installed_package_has_them_within(files, monkeypatch):
 
 def test_a_kernel_that_does_not_exist_is_named_beside_those_that_do(files):
     (files / "real.cu").write_text("")
-    with pytest.raises(KernelError, match=r"no kernel 'unreal'.*has real"):
+    with pytest.raises(KernelError, match=r"'unreal'.* real"):
         source_of("unreal")
 
 
 def test_a_header_that_is_missing_is_named(files):
     (files / "real.cu").write_text('#include "gone.cuh"\n')
-    with pytest.raises(KernelError, match=r"gone\.cuh.*install gpubeton anew"):
+    with pytest.raises(KernelError, match=r"gone\.cuh"):
         source_of("real")
 
 
 def test_an_installation_without_kernels_says_where_it_looked(files, monkeypatch):
     monkeypatch.setattr(gpu_kernels, "_CHECKOUT", files / "nowhere")
-    with pytest.raises(KernelError, match=r"none.*nowhere.*install gpubeton anew"):
+    with pytest.raises(KernelError, match=r"none.*nowhere"):
         kernel_names()

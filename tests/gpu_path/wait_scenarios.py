@@ -16,7 +16,7 @@ from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
-from tests.gpu_path.crew_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
+from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
 from tests.gpu_path.pieces import Pieces
 from tests.gpu_path.zoo import bytes_of, gpu_loader, raw, stored, twin
 from tests.simulator.device import SimulatedDevice

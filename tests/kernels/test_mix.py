@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton.batch.mix import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
-from gpubeton.gpu.launch import Mixes, mix_images
+from gpubeton.gpu.launch import mix_images
 from gpubeton.transforms import ImageMixup
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.host_device import HostDevice, address, looked_up, placed, table_of_bits
@@ -33,8 +33,8 @@ def run(images, mixes, table=IDENTITY, item_size=1, device=None, *, shift=0, out
     levels, rows, table = placed(images, shift), placed(mixes), placed(table)
     dtype = {1: np.uint8, 2: np.uint16, 4: np.uint32}[item_size]
     out = placed(np.full(images.shape, 0xAB, dtype), out_shift * item_size)
-    mixes = Mixes(*images.shape[:3], address(levels), address(rows))
-    mix_images(device, mixes, address(table), item_size, address(out), "stream")
+    given = address(levels), address(rows), address(table), item_size, address(out)
+    mix_images(device, images.shape[:3], *given, "stream")
     assert np.array_equal(levels, images)
     return out
 

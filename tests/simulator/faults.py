@@ -106,7 +106,7 @@ class Faults:
         library().simulated_stream_fail(stream.handle, status)
 
     def fail_device(self, number=0, status=_UNKNOWN_ADDRESS):
-        """As `fail_stream`, at once."""
+        """As `fail_stream`, at once. Status 0 ends an error, when all work that was queued before has been dropped."""
         library().simulated_device_fail(number, status)
 
     def fail_call(self, function, status, *, after=0, times=-1):

@@ -184,7 +184,20 @@ EXPORT int simulated_use_device(int device) {
     return before;
 }
 
-EXPORT void simulated_device_fail(int device, int status) { set_device_error(device, status); }
+EXPORT void simulated_device_fail(int device, int status) {
+    if (status == SUCCESS) {
+        // Drop the work that is queued: it would run after the error, on memory that was freed meanwhile.
+        std::vector<Stream*> used;
+        {
+            std::lock_guard<std::mutex> lock(streams().mutex);
+            used = streams().used;
+        }
+        for (Stream* stream : used) {
+            if (stream->device == device) stream->synchronize();
+        }
+    }
+    set_device_error(device, status);
+}
 
 // --- streams
 

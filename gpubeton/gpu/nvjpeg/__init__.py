@@ -1,8 +1,7 @@
-"""NVIDIA's JPEG decoder nvJPEG, called directly.
+"""Binding of nvJPEG, NVIDIA's JPEG decoder.
 
-`load` finds the library, `Library.create` starts it with a backend, and of the `Handle` everything else is made: a
-`State` decodes batches in two calls, without an object per image. Numbers and structs are nvJPEG's own, every status
-is looked at, and a call that failed says what to try.
+`load` finds the library, `Library.create` starts it with a backend, and the `Handle` makes everything else: a `State`
+decodes batches in two calls, without an object per image. Every status is checked, and errors name a remedy.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ import numpy as np
 
 
 class Backend(IntEnum):
-    """``nvjpegBackend_t``: what decodes."""
+    """``nvjpegBackend_t``: the decoder."""
 
     DEFAULT = 0
-    """Left to nvJPEG."""
+    """nvJPEG's choice."""
     HYBRID = 1
-    """The CPU undoes Huffman's code, the GPU the rest."""
+    """The CPU decodes Huffman's code, the GPU does the rest."""
     GPU_HYBRID = 2
     """The GPU's processors do everything for baseline JPEGs, in batches of more than 50."""
     HARDWARE = 3
@@ -30,7 +30,7 @@ class Backend(IntEnum):
 
 
 class Flags(IntFlag):
-    """What a handle is to do differently."""
+    """Options of a handle."""
 
     NONE = 0
     HW_DECODE_NO_PIPELINE = 1
@@ -45,7 +45,7 @@ class Flags(IntFlag):
 
 
 class OutputFormat(IntEnum):
-    """``nvjpegOutputFormat_t``: what is written to the image."""
+    """``nvjpegOutputFormat_t``: the format of the pixels."""
 
     UNCHANGED = 0
     YUV = 1
@@ -53,7 +53,7 @@ class OutputFormat(IntEnum):
     RGB = 3
     BGR = 4
     RGBI = 5
-    """Red, green, blue beside each other: one plane of 3 bytes per pixel."""
+    """Red, green, blue interleaved: one plane of 3 bytes per pixel."""
     BGRI = 6
     UNCHANGEDI_U16 = 7
     NV12 = 8
@@ -98,7 +98,7 @@ class ScaleFactor(IntEnum):
 
 
 class ExifOrientation(IntEnum):
-    """``nvjpegExifOrientation_t``: how the camera was held."""
+    """``nvjpegExifOrientation_t``: the orientation of the camera."""
 
     UNKNOWN = 0
     NORMAL = 1
@@ -119,11 +119,10 @@ Interleaved formats (RGBI) use the first plane alone; the others are 0.
 
 
 class DeviceAllocator(ctypes.Structure):
-    """``nvjpegDevAllocator_t``: like cudaMalloc and cudaFree, 0 means success.
+    """``nvjpegDevAllocator_t``: like cudaMalloc and cudaFree, 0 means success."""
 
-    The functions may be C's, or Python's wrapped in their types (``DeviceAllocator.Allocate(function)``); the latter
-    are slow and need the interpreter, so they are for measuring, not for training.
-    """
+    # C functions, or Python's wrapped in their types (``DeviceAllocator.Allocate(function)``): these are slow and need
+    # the interpreter, and are for measurements.
 
     Allocate = CFUNCTYPE(c_int, POINTER(c_void_p), c_size_t)
     Free = CFUNCTYPE(c_int, c_void_p)
@@ -147,23 +146,7 @@ class StreamAllocator(ctypes.Structure):
 
 
 def is_second_version(*allocators: DeviceAllocator | PinnedAllocator | StreamAllocator | None) -> bool:
-    """Tell which of nvJPEG's two functions takes these allocators.
-
-    Parameters
-    ----------
-    *allocators : DeviceAllocator, PinnedAllocator, StreamAllocator or None
-        None for nvJPEG's own.
-
-    Returns
-    -------
-    bool
-        Whether they are in the order of streams.
-
-    Raises
-    ------
-    TypeError
-        If one is and another is not: nvJPEG takes both kinds, but not together.
-    """
+    """Return whether the allocators are in the order of streams, which another function of nvJPEG takes; not mixed."""
     kinds = {isinstance(allocator, StreamAllocator) for allocator in allocators if allocator is not None}
     if len(kinds) == 2:
         raise TypeError(
@@ -172,7 +155,7 @@ def is_second_version(*allocators: DeviceAllocator | PinnedAllocator | StreamAll
     return True in kinds
 
 
-_OPAQUE = c_void_p  # made and owned by nvJPEG
+_OPAQUE = c_void_p  # owned by nvJPEG
 _DATA = c_void_p  # the bytes of a JPEG, or an array of such addresses
 _IMAGES = c_void_p  # IMAGE records
 _STREAM = c_void_p  # cudaStream_t
@@ -255,25 +238,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 
 
 def bind(library: ctypes.CDLL, name: str) -> Any:
-    """Give a function of the library, with its prototype.
-
-    Parameters
-    ----------
-    library : CDLL
-        The library.
-    name : str
-        A key of `PROTOTYPES`.
-
-    Returns
-    -------
-    callable
-        Takes Python's integers, numpy's addresses and ``byref`` of results; returns the status.
-
-    Raises
-    ------
-    AttributeError
-        If the library has no such function.
-    """
+    """Return a function of the library, with its prototype; AttributeError if it has none."""
     function = library[name]
     function.argtypes = PROTOTYPES[name]
     function.restype = c_int

@@ -34,12 +34,12 @@ class Status(IntEnum):
 
 _MEANINGS = {
     Status.NOT_INITIALIZED: (
-        "something it was given was not initialised",
-        "Use handles and states between their making and their closing, and initialise a state before a batch",
+        "an argument was not initialised",
+        "Use handles and states only before they are closed, and initialise a state before a batch",
     ),
     Status.INVALID_PARAMETER: (
         "an argument is wrong",
-        "Look for something closed, a size below 1, a region outside the image, or a wish for another backend",
+        "Look for something closed, a size below 1, a region outside the image, or a parameter for another backend",
     ),
     Status.BAD_JPEG: (
         "the bytes are not a JPEG, or a damaged one",
@@ -51,7 +51,7 @@ _MEANINGS = {
     ),
     Status.ALLOCATOR_FAILURE: (
         "memory of the device, or page-locked memory of the host, ran out",
-        "Take smaller batches; nvidia-smi shows who else holds memory",
+        "Take smaller batches; nvidia-smi shows which processes hold memory",
     ),
     Status.EXECUTION_FAILED: (
         "CUDA reported an error",
@@ -67,7 +67,7 @@ _MEANINGS = {
     ),
     Status.IMPLEMENTATION_NOT_SUPPORTED: (
         "this backend has no such call",
-        "Batches with parameters of their own need the backend HARDWARE",
+        "Batches with parameters for each image need the backend HARDWARE",
     ),
     Status.INCOMPLETE_BITSTREAM: (
         "the JPEG ends too early",
@@ -77,25 +77,7 @@ _MEANINGS = {
 
 
 def explain(call: str, status: int) -> str:
-    """Say what a status of a call means and what to try.
-
-    Parameters
-    ----------
-    call : str
-        Name of the function.
-    status : int
-        What it returned.
-
-    Returns
-    -------
-    str
-        One paragraph, without a full stop.
-
-    Examples
-    --------
-    >>> print(explain("nvjpegDecode", 10))
-    nvjpegDecode: status 10 (INCOMPLETE_BITSTREAM): the JPEG ends too early. It was probably cut short while copying
-    """
+    """Explain a status of a call, and what to try, in one paragraph without a full stop."""
     try:
         known = Status(status)
     except ValueError:
@@ -112,7 +94,7 @@ _MAKING = {"nvjpegCreateEx", "nvjpegCreateExV2", "nvjpegCreateSimple", "nvjpegDe
 
 
 def _why_no_engines() -> str:
-    """Tell a GPU without engines from a container without the part of the driver that reaches them."""
+    """Distinguish a GPU without engines from a container without the driver's library for them."""
     try:
         ctypes.CDLL("libnvcuvid.so.1")
     except OSError:
@@ -127,7 +109,7 @@ def _why_no_engines() -> str:
 
 
 def _why_no_cuda() -> str:
-    """Tell a missing driver from one that is too old."""
+    """Distinguish a missing driver from one that is too old."""
     driver = driver_version()
     if driver is None:
         return "No NVIDIA driver answers (libcuda.so.1): see whether nvidia-smi shows a GPU"
@@ -138,44 +120,23 @@ def _why_no_cuda() -> str:
 
 
 class Calls:
-    """The functions of a loaded library.
+    """The functions of a loaded library."""
 
-    They are looked up when they are first called: a version of nvJPEG that lacks one can be used for the others.
-
-    Parameters
-    ----------
-    library : CDLL
-        The library. Its calls let other Python threads run.
-    name : str
-        What it is, for errors.
-    """
+    # Looked up at the first call: a version of nvJPEG that lacks one function can be used for the others.
 
     def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self.name = name
+        self.name = name  # for errors
         self._library = library
         self._functions: dict[str, Any] = {}
 
     def __call__(self, function: str, *arguments: Any) -> None:
-        """Call a function.
-
-        Parameters
-        ----------
-        function : str
-            Its name.
-        *arguments
-            As its prototype says.
-
-        Raises
-        ------
-        NvjpegError
-            If it returns another status than success, or is missing in this version.
-        """
+        """Call a function by name; a NvjpegError if it is missing, or if its status is not success."""
         status = self.status(function, *arguments)
         if status:
             raise NvjpegError(f"{explain(function, status)} ({self.name})", function, status)
 
     def status(self, function: str, *arguments: Any) -> int:
-        """Call a function and give its status."""
+        """Call a function and return its status."""
         return int((self._functions.get(function) or self._bind(function))(*arguments))
 
     def _bind(self, name: str) -> Any:
@@ -190,31 +151,10 @@ class Calls:
 
 
 class Resource:
-    """Something that nvJPEG made; closed by `close`, or when nobody refers to it any more.
+    """An object of nvJPEG; closed by `close`, or with its last reference."""
 
-    Belongs to the device that was current when it was made, which has to be current again when it is closed. When the
-    interpreter ends it is left alone: CUDA may be gone by then, and destroying it would crash.
-
-    Parameters
-    ----------
-    calls : Calls
-        The library.
-    create, destroy : str
-        The functions that make and destroy it.
-    *arguments
-        Those of `create`, before the pointer to the result.
-    parent : Resource, optional
-        What it was made of, which stays as long as it does; closing that closes this, too.
-    keep : object
-        Something else that has to stay as long as it does.
-
-    Attributes
-    ----------
-    calls : Calls
-        nvJPEG.
-    children : WeakSet of Resource
-        What was made of it.
-    """
+    # The device that was current when it was made has to be current again when it is closed. It is not destroyed at
+    # the end of the interpreter: CUDA may be unloaded by then, and the call would crash.
 
     def __init__(
         self,
@@ -226,13 +166,13 @@ class Resource:
         keep: object = None,
     ) -> None:
         self.calls = calls
-        self.children: weakref.WeakSet[Resource] = weakref.WeakSet()
+        self.children: weakref.WeakSet[Resource] = weakref.WeakSet()  # made from it
         made = c_void_p()
         calls(create, *arguments, byref(made))
         if not made.value:
             raise NvjpegError(f"{create} reported success and made nothing ({calls.name})", create, 0)
         self._destroy = destroy
-        # The parent is among the arguments, so that it cannot go first.
+        # The parent is among the arguments, so that it is destroyed later.
         self._finalizer = weakref.finalize(self, _give_back, calls, destroy, made.value, os.getpid(), (parent, keep))
         self._finalizer.atexit = False
         self._pointer = made.value
@@ -241,18 +181,18 @@ class Resource:
 
     @property
     def pointer(self) -> int:
-        """The address by which nvJPEG knows it."""
+        """Its address in nvJPEG."""
         if not self._finalizer.alive:
             raise NvjpegError(f"This {type(self).__name__} was closed already and cannot be used any more")
         return self._pointer
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was given back."""
+        """Whether it was destroyed."""
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Give it back to nvJPEG, after all that was made of it. Nothing of it may be in use; may be called twice."""
+        """Destroy it, after all objects made from it. It may not be in use; may be called twice."""
         for child in list(self.children):
             child.close()
         status = self._finalizer()
@@ -261,34 +201,17 @@ class Resource:
 
 
 def _give_back(calls: Calls, destroy: str, pointer: int, process: int, _kept: object) -> int:
-    """Destroy it, unless this is a forked child: it has a copy of the pointer and no CUDA."""
+    """Destroy it, unless this is a forked child, which has a copy of the pointer and no CUDA."""
     return calls.status(destroy, pointer) if os.getpid() == process else 0
 
 
-def address_of(array: object, dtype: np.dtype[Any], count: int, name: str) -> int:
-    """Give the address of an array that nvJPEG will read `count` entries of.
-
-    Parameters
-    ----------
-    array : ndarray, shape (count,)
-        The array.
-    dtype : dtype
-        What nvJPEG takes its entries for.
-    count : int
-        How many nvJPEG will read.
-    name : str
-        What it is called, for the error.
-
-    Returns
-    -------
-    int
-        Address of the first entry, good while the array lives.
-
-    Raises
-    ------
-    OptionError
-        If nvJPEG would read something else than was meant.
-    """
+def address_of(
+    array: object,  # (count,)
+    dtype: np.dtype[Any],
+    count: int,
+    name: str,
+) -> int:
+    """Return the address of an array after checking that nvJPEG can read `count` entries of this type."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != (count,):
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
         raise OptionError(f"{name}: {found}; expected an ndarray of {dtype} and shape ({count},)")

@@ -21,17 +21,11 @@ _ADDRESS = np.dtype(np.uint64)
 
 
 class State(Resource):
-    """What nvJPEG needs while it decodes. Made by `Handle.make_state`.
+    """A state of nvJPEG, which decodes one image or one batch. Made by `Handle.make_state`."""
 
-    For one thread and one batch at a time: the batch before has to be done on its stream before the next is given.
-    Nothing that a call is given is copied. The compressed bytes, the memory of the images and the arrays themselves
-    have to stay, unchanged, until the stream has passed the call; the state keeps the arrays of its latest call.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    """
+    # For one thread and one batch at a time: the stream has to finish a batch before the next call. No argument is
+    # copied: compressed bytes, image memory and arrays have to stay unchanged until the stream has passed the call. The
+    # state keeps the arrays of its latest call.
 
     def __init__(self, handle: Resource) -> None:
         super().__init__(handle.calls, "nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", handle.pointer, parent=handle)
@@ -45,22 +39,7 @@ class State(Resource):
         return self._batch
 
     def initialise(self, batch: int, *, output_format: OutputFormat = OutputFormat.RGBI, threads: int = 1) -> None:
-        """Get ready for batches of a size, also after one that failed. No batch may be under way.
-
-        Parameters
-        ----------
-        batch : int
-            Images of each batch from now on.
-        output_format : OutputFormat
-            What is written.
-        threads : int
-            Of the CPU; without effect in today's nvJPEG.
-
-        Raises
-        ------
-        NvjpegError
-            If nvJPEG refuses.
-        """
+        """Prepare for batches of a size, also after a failed batch. No batch may be under way."""
         self._batch = 0
         self.calls("nvjpegDecodeBatchedInitialize", self._handle.pointer, self.pointer, batch, threads, output_format)
         self._batch = batch
@@ -74,24 +53,7 @@ class State(Resource):
         subsampling: ChromaSubsampling = ChromaSubsampling.CSS_444,
         output_format: OutputFormat = OutputFormat.RGBI,
     ) -> None:
-        """Allocate now what batches will need, rather than while decoding; nothing happens except on HARDWARE.
-
-        Parameters
-        ----------
-        batch : int
-            Most images of a batch.
-        width, height : int
-            Largest width and largest height of an image, in pixels.
-        subsampling : ChromaSubsampling
-            The one that needs most memory among those that will come.
-        output_format : OutputFormat
-            What is written.
-
-        Raises
-        ------
-        NvjpegError
-            If there is not enough memory.
-        """
+        """Allocate the memory of batches now, and not while decoding; only HARDWARE does anything."""
         self.calls(
             "nvjpegDecodeBatchedPreAllocate",
             self._handle.pointer,
@@ -104,31 +66,15 @@ class State(Resource):
         )
 
     def decode_batched(
-        self, addresses: NDArray[np.uint64], sizes: NDArray[np.uint64], targets: NDArray[np.void], stream: int
+        self,
+        addresses: NDArray[np.uint64],  # (N,)
+        sizes: NDArray[np.uint64],  # (N,)
+        targets: NDArray[np.void],  # (N,) IMAGE
+        stream: int,
     ) -> None:
-        """Decode a batch; returns before it is done.
-
-        On some GPUs the backend HARDWARE writes the images at once, whatever is in the stream before this call:
-        wait on the host until nobody uses their memory any more.
-
-        Parameters
-        ----------
-        addresses, sizes : ndarray of uint64, shape (N,)
-            Where each JPEG is, in bytes. Page-locked memory of the host, or the device's for the backends named so.
-        targets : ndarray of IMAGE, shape (N,)
-            Where each image goes on the device. Room for the JPEG's own height and width is nobody's business but
-            the caller's: nvJPEG writes as many pixels as the JPEG says.
-        stream : int
-            The ``cudaStream_t``.
-
-        Raises
-        ------
-        OptionError
-            If the arrays are not what nvJPEG would take them for.
-        NvjpegError
-            If nvJPEG refuses one of the images or something else went wrong. Nothing is known of any image then, and
-            the state has to be initialised again.
-        """
+        """Decode a batch; returns before it is done."""
+        # On some GPUs the backend HARDWARE writes the images at once, before earlier work of the stream: the host has
+        # to wait until their memory is not used.
         self._decode_batched("nvjpegDecodeBatched", addresses, sizes, targets, (), stream)
 
     def decode_batched_ex(
@@ -139,22 +85,7 @@ class State(Resource):
         params: Sequence[DecodeParams],
         stream: int,
     ) -> None:
-        """Decode a batch with wishes for each image; the backends HARDWARE and LOSSLESS_JPEG alone.
-
-        Parameters
-        ----------
-        addresses, sizes, targets
-            As for `decode_batched`.
-        params : sequence of DecodeParams, length N
-            The same object may stand in several places.
-        stream : int
-            The ``cudaStream_t``.
-
-        Raises
-        ------
-        OptionError, NvjpegError
-            As for `decode_batched`.
-        """
+        """Decode a batch with parameters for each image; only HARDWARE and LOSSLESS_JPEG."""
         pointers = np.fromiter((one.pointer for one in params), np.uint64)
         wishes = address_of(pointers, _ADDRESS, self._batch or len(pointers), "params")
         self._decode_batched("nvjpegDecodeBatchedEx", addresses, sizes, targets, (wishes,), stream)
@@ -164,31 +95,12 @@ class State(Resource):
         self,
         address: int,
         size: int,
-        target: NDArray[np.void],
+        target: NDArray[np.void],  # (1,) IMAGE
         stream: int,
         *,
         output_format: OutputFormat = OutputFormat.RGBI,
     ) -> None:
-        """Decode one image, with whatever backend nvJPEG finds best; returns before it is done.
-
-        Parameters
-        ----------
-        address, size : int
-            Where the JPEG is in the host's memory, in bytes.
-        target : ndarray of IMAGE, shape (1,)
-            Where the image goes on the device.
-        stream : int
-            The ``cudaStream_t``.
-        output_format : OutputFormat
-            What is written.
-
-        Raises
-        ------
-        OptionError
-            If `target` is not what nvJPEG would take it for.
-        NvjpegError
-            If nvJPEG cannot decode it.
-        """
+        """Decode one image, with the backend of nvJPEG's choice; returns before it is done."""
         written = address_of(target, IMAGE, 1, "target")
         self._in_use = (target,)
         self.calls("nvjpegDecode", self._handle.pointer, self.pointer, address, size, output_format, written, stream)

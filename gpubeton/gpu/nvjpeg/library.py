@@ -26,37 +26,17 @@ from gpubeton.gpu.nvjpeg.stepwise import DecodeParams, Decoder, DeviceBuffer, Jp
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What the header of a JPEG says.
-
-    Attributes
-    ----------
-    subsampling : ChromaSubsampling
-        How much smaller the chroma components are.
-    heights, widths : tuple of int
-        Of each component, in samples; the first is the image's.
-    """
+    """Sizes and sampling from the header of a JPEG."""
 
     subsampling: ChromaSubsampling
-    heights: tuple[int, ...]
+    heights: tuple[int, ...]  # of each component, in samples; the first is the image's
     widths: tuple[int, ...]
 
 
 class Handle(Resource):
-    """The library on the device that was current when it was made, with one backend. Made by `Library.create`.
+    """The library on the device that was current when it was made, with one backend. Made by `Library.create`."""
 
-    Threads may share a handle, but neither the states nor the streams made of it.
-
-    Parameters
-    ----------
-    calls : Calls
-        The library.
-    backend : Backend or None
-        What decodes; None lets nvJPEG decide everything.
-    flags : Flags
-        What to do differently.
-    device_allocator, pinned_allocator : optional
-        Where memory comes from; nvJPEG's own by default.
-    """
+    # Threads may share a handle, but not its states and streams.
 
     def __init__(
         self,
@@ -66,7 +46,7 @@ class Handle(Resource):
         device_allocator: DeviceAllocator | StreamAllocator | None = None,
         pinned_allocator: PinnedAllocator | StreamAllocator | None = None,
     ) -> None:
-        self.backend = backend
+        self.backend = backend  # None for nvJPEG's choice
         allocators = (device_allocator, pinned_allocator)
         if backend is None:
             super().__init__(calls, "nvjpegCreateSimple", "nvjpegDestroy")
@@ -82,29 +62,13 @@ class Handle(Resource):
         )
 
     def hardware_engines(self) -> tuple[int, int]:
-        """Give the number of JPEG engines and the cores of each."""
+        """Return the number of JPEG engines and the cores of each."""
         engines, cores = c_uint(), c_uint()
         self.calls("nvjpegGetHardwareDecoderInfo", self.pointer, byref(engines), byref(cores))
         return engines.value, cores.value
 
     def image_info(self, address: int, size: int) -> ImageInfo:
-        """Read the header of a JPEG; any number of threads may.
-
-        Parameters
-        ----------
-        address, size : int
-            Where it is in the host's memory, in bytes.
-
-        Returns
-        -------
-        ImageInfo
-            What it says.
-
-        Raises
-        ------
-        NvjpegError
-            If it is none, or damaged.
-        """
+        """Read the header of a JPEG in the host's memory; thread-safe."""
         components, subsampling = c_int(), c_int()
         widths, heights = (c_int * 4)(), (c_int * 4)()
         found = (byref(components), byref(subsampling), widths, heights)
@@ -113,7 +77,7 @@ class Handle(Resource):
         return ImageInfo(ChromaSubsampling(subsampling.value), tuple(heights[:number]), tuple(widths[:number]))
 
     def is_batch_supported(self, jpeg: JpegStream, params: DecodeParams | None = None) -> bool:
-        """Tell whether `State.decode_batched` can take a JPEG that was parsed; with wishes, `decode_batched_ex`."""
+        """Return whether `State.decode_batched` (with params: `decode_batched_ex`) takes a parsed JPEG."""
         answer = c_int(-1)
         if params is None:
             self.calls("nvjpegDecodeBatchedSupported", self.pointer, jpeg.pointer, byref(answer))
@@ -124,7 +88,7 @@ class Handle(Resource):
 
     @property
     def device_padding(self) -> int:
-        """Bytes of which all its allocations on the device are multiples: fewer reallocations as images grow."""
+        """Its device allocations are multiples of this many bytes: fewer reallocations as images grow."""
         padding = c_size_t()
         self.calls("nvjpegGetDeviceMemoryPadding", byref(padding), self.pointer)
         return padding.value
@@ -135,7 +99,7 @@ class Handle(Resource):
 
     @property
     def pinned_padding(self) -> int:
-        """Bytes of which all its allocations of page-locked memory are multiples."""
+        """Its allocations of page-locked memory are multiples of this many bytes."""
         padding = c_size_t()
         self.calls("nvjpegGetPinnedMemoryPadding", byref(padding), self.pointer)
         return padding.value
@@ -153,11 +117,11 @@ class Handle(Resource):
         return JpegStream(self)
 
     def make_params(self) -> DecodeParams:
-        """Make an object that holds wishes for an image."""
+        """Make parameters of an image."""
         return DecodeParams(self)
 
     def make_decoder(self, backend: Backend) -> Decoder:
-        """Make a decoder that goes step by step, on any backend."""
+        """Make a decoder that works step by step, on any backend."""
         return Decoder(self, backend)
 
     def make_pinned_buffer(self, allocator: PinnedAllocator | StreamAllocator | None = None) -> PinnedBuffer:
@@ -174,32 +138,17 @@ VARIABLE = "GPUBETON_NVJPEG"
 
 
 class Library:
-    """A loaded nvJPEG. Made by `load`.
-
-    Parameters
-    ----------
-    library : CDLL
-        The library. Its calls let other Python threads run.
-    path : str
-        Its file.
-
-    Attributes
-    ----------
-    path : str
-        Its file.
-    version : tuple of int
-        Major, minor and patch of nvJPEG, e.g. (13, 3, 2).
-    """
+    """A loaded nvJPEG. Made by `load`."""
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
-        self.version = _three_numbers(library, "nvjpegGetProperty")
+        self.version = _three_numbers(library, "nvjpegGetProperty")  # e.g. (13, 3, 2)
         self._library = library
         self.calls = Calls(library, f"nvJPEG {'.'.join(map(str, self.version))}, {path}")
 
     @property
     def cuda_version(self) -> tuple[int, int, int]:
-        """Version of the CUDA that it was built with."""
+        """The CUDA that it was built with."""
         return _three_numbers(self._library, "nvjpegGetCudartProperty")
 
     def create(
@@ -210,53 +159,16 @@ class Library:
         device_allocator: DeviceAllocator | StreamAllocator | None = None,
         pinned_allocator: PinnedAllocator | StreamAllocator | None = None,
     ) -> Handle:
-        """Start nvJPEG on the current device.
-
-        Parameters
-        ----------
-        backend : Backend
-            What decodes.
-        flags : Flags
-            What to do differently.
-        device_allocator, pinned_allocator : optional
-            Where memory comes from; nvJPEG's own by default.
-
-        Returns
-        -------
-        Handle
-            Of which states and the rest are made.
-
-        Raises
-        ------
-        NvjpegError
-            If there is no GPU, or it cannot do what the backend needs; says which.
-        """
+        """Start nvJPEG on the current device."""
         return Handle(self.calls, backend, flags, device_allocator, pinned_allocator)
 
     def create_simple(self) -> Handle:
-        """Start nvJPEG on the current device with a backend of its own choice."""
+        """Start nvJPEG on the current device with the backend of its choice."""
         return Handle(self.calls, None)
 
 
 def load(path: str | None = None) -> Library:
-    """Load nvJPEG.
-
-    Parameters
-    ----------
-    path : str, optional
-        Exactly this file. By default the first that can be used of: the one that the environment variable
-        GPUBETON_NVJPEG names, cuda-pathfinder's, NVIDIA's wheels, the system's, torchvision's copy.
-
-    Returns
-    -------
-    Library
-        It. No GPU is needed so far.
-
-    Raises
-    ------
-    LibraryError
-        If there is none; with every place and what was wrong there.
-    """
+    """Load nvJPEG from the path, or from the first usable place; needs no GPU."""
     library, place = libraries.load(
         "nvjpeg",
         path=path,
@@ -269,12 +181,12 @@ def load(path: str | None = None) -> Library:
 
 
 def find_library() -> str:
-    """Give the file of the nvJPEG that `load` takes; raises LibraryError as it does."""
+    """Return the file of the nvJPEG that `load` takes."""
     return load().path
 
 
 def _why_not(library: ctypes.CDLL, place: Place) -> str:
-    """Say why a library cannot be used: not nvJPEG, or for a CUDA that the driver does not know yet."""
+    """Return why a library cannot be used: not nvJPEG, or for a newer CUDA than the driver's; "" if it can."""
     try:
         major = _three_numbers(library, "nvjpegGetProperty")[0]
     except NvjpegError as error:

@@ -25,15 +25,9 @@ if TYPE_CHECKING:
 
 
 class DecodeParams(Resource):
-    """What is wanted of one image: format, region, scale, orientation. Made by `Handle.make_params`.
+    """Parameters of one image: format, region, scale, orientation. Made by `Handle.make_params`."""
 
-    Not every backend knows every wish; `Handle.is_batch_supported` and `Decoder.is_supported` tell.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    """
+    # `Handle.is_batch_supported` and `Decoder.is_supported` answer which backends support them.
 
     def __init__(self, handle: Resource) -> None:
         super().__init__(
@@ -41,11 +35,11 @@ class DecodeParams(Resource):
         )
 
     def set_output_format(self, output_format: OutputFormat) -> None:
-        """Set what is written. Batches ask for it when the state is initialised instead."""
+        """Set the format of the pixels; batches take it from `State.initialise`."""
         self.calls("nvjpegDecodeParamsSetOutputFormat", self.pointer, output_format)
 
     def set_region(self, left: int, top: int, width: int, height: int) -> None:
-        """Decode a part alone, in pixels of the image as it comes out; it must lie inside."""
+        """Decode a part only, in pixels of the output; it must be inside."""
         self.calls("nvjpegDecodeParamsSetROI", self.pointer, left, top, width, height)
 
     def set_whole_image(self) -> None:
@@ -57,24 +51,18 @@ class DecodeParams(Resource):
         self.calls("nvjpegDecodeParamsSetAllowCMYK", self.pointer, int(is_allowed))
 
     def set_scale(self, scale: ScaleFactor) -> None:
-        """Reduce the image while it is decoded; the backend HARDWARE alone."""
+        """Reduce the image while it is decoded; only HARDWARE."""
         self.calls("nvjpegDecodeParamsSetScaleFactor", self.pointer, scale)
 
     def set_orientation(self, orientation: ExifOrientation) -> None:
-        """Turn the image from how the camera was held to upright; the backend HARDWARE alone."""
+        """Rotate the image upright from the camera's orientation; only HARDWARE."""
         self.calls("nvjpegDecodeParamsSetExifOrientation", self.pointer, orientation)
 
 
 class JpegStream(Resource):
-    """The bytes of one JPEG, parsed; used again for the next. Made by `Handle.make_stream`.
+    """The bytes of one JPEG, parsed; reused for the next. Made by `Handle.make_stream`."""
 
-    For one thread at a time. What it answers is about the JPEG that was parsed last.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    """
+    # For one thread at a time; its properties are of the JPEG that was parsed last.
 
     def __init__(self, handle: Resource) -> None:
         super().__init__(
@@ -83,38 +71,12 @@ class JpegStream(Resource):
         self._handle = handle
 
     def parse(self, address: int, size: int, *, keep_metadata: bool = False, keep_bytes: bool = False) -> None:
-        """Parse a JPEG, all scans included.
-
-        Parameters
-        ----------
-        address, size : int
-            Where it is in the host's memory, in bytes. It has to stay until the image is decoded.
-        keep_metadata : bool
-            Copy markers that are not needed for decoding.
-        keep_bytes : bool
-            Copy the JPEG, so that it need not stay.
-
-        Raises
-        ------
-        NvjpegError
-            If it is none, or damaged.
-        """
+        """Parse a JPEG with all scans; its bytes have to stay until it is decoded, unless they are kept."""
         handle = self._handle.pointer
         self.calls("nvjpegJpegStreamParse", handle, address, size, int(keep_metadata), int(keep_bytes), self.pointer)
 
     def parse_header(self, address: int, size: int) -> None:
-        """Parse the header alone: enough for questions, not for decoding.
-
-        Parameters
-        ----------
-        address, size : int
-            Where the JPEG is in the host's memory, in bytes.
-
-        Raises
-        ------
-        NvjpegError
-            If it is none, or the header is damaged.
-        """
+        """Parse the header only: enough for the properties, not for decoding."""
         self.calls("nvjpegJpegStreamParseHeader", self._handle.pointer, address, size, self.pointer)
 
     @property
@@ -126,7 +88,7 @@ class JpegStream(Resource):
 
     @property
     def number_of_components(self) -> int:
-        """1 for grey, 3 for colour, 4 for CMYK and YCCK."""
+        """1 for gray, 3 for colour, 4 for CMYK and YCCK."""
         number = c_uint()
         self.calls("nvjpegJpegStreamGetComponentsNum", self.pointer, byref(number))
         return number.value
@@ -139,7 +101,7 @@ class JpegStream(Resource):
 
     @property
     def subsampling(self) -> ChromaSubsampling:
-        """How much smaller the chroma components are."""
+        """The chroma subsampling."""
         return ChromaSubsampling(self._integer("nvjpegJpegStreamGetChromaSubsampling"))
 
     @property
@@ -149,7 +111,7 @@ class JpegStream(Resource):
 
     @property
     def orientation(self) -> ExifOrientation:
-        """How the camera was held."""
+        """The orientation of the camera."""
         return ExifOrientation(self._integer("nvjpegJpegStreamGetExifOrientation"))
 
     @property
@@ -166,17 +128,7 @@ class JpegStream(Resource):
 
 
 class Buffer(Resource):
-    """Memory that grows as images need it; used by one state at a time. Made by `Handle`.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    kind : str
-        "Pinned" for page-locked memory of the host, "Device" for memory of the device.
-    allocator : DeviceAllocator, PinnedAllocator, StreamAllocator or None
-        Where the memory comes from; nvJPEG's own if None.
-    """
+    """Memory that grows as images need it; used by one state at a time. Made by `Handle`."""
 
     def __init__(
         self, handle: Resource, kind: str, allocator: DeviceAllocator | PinnedAllocator | StreamAllocator | None
@@ -191,59 +143,35 @@ class Buffer(Resource):
             parent=handle,
             keep=allocator,
         )
-        self.kind = kind
+        self.kind = kind  # "Pinned" or "Device"
 
     def resize(self, nbytes: int, stream: int) -> None:
-        """Make it this large now, in the stream's order."""
+        """Resize it, in the stream's order."""
         self.calls(f"nvjpegBuffer{self.kind}Resize", self.pointer, nbytes, stream)
 
     def retrieve(self) -> tuple[int, int]:
-        """Give its size in bytes and its address, 0 as long as it has none."""
+        """Return its size in bytes and its address, 0 before the first allocation."""
         size, address = c_size_t(), c_void_p()
         self.calls(f"nvjpegBuffer{self.kind}Retrieve", self.pointer, byref(size), byref(address))
         return size.value, address.value or 0
 
 
 class PinnedBuffer(Buffer):
-    """Page-locked memory of the host. Made by `Handle.make_pinned_buffer`.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    allocator : PinnedAllocator, StreamAllocator, optional
-        Where the memory comes from; nvJPEG's own by default.
-    """
+    """Page-locked memory of the host. Made by `Handle.make_pinned_buffer`."""
 
     def __init__(self, handle: Resource, allocator: PinnedAllocator | StreamAllocator | None = None) -> None:
         super().__init__(handle, "Pinned", allocator)
 
 
 class DeviceBuffer(Buffer):
-    """Memory of the device. Made by `Handle.make_device_buffer`.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    allocator : DeviceAllocator, StreamAllocator, optional
-        Where the memory comes from; nvJPEG's own by default.
-    """
+    """Memory of the device. Made by `Handle.make_device_buffer`."""
 
     def __init__(self, handle: Resource, allocator: DeviceAllocator | StreamAllocator | None = None) -> None:
         super().__init__(handle, "Device", allocator)
 
 
 class Decoder(Resource):
-    """One way to decode, shared by any number of states. Made by `Handle.make_decoder`.
-
-    Parameters
-    ----------
-    handle : Resource
-        The handle.
-    backend : Backend
-        What decodes, whatever the handle's own backend is.
-    """
+    """A decoder with one backend, shared by any number of states. Made by `Handle.make_decoder`."""
 
     def __init__(self, handle: Resource, backend: Backend) -> None:
         super().__init__(
@@ -252,7 +180,7 @@ class Decoder(Resource):
         self.handle = handle
 
     def is_supported(self, jpeg: JpegStream, params: DecodeParams) -> bool:
-        """Tell whether it can decode a JPEG that was parsed."""
+        """Return whether it can decode a parsed JPEG."""
         answer = c_int(-1)
         self.calls("nvjpegDecoderJpegSupported", self.pointer, jpeg.pointer, params.pointer, byref(answer))
         return answer.value == 0
@@ -263,16 +191,10 @@ class Decoder(Resource):
 
 
 class DecoderState(Resource):
-    """One image on its way through a decoder. Made by `Decoder.make_state`.
+    """One image on its way through a decoder. Made by `Decoder.make_state`."""
 
-    For one thread at a time. `decode` does everything; or `decode_host` (on the CPU, returns when done), then
-    `transfer_to_device` and `decode_device` (both return at once and are in the order of their stream).
-
-    Parameters
-    ----------
-    decoder : Decoder
-        The decoder.
-    """
+    # For one thread at a time. Call `decode`; or `decode_host` (on the CPU, returns when done), `transfer_to_device`
+    # and `decode_device` (both return at once, in the order of their stream).
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__(
@@ -289,51 +211,38 @@ class DecoderState(Resource):
         self._in_use: tuple[object, ...] = ()
 
     def attach_pinned(self, buffer: PinnedBuffer) -> None:
-        """Give it a buffer for what the CPU makes; the one before may be under way to the device still."""
+        """Attach a buffer for the CPU's results; the previous one may still be copied to the device."""
         self.calls("nvjpegStateAttachPinnedBuffer", self.pointer, buffer.pointer)
         self._pinned = buffer
 
     def attach_device(self, buffer: DeviceBuffer) -> None:
-        """Give it a buffer for what the device makes in between."""
+        """Attach a buffer for the device's intermediate results."""
         self.calls("nvjpegStateAttachDeviceBuffer", self.pointer, buffer.pointer)
         self._device = buffer
 
-    def decode(self, jpeg: JpegStream, target: NDArray[np.void], params: DecodeParams, stream: int) -> None:
-        """Decode an image; returns before it is done.
-
-        Parameters
-        ----------
-        jpeg : JpegStream
-            The JPEG, parsed; its bytes have to stay until the stream has passed.
-        target : ndarray of IMAGE, shape (1,)
-            Where the image goes on the device.
-        params : DecodeParams
-            What is wanted of it.
-        stream : int
-            The ``cudaStream_t``.
-
-        Raises
-        ------
-        OptionError
-            If `target` is not what nvJPEG would take it for.
-        NvjpegError
-            If nvJPEG cannot decode it.
-        """
+    def decode(
+        self,
+        jpeg: JpegStream,
+        target: NDArray[np.void],  # (1,) IMAGE
+        params: DecodeParams,
+        stream: int,
+    ) -> None:
+        """Decode an image; returns before it is done."""
         written = address_of(target, IMAGE, 1, "target")
         self._in_use = (jpeg, target, params)
         self.calls("nvjpegDecodeJpeg", *self._three, jpeg.pointer, written, params.pointer, stream)
 
     def decode_host(self, jpeg: JpegStream, params: DecodeParams) -> None:
-        """Do the CPU's share. The pinned buffer must be free: wait for the stream that was given it."""
+        """Do the CPU's part; the pinned buffer must be free: wait for the stream that copies it."""
         self._in_use = (jpeg, params)
         self.calls("nvjpegDecodeJpegHost", *self._three, params.pointer, jpeg.pointer)
 
     def transfer_to_device(self, jpeg: JpegStream, stream: int) -> None:
-        """Copy what the CPU made to the device."""
+        """Copy the CPU's results to the device."""
         self.calls("nvjpegDecodeJpegTransferToDevice", *self._three, jpeg.pointer, stream)
 
     def decode_device(self, target: NDArray[np.void], stream: int) -> None:
-        """Do the device's share. `target`: ndarray of IMAGE, shape (1,)."""
+        """Do the device's part; `target` is IMAGE (1,)."""
         written = address_of(target, IMAGE, 1, "target")
         self._in_use += (target,)
         self.calls("nvjpegDecodeJpegDevice", *self._three, written, stream)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.gpu_path.test_batched_lane import SMALL
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -8,7 +9,6 @@ from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
 from gpubeton.plan.lanes import Lane
 from tests.gpu_path.pieces import Pieces
-from tests.gpu_path.test_batched_lane import SMALL
 from tests.simulator.active_device import device
 
 __all__ = ["device"]
@@ -28,7 +28,7 @@ def opened(device, faults):
 
     yield opened
     for found in made:
-        for lane in found.lanes.values():
+        for lane in found.backends.values():
             lane.settle()
             lane.close()
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
@@ -37,7 +37,7 @@ def opened(device, faults):
 def test_a_gpu_with_engines_has_all_lanes_and_says_what_they_do(opened, faults):
     faults.engines = 7
     found = opened()
-    assert list(found.lanes) == [Lane.HARDWARE, Lane.SM, Lane.HYBRID]
+    assert list(found.backends) == [Lane.HARDWARE, Lane.SM, Lane.HYBRID]
     assert found.notes[Lane.HARDWARE] == "7 JPEG engines, 28 images a call"
     assert "64 images a call" in found.notes[Lane.SM]
     assert "with the CPU's help" in found.notes[Lane.HYBRID]
@@ -51,17 +51,17 @@ def test_a_gpu_with_engines_has_all_lanes_and_says_what_they_do(opened, faults):
 def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images_per_call, most):
     faults.engines, faults.cores = engines, cores
     found = opened(images_per_call=images_per_call)
-    assert (found.lanes[Lane.HARDWARE].most, found.lanes[Lane.HARDWARE].least) == (most, 1)
+    assert (found.backends[Lane.HARDWARE].most, found.backends[Lane.HARDWARE].least) == (most, 1)
     assert {note.images for note in faults.notes("call", PREALLOCATE)} == {most}
 
 
 def test_the_processors_get_at_least_as_many_as_they_decode_without_the_cpu(opened):
-    lane = opened(images_per_sm_call=90).lanes[Lane.SM]
+    lane = opened(images_per_sm_call=90).backends[Lane.SM]
     assert (lane.most, lane.least) == (90, 51)
 
 
 def test_memory_for_the_largest_image_is_there_from_the_beginning(opened, device, faults):
-    lane = opened(largest=(25, 30)).lanes[Lane.HARDWARE]
+    lane = opened(largest=(25, 30)).backends[Lane.HARDWARE]
     pieces = Pieces(device)
     lane.begin(pieces.make(SMALL))[0].synchronize()
     assert faults.notes("grow") == []
@@ -78,7 +78,7 @@ def test_the_largest_height_and_width_are_not_mixed_up(opened, monkeypatch):
 def test_without_engines_the_other_lanes_do_it_and_the_reason_is_told(opened, faults):
     faults.engines = 0
     found = opened()
-    assert list(found.lanes) == [Lane.SM, Lane.HYBRID]
+    assert list(found.backends) == [Lane.SM, Lane.HYBRID]
     assert "ARCH_MISMATCH" in found.notes[Lane.HARDWARE]
     assert "nvjpegCreateEx" in found.notes[Lane.HARDWARE]
 
@@ -86,7 +86,7 @@ def test_without_engines_the_other_lanes_do_it_and_the_reason_is_told(opened, fa
 @pytest.mark.parametrize("lanes", [("hardware",), ("sm",), ("hybrid",), ("sm", "hybrid")])
 def test_lanes_that_are_not_wanted_are_not_opened(opened, faults, lanes):
     found = opened(lanes=lanes)
-    assert [lane.name.lower() for lane in found.lanes] == list(lanes)
+    assert [lane.name.lower() for lane in found.backends] == list(lanes)
     assert faults.count(CREATE) == len(lanes)
     assert sorted(lane.name.lower() for lane, note in found.notes.items() if note == "not wanted") == sorted(
         {"hardware", "sm", "hybrid"} - set(lanes)
@@ -136,7 +136,7 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
 def test_a_lane_that_fails_half_way_is_missing_and_leaves_nothing_behind(opened, faults, function, missing, after):
     faults.fail_call(function, 5, after=after, times=1)
     found = opened()
-    assert set(found.lanes) == {Lane.HARDWARE, Lane.SM, Lane.HYBRID} - {missing}
+    assert set(found.backends) == {Lane.HARDWARE, Lane.SM, Lane.HYBRID} - {missing}
     assert function in found.notes[missing]
     expected = {Lane.HARDWARE: 3, Lane.SM: 2, Lane.HYBRID: 2}
     assert faults.live("handle") == 2

@@ -82,7 +82,7 @@ def test_a_slot_has_no_memory_before_it_needs_any_and_none_after_it_was_freed(de
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     slot = Slot(device)
     assert [faults.live_memory(kind) for kind in (DEVICE, PINNED)] == before
-    blocks = [slot.staging, slot.arena, slot.taps, slot.levels]
+    blocks = [slot.staging, slot.arena, slot.taps, slot.resampled]
     for block in blocks:
         block.reserve(5000)
     slot.table.fill(ARRAYS)
