@@ -17,7 +17,7 @@
 //   status       int32    (count,)               zeroed; see `Status` in resample.cuh
 //   tickets      uint32   (2 + count,)           zeroed, and zeros again at the end, see phase_scheduler.cuh
 //
-// The result is bit for bit that of gpubeton/cpu/rgb.py and gpubeton/batch/colour_steps.py.
+// The result is bit for bit that of gpubeton/cpu/rgb.py and gpubeton/batch/color_formulas.py.
 //
 // The work has phases: taps, resampling, a sum of gray values for each contrast that images may have, colours. Blocks of a
 // phase begin with an image as soon as the phases before it are through with it. What goes from phase to phase stays in

@@ -1,6 +1,6 @@
 // colour.cuh -- changes the colours of an image, paints what comes behind, and writes what the network reads.
 //
-// The result is bit for bit that of gpubeton/batch/colour_steps.py.
+// The result is bit for bit that of gpubeton/batch/color_formulas.py.
 //
 // A warp takes 512 pixels at a time. Each lane loads four of them, next to its neighbour's, carries the steps out in
 // registers and puts the levels into shared memory; that four times over. From there a lane takes as many neighbouring

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import ONE
+from gpubeton.batch.color_formulas import ONE
 from gpubeton.batch.image_batch import ImageChange
 from gpubeton.pipeline.compiler import Compiler
 

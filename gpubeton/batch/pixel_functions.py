@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import load_line, store_line
+from gpubeton.batch.color_formulas import load_line, store_line
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:

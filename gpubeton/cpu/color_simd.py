@@ -1,7 +1,7 @@
 """Color steps of one output image: brightness, contrast, saturation, hue and users' pixel operations.
 
 SIMD code runs them on 64 pixels at a time, which stay in registers from the first step to the last. It gives the same
-bits as `gpubeton.batch.colour_steps`, which runs unfused operations. Users' pixel operations, very large factors
+bits as `gpubeton.batch.color_formulas`, which runs unfused operations. Users' pixel operations, very large factors
 and the last few pixels take that path here, too.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpubeton.batch import colour_steps
-from gpubeton.batch.colour_steps import (
+from gpubeton.batch import color_formulas
+from gpubeton.batch.color_formulas import (
     BLUE_WEIGHT,
     BRIGHTNESS,
     CONTRAST,
@@ -79,7 +79,7 @@ class ColorScratch(NamedTuple):
 
 # --- steps in SIMD ----------------------------------------------------------------------------------------------------
 # A value times a factor is the value plus the upper half of (2 * value) * (factor - 1), in units of 2**-15. Rounded
-# down, it equals the product with more bits: so SIMD code and `colour_steps` agree.
+# down, it equals the product with more bits: so SIMD code and `color_formulas` agree.
 
 
 def _split(channel: Vector) -> list[Vector]:
@@ -112,7 +112,7 @@ def _gray(channels: list[Vector]) -> Vector:
 
 
 def _turned(channels: list[Vector], factor: Vector) -> list[Vector]:
-    """Turn the hue; `colour_steps.turn` explains the arithmetic."""
+    """Turn the hue; `color_formulas.turn` explains the arithmetic."""
     # A position on the hexagon is a whole number and a part in units of 2**-15. The absolute value of a negative
     # ``whole + part`` is ``(-1 - whole) + (1 - part)``.
     red, green, blue = channels
@@ -145,7 +145,7 @@ def _complement(part: Vector) -> Vector:
 
 
 def _rounded(whole: Vector, part: Vector) -> Vector:
-    """Round as `colour_steps` does: a little more than value and part, rounded down."""
+    """Round as `color_formulas` does: a little more than value and part, rounded down."""
     more = (whole.shift_left(8) + part.shift_right_logical(7)).times_fraction(part.like(32864))
     return whole + (part + more).shift_right_logical(_SHIFT)
 
@@ -321,10 +321,10 @@ def _write_steps(steps: Array, added: int, memory: ColorScratch, count: int) -> 
 
 # --- steps without SIMD -----------------------------------------------------------------------------------------------
 
-_blend = stage(colour_steps.blend)
-_saturate = stage(colour_steps.saturate)
-_turn = stage(colour_steps.turn)
-_gray_sum = stage(colour_steps.gray_sum)
+_blend = stage(color_formulas.blend)
+_saturate = stage(color_formulas.saturate)
+_turn = stage(color_formulas.turn)
+_gray_sum = stage(color_formulas.gray_sum)
 
 
 @stage

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding
 import numba
 
-from gpubeton.batch import colour_steps
+from gpubeton.batch import color_formulas
 from gpubeton.cpu.compile import stage
 from gpubeton.cpu.simd import I8, I32, Vector, VectorBuilder, vector_kernel
 
@@ -89,8 +89,8 @@ def interleave(
 # --- whole rows as planes of 32-bit values ----------------------------------------------------------------------------
 # LLVM does not vectorize the plain loops over pixels: it moves single bytes, which takes longer than most color steps.
 
-_load_few = stage(colour_steps.load_line)
-_store_few = stage(colour_steps.store_line)
+_load_few = stage(color_formulas.load_line)
+_store_few = stage(color_formulas.store_line)
 
 
 def _first_pixel(emit: VectorBuilder, group: Vector, width: Vector) -> Vector:

@@ -175,7 +175,7 @@ class ImageProgram:
         Returns
         -------
         ndarray of int32, shape (N, 2 * K)
-            Kind and factor of each step, see `gpubeton.batch.colour_steps`; K is 0 without any.
+            Kind and factor of each step, see `gpubeton.batch.color_formulas`; K is 0 without any.
         """
         image = image_state(self.height, self.width, "cpu", self.kind)
         rows = [np.zeros((len(samples), 0), np.int32)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import ONE
+from gpubeton.batch.color_formulas import ONE
 from gpubeton.batch.filters import change_blur, change_sharpness
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_number, check_probability, check_range

@@ -1,4 +1,4 @@
-"""Color operations: brightness, contrast, saturation, hue and grayscale, as steps of `gpubeton.batch.colour_steps`."""
+"""Color operations: brightness, contrast, saturation, hue and grayscale; see `gpubeton.batch.color_formulas`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION, apply_steps
 from gpubeton.pipeline.validation import check_number, check_probability, check_spread
 from gpubeton.transforms.checks import checked_type, image_size
 from gpubeton.transforms.transform import ImagePass, Moves, Transform, between

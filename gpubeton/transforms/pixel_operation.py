@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import PARAMETER, PIXEL
+from gpubeton.batch.color_formulas import PARAMETER, PIXEL
 from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.batch.pixel_functions import POSITION, compiled_images, compiled_line
 from gpubeton.errors import OperationError, OptionError, PipelineError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colours
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colours
 from gpubeton.batch.filters import change_sharpness
 from gpubeton.batch.image_batch import ImageChange
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels

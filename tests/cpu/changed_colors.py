@@ -7,7 +7,7 @@ import sys
 import numba
 import numpy as np
 
-from gpubeton.batch.colour_steps import HUE, ONE
+from gpubeton.batch.color_formulas import HUE, ONE
 from gpubeton.cpu.color_simd import GROUP, HAS_TABLES, STEP_FIELDS, TABLE_SIZE, ColorScratch, change_colors
 from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, OUT_FIELDS, Epilogue
 from gpubeton.plan.program import MAX_COLOUR_STEPS

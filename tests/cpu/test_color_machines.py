@@ -10,13 +10,13 @@ import llvmlite.binding
 import numpy as np
 import pytest
 
-from gpubeton.batch import colour_steps
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton.batch import color_formulas
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from tests.cpu.changed_colors import changed, drawn
 
 
 def by_lines(image, steps):
-    colour_steps.apply_steps(image[None], steps[None])
+    color_formulas.apply_steps(image[None], steps[None])
     return image
 
 

@@ -1,4 +1,4 @@
-"""Steps in vectors: to the bit those of `gpubeton.batch.colour_steps`, for every level, colour and factor."""
+"""Steps in vectors: to the bit those of `gpubeton.batch.color_formulas`, for every level, colour and factor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from gpubeton.batch import colour_steps
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
+from gpubeton.batch import color_formulas
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, ONE, SATURATION
 from gpubeton.cpu.color_simd import (
     GROUP,
     HAS_TABLES,
@@ -57,7 +57,9 @@ def expected(pixels, *steps):
     return line.T
 
 
-SATURATE, TURN, BLEND = (numba.njit(one) for one in (colour_steps.saturate, colour_steps.turn, colour_steps.blend))
+SATURATE, TURN, BLEND = (
+    numba.njit(one) for one in (color_formulas.saturate, color_formulas.turn, color_formulas.blend)
+)
 GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
 FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]
 COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import CONTRAST
+from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
 from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.launch import blocks_of_image

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, SATURATION
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, SATURATION
 from tests.kernels.host_build import RANDOM, HostKernels
 from tests.kernels.launching import change_colours
 from tests.kernels.sanitized_colours import unguarded

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import MAX_COLOUR_STEPS
 from gpubeton.transforms import RandomBrightness

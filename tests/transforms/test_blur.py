@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.colour_steps import ONE
+from gpubeton.batch.color_formulas import ONE
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch import colour_steps
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
+from gpubeton.batch import color_formulas
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, NEUTRAL, ONE, SATURATION
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
@@ -297,8 +297,8 @@ def test_gray_values_of_all_pixels_are_exact_quotients_rounded_down():
     for red in range(256):
         line = np.stack([np.full(65_536, red, np.int32), green, blue])
         exact = (2989 * line[0] + 5870 * line[1] + 1140 * line[2]) // 10_000
-        assert Compiler.compile(colour_steps.gray_sum)(line) == exact.sum()
-        Compiler.compile(colour_steps.saturate)(line, 0)
+        assert Compiler.compile(color_formulas.gray_sum)(line) == exact.sum()
+        Compiler.compile(color_formulas.saturate)(line, 0)
         assert np.array_equal(line, [exact] * 3)
 
 

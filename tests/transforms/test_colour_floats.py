@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.colour_steps import BRIGHTNESS, CONTRAST, ONE, SATURATION
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import State

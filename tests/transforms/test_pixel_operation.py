@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.colour_steps import PARAMETER, PIXEL
+from gpubeton.batch.color_formulas import PARAMETER, PIXEL
 from gpubeton.batch.pixel_functions import nearest_level
 from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State

@@ -1,4 +1,4 @@
-"""Colour steps: the color operations of each image as pairs of int32, computed by Numba and by torch.
+"""Color formulas: the color operations of each image as pairs of int32, computed by Numba and by torch.
 
 A step is a kind and a factor in units of 2**-15. A pixel of levels r, g, b, with a gray value of
 ``(2989 r + 5870 g + 1140 b) // 10000``, becomes
