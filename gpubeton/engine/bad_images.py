@@ -1,4 +1,4 @@
-"""What happens to samples whose image cannot be decoded."""
+"""Samples whose images cannot be decoded: the error about them, and the samples that may replace them."""
 
 from __future__ import annotations
 
@@ -16,92 +16,53 @@ if TYPE_CHECKING:
 OnError = Literal["raise", "skip", "replace"]
 
 MAX_TRIES = 16
-"""Samples that are tried in the place of a bad one."""
+"""Samples that are tried as replacements of a bad one."""
 
-# Samples that an error names one by one; all of them are in its attributes.
-_MAX_NAMED = 5
+_MAX_BAD_LISTED = 5  # by the text of an error; its attributes have all of them
+_MAX_LISTED = 8  # by a note of an error
 
 
 class BadSample(NamedTuple):
-    """A sample with an image that could not be decoded.
+    """A sample with an image that could not be decoded."""
 
-    Parameters
-    ----------
-    sample : int
-        Its id.
-    reason : str
-        The output, and what was wrong with the image. With several files, first the file and the number there.
-    """
-
-    sample: int
-    reason: str
+    sample: int  # sample id
+    reason: str  # output and reason; with several files, first the file and the number there
 
 
 def bad_image_error(where: str, bad: Sequence[BadSample], advice: str) -> BadImageError:
-    """Make the error that names bad samples.
-
-    Parameters
-    ----------
-    where : str
-        File, batch and epoch.
-    bad : sequence of BadSample
-        The samples.
-    advice : str
-        What to try.
-
-    Returns
-    -------
-    BadImageError
-        To be raised.
-    """
-    named = "; ".join(f"sample {sample}: {reason}" for sample, reason in bad[:_MAX_NAMED])
-    more = f"; and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
+    """Make the error that names bad samples; `where` is the file, batch and epoch."""
+    named = "; ".join(f"sample {sample}: {reason}" for sample, reason in bad[:_MAX_BAD_LISTED])
+    more = f"; and {len(bad) - _MAX_BAD_LISTED} more" if len(bad) > _MAX_BAD_LISTED else ""
     return BadImageError(
         f"{where}: {named}{more}. {advice}", [sample for sample, _ in bad], [reason for _, reason in bad]
     )
 
 
+def listed(samples: NDArray[np.uint64]) -> str:
+    """Format sample ids, (N,), for a note: the first few of many."""
+    text = ", ".join(map(str, samples[:_MAX_LISTED].tolist()))
+    return text if len(samples) <= _MAX_LISTED else f"{text}, ... ({len(samples)} in all)"
+
+
 class Successors:
-    """Which samples may stand in for a bad one: those that follow it in the loader's indices.
+    """Finds replacements of bad samples: those that follow in the loader's indices; the first follows the last."""
 
-    Parameters
-    ----------
-    indices : ndarray of uint64, shape (N,)
-        The loader's indices. After the last comes the first.
-
-    Examples
-    --------
-    >>> list(Successors(np.array([7, 3, 5], "u8")).of(3))
-    [5, 7]
-    """
-
-    def __init__(self, indices: NDArray[np.uint64]) -> None:
+    def __init__(self, indices: NDArray[np.uint64]) -> None:  # (N,)
         self._indices = indices
         self._by_id: NDArray[np.intp] | None = None
 
     def of(self, sample: int) -> Iterator[int]:
-        """Give the samples to try.
-
-        Parameters
-        ----------
-        sample : int
-            Id of the bad sample.
-
-        Yields
-        ------
-        int
-            Ids of up to `MAX_TRIES` other samples.
-        """
+        """Yield the ids of up to `MAX_TRIES` other samples to try."""
         if len(self._indices) == 0:
             return
-        if self._by_id is None:  # sorted when the first bad image is met; mostly there is none
+        if self._by_id is None:  # sorted at the first bad image: mostly there is none
             self._by_id = np.argsort(self._indices, kind="stable")
-        # An order of the user's own may name samples that are not among the indices: then the next greater one.
+        # A user's order may have samples that are not among the indices: then the next greater id.
         at = np.searchsorted(self._indices, np.uint64(sample), sorter=self._by_id) % len(self._indices)
-        place = self._by_id[at]
+        position = self._by_id[at]
         seen = {sample}
         for step in range(len(self._indices)):
-            candidate = int(self._indices[(place + step) % len(self._indices)])
+            candidate = int(self._indices[(position + step) % len(self._indices)])
             if candidate not in seen:
                 yield candidate
                 seen.add(candidate)

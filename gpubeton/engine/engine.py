@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error
-from gpubeton.engine.batch import Batch
-from gpubeton.engine.branch_output import BranchOutput
-from gpubeton.engine.crews import Crews, MakeGpuCrew
-from gpubeton.engine.drawn_output import DrawnOutput
-from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.notes import listed
-from gpubeton.engine.run_batch_ops import Shared, finish_images
-from gpubeton.engine.staged import Staged
-from gpubeton.engine.stages import Stages
+from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, listed
+from gpubeton.engine.executors import ImageExecutors, StartGpuExecutor
+from gpubeton.engine.outputs import ImageOutput, Inputs
+from gpubeton.engine.run_batch_ops import Shared
+from gpubeton.engine.sources import FetchedRegions
+from gpubeton.engine.timing import StageTimers
 from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
@@ -26,8 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.engine.arrays import ArrayPool
-    from gpubeton.engine.plan import BatchPlan, Plan
+    from gpubeton.engine.batch_plan import BatchPlan, Plan
+    from gpubeton.engine.buffers import ArrayPool
     from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
     from gpubeton.storage.fetch import Storage
 
@@ -46,12 +42,24 @@ class EngineOptions:
     origin: Callable[[int], str] = lambda _: ""  # the file of a sample id, if there are several files
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A finished batch."""
+
+    number: int  # in the epoch, from 0
+    samples: NDArray[np.uint64]  # (N,) sample ids of its rows
+    outputs: tuple[Any, ...] | None  # owned by the receiver; None if no sample is left
+    bad: tuple[BadSample, ...]  # the samples that were left out or replaced
+    # Called by the thread that receives the batch: makes torch's stream there wait for the GPU. None without a GPU.
+    arrival: Callable[[], None] | None = None
+
+
 @dataclass(eq=False)
 class _InFlight:
     """A batch of the engine that is not complete: its bytes, and one job for each output with images."""
 
     plan: BatchPlan
-    staged: Staged
+    regions: FetchedRegions
     samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
     jobs: list[ImageJob]  # in the order of the outputs
     bad: Sequence[BadImage] = ()
@@ -60,7 +68,7 @@ class _InFlight:
         """Drop all samples but these rows."""
         self.samples = self.samples[rows]
         self.jobs = [job.rows(rows, job.out[rows]) for job in self.jobs]
-        self.staged.keep_rows(rows)
+        self.regions.keep_rows(rows)
 
 
 class Engine:
@@ -72,28 +80,28 @@ class Engine:
         self,
         plan: Plan,
         storage: Storage,  # closed by the engine
-        make_crew: StartExecutor,  # not called if no output has images for the CPU
+        start_executor: StartExecutor,  # not called if no output has images for the CPU
         pool: ArrayPool,
         *,
         indices: NDArray[np.uint64],  # (N,) the samples that may replace bad ones
         options: EngineOptions,
         first_batch: int = 0,
-        make_gpu_crew: MakeGpuCrew | None = None,
-        stages: Stages | None = None,
+        start_gpu_executor: StartGpuExecutor | None = None,
+        timers: StageTimers | None = None,
     ) -> None:
         self._plan = plan
-        self._stages = stages or Stages()
+        self._timers = timers or StageTimers()
         self._storage = storage
         self._options = options
         self._successors = Successors(indices)
         self._sources = plan.sources
-        self._parents_first = plan.parents_first
+        self._making_order = plan.making_order
         self._images = [output for output in plan.outputs if isinstance(output, ImageOutput)]
         self._pool = pool
-        self._crews = Crews(
+        self._executors = ImageExecutors(
             self._images,
-            make_crew,
-            make_gpu_crew,
+            start_executor,
+            start_gpu_executor,
             pool,
             batch_size=plan.batches.batch_size,
             num_workers=options.num_workers,
@@ -118,16 +126,16 @@ class Engine:
         if len(self._in_flight) >= self._options.num_in_flight:
             return False
         self._read_ahead()
-        if not may_wait and not self._reading[0].staged.is_ready:
+        if not may_wait and not self._reading[0].regions.is_ready:
             return False
         batch = self._reading[0]
         with self._noting(batch.plan):
-            with self._stages.read:
-                batch.staged.wait()
-            with self._stages.submit:
-                arrays = [self._crews.take(number, len(batch.samples)) for number in range(len(self._images))]
-                batch.jobs = self._jobs(batch.plan, batch.staged, arrays)
-                self._crews.submit(batch.jobs)
+            with self._timers.read:
+                batch.regions.wait()
+            with self._timers.submit:
+                arrays = [self._executors.take(number, len(batch.samples)) for number in range(len(self._images))]
+                batch.jobs = self._jobs(batch.plan, batch.regions, arrays)
+                self._executors.submit(batch.jobs)
         self._in_flight.append(self._reading.popleft())
         self._read_ahead()
         return True
@@ -135,73 +143,67 @@ class Engine:
     def collect(self) -> _InFlight:
         """Wait until the executors have made the oldest batch."""
         batch = self._in_flight[0]
-        with self._noting(batch.plan), self._stages.decode:
-            batch.bad = self._crews.collect()
-        self._stages.usage = self._crews.usage
+        with self._noting(batch.plan), self._timers.decode:
+            batch.bad = self._executors.collect()
+        self._timers.usage = self._executors.usage
         return self._in_flight.popleft()
 
     def complete(self, collected: _InFlight) -> Batch:
         """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
         try:
-            self._stages.stored_bytes += collected.staged.nbytes
-            with self._noting(collected.plan), self._stages.tail, self._crews.tail():
+            self._timers.stored_bytes += collected.regions.nbytes
+            with self._noting(collected.plan), self._timers.tail, self._executors.torch_context():
                 bad = self._handle_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
-                arrival = None if outputs is None else self._crews.arrival(outputs)
+                arrival = None if outputs is None else self._executors.arrival(outputs)
         finally:
-            collected.staged.release()
+            collected.regions.release()
         return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
 
     def close(self) -> None:
         """Close the executors, then the storage; may be called twice."""
         try:
-            self._crews.close()
-            self._stages.usage = self._crews.usage
+            self._executors.close()
+            self._timers.usage = self._executors.usage
         finally:
             for batch in (*self._reading, *self._in_flight):
-                batch.staged.release()
+                batch.regions.release()
             self._storage.close()
 
     def _read_ahead(self) -> None:
         while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
-            with self._stages.plan:
+            with self._timers.plan:
                 plan = self._plan[self._next_to_read]
                 with self._noting(plan):
-                    staged = Staged(self._storage, self._sources, plan.samples)
-            self._reading.append(_InFlight(plan, staged, plan.samples, []))
+                    regions = FetchedRegions(self._storage, self._sources, plan.samples)
+            self._reading.append(_InFlight(plan, regions, plan.samples, []))
             self._next_to_read += 1
 
-    def _jobs(self, plan: BatchPlan, staged: Staged, arrays: Sequence[Any]) -> list[ImageJob]:
+    def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
         """Complete the planned images of each output: where they are read, and where they are written."""
         return [
             replace(
                 plan.images[output.name],
-                address=staged.address(output.source)[0],
-                size=staged.size(output.source)[0],
+                address=regions.address(output.source)[0],
+                size=regions.size(output.source)[0],
                 out=array,
-                keep=staged,
+                keep=regions,
                 is_pinned=self._storage.is_pinned,
             )
             for output, array in zip(self._images, arrays, strict=True)
         ]
 
     def _make_outputs(self, batch: _InFlight) -> tuple[Any, ...]:
-        seed, epoch = self._plan.seed, self._plan.epoch
-        outputs: dict[str, Any] = {}
+        def images(output: ImageOutput, mixes: NDArray[np.int32] | None) -> Any:
+            number = self._images.index(output)
+            return self._executors.finished(number, batch.jobs[number].out, mixes)
+
         shared = Shared(self._pool.take)
-        for output in self._parents_first:
+        inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
+        outputs: dict[str, Any] = {}
+        for output in self._making_order:
             with add_error_note(f"in the pipeline of {output.name!r}"):
-                if isinstance(output, ImageOutput):
-                    number = self._images.index(output)
-                    mixes = output.program.draw_mixes(seed, epoch, batch.samples)
-                    array = self._crews.finished(number, batch.jobs[number].out, mixes)
-                    outputs[output.name] = finish_images(output.program, array, seed, epoch, batch.samples, shared)
-                elif isinstance(output, BranchOutput):
-                    outputs[output.name] = output.make(batch.samples, seed, epoch, shared)
-                elif isinstance(output, DrawnOutput):
-                    outputs[output.name] = output.make(batch.samples, seed, epoch)
-                else:
-                    outputs[output.name] = output.make(batch.samples, batch.staged, seed, epoch, self._pool, shared)
+                outputs[output.name] = output.make(inputs)
         return tuple(outputs[output.name] for output in self._plan.outputs)
 
     def _handle_bad_images(self, batch: _InFlight) -> tuple[BadSample, ...]:
@@ -235,15 +237,15 @@ class Engine:
         """Put the next sample with good images into a row."""
         for candidate in self._successors.of(bad.sample):
             plan = self._plan.of(np.array([candidate], np.uint64), batch.plan.number)
-            staged = Staged(self._storage, self._sources, plan.samples)
-            staged.wait()
+            regions = FetchedRegions(self._storage, self._sources, plan.samples)
+            regions.wait()
             # The executor writes into the row of the batch.
-            jobs = self._jobs(plan, staged, [job.out[row : row + 1] for job in batch.jobs])
-            if not any(self._crews.decode(number, job) for number, job in enumerate(jobs)):
+            jobs = self._jobs(plan, regions, [job.out[row : row + 1] for job in batch.jobs])
+            if not any(self._executors.decode(number, job) for number, job in enumerate(jobs)):
                 batch.samples[row] = candidate
-                batch.staged.replace_row(row, staged)
+                batch.regions.replace_row(row, regions)
                 return
-            staged.release()
+            regions.release()
         advice = f"Nor could up to {MAX_TRIES} samples after it be decoded. Is the file damaged?"
         raise bad_image_error(self._where(batch.plan), [bad], advice)
 

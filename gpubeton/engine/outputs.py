@@ -1,273 +1,193 @@
-"""Outputs: what a batch consists of, made from the user's pipelines."""
+"""The outputs of a batch: images, other fields, branches of both, and random parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gpubeton.engine.branch_output import BranchOutput
-from gpubeton.engine.branches import find_parents, parents_first, with_branch_points
-from gpubeton.engine.drawn_output import DrawnOutput
-from gpubeton.engine.followers import find_leaders, leader_output
-from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.placements import connect_boxes
-from gpubeton.engine.row_output import RowOutput
-from gpubeton.engine.sources import Source
-from gpubeton.engine.user_code import brings_own_code, read_region
-from gpubeton.errors import NoSuchFieldError, PipelineError
-from gpubeton.fields.base import RowDecoder
-from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.snapshot import snapshot
+import numpy as np
+
+from gpubeton.engine.run_batch_ops import Shared, finish_images, run_batch_ops
+from gpubeton.engine.user_code import UserDecoder
+from gpubeton.errors import PipelineError
+from gpubeton.pipeline.operation import Operation, operation_name
+from gpubeton.pipeline.pixel_type import dtype_name, pixel_type
+from gpubeton.plan.drawn import Choice, draw_choices, draw_crop
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
-    from gpubeton.fields.base import Field
-    from gpubeton.format.index import Index
-    from gpubeton.pipeline.operation import Operation
-    from gpubeton.plan.leader import Leader
-
-_Made = ImageOutput | RowOutput | BranchOutput
-Output = _Made | DrawnOutput
+    from gpubeton.engine.buffers import ArrayPool
+    from gpubeton.engine.sources import FetchedRegions, Source
+    from gpubeton.fields.base import Gather
+    from gpubeton.plan.batch_ops import BatchOps
+    from gpubeton.plan.program import ImageProgram
 
 
-class GpuTarget(NamedTuple):
-    """The GPU that makes a loader's images.
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What the outputs of one batch are made of."""
 
-    Parameters
-    ----------
-    device : str
-        E.g. "cuda:0".
-    takes_everything : bool
-        Whether every output that is a tensor is left there; otherwise those with a ``ToDevice`` of that GPU.
-    decodes : bool
-        Whether it makes images; otherwise they are only moved there.
-    """
+    seed: int
+    epoch: int
+    samples: NDArray[np.uint64]  # (N,) sample ids
+    regions: FetchedRegions
+    images: Callable[[ImageOutput, NDArray[np.int32] | None], Any]  # mixes images and gives them to the next operation
+    pool: ArrayPool
+    shared: Shared
 
-    device: str
-    takes_everything: bool
-    decodes: bool = True
+    def run(self, ops: BatchOps, batch: Any) -> Any:
+        """Run operations on a batch of these samples."""
+        return run_batch_ops(ops, batch, self.seed, self.epoch, self.samples, self.shared)
 
-    def takes(self, operations: Sequence[Operation]) -> bool:
-        """Tell whether the images of a pipeline are made there.
 
-        Parameters
-        ----------
-        operations : sequence of Operation
-            The pipeline.
+@dataclass(frozen=True, eq=False)
+class ImageOutput:
+    """An output whose images an executor makes in one pass; operations on the whole batch follow."""
 
-        Returns
-        -------
-        bool
-            Whether they are.
-        """
+    name: str
+    source: Source
+    program: ImageProgram
+
+    def take_array(self, pool: ArrayPool, count: int) -> NDArray[Any]:
+        """Take uninitialised memory for the pass: (count, height, width, channels); numpy has bfloat16 as uint16."""
+        shape = (count, self.program.height, self.program.width, self.program.kind.channels)
+        return pool.take(shape, pixel_type(self.program.pass_dtype).dtype)
+
+    @property
+    def nbytes_per_sample(self) -> int:
+        """Bytes that the executor writes for one sample."""
+        itemsize = pixel_type(self.program.dtype).dtype.itemsize
+        return self.program.height * self.program.width * self.program.kind.channels * itemsize
+
+    def make(self, inputs: Inputs) -> Any:
+        """Mix the images of a batch and run the operations after the pass."""
+        mixes = self.program.draw_mixes(inputs.seed, inputs.epoch, inputs.samples)
+        images = inputs.images(self, mixes)
+        return finish_images(self.program, images, inputs.seed, inputs.epoch, inputs.samples, inputs.shared)
+
+    def explain(self) -> str:
+        """Describe each operation and where it runs."""
+        return self.program.explain()
+
+
+class Decodes(Protocol):
+    """A decoder that works with numpy, as `gpubeton.fields.base.RowDecoder` does."""
+
+    def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
+        """Decode the samples of a batch from their metadata and their regions."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class RowOutput:
+    """An output that is decoded with numpy, or by a user's decoder."""
+
+    name: str
+    source: Source
+    operation: Operation  # the decoder
+    decoder: Decodes | UserDecoder  # the same, or the object that calls its function
+    ops: BatchOps
+
+    def make(self, inputs: Inputs) -> Any:
+        """Decode the samples of a batch and run the operations after the decoder."""
+
+        def gather(width: int) -> NDArray[np.uint8]:
+            if len(self.source.regions) == 1:
+                return inputs.regions.gather(self.source, width, inputs.pool)
+            raise PipelineError(
+                f"field {self.name!r}: {self.operation!r} asks for the bytes of each sample's region, but each has "
+                f"{len(self.source.regions)}. Its values are in the metadata: the rows that decode() receives."
+            )
+
+        if isinstance(self.decoder, UserDecoder):
+            batch = self.decoder.decode(inputs.samples, self.source, inputs.regions, inputs.pool)
+        else:
+            batch = self.decoder.decode(self.source.column[inputs.samples], gather)
+        return inputs.run(self.ops, batch)
+
+    def explain(self) -> str:
+        """Describe each operation and where it runs."""
+        how = "numpy"
+        if isinstance(self.decoder, UserDecoder):
+            how = "compiled" if self.decoder.is_compiled else "plain Python"
+        return explain_ops(self.name, [(operation_name(self.operation), how)], self.ops)
+
+
+@dataclass(frozen=True, eq=False)
+class BranchOutput:
+    """An output that continues from the result of an operation in another output's pipeline."""
+
+    name: str
+    source: Source  # of the other output
+    parent: str  # name of the other output
+    operation: Any  # the user's operation
+    is_last: bool  # whether no output that is made later continues from the same operation
+    ops: BatchOps
+
+    def make(self, inputs: Inputs) -> Any:
+        """Run the operations on the result that the other output has kept."""
+        return inputs.run(self.ops, inputs.shared.result(self.operation, is_last=self.is_last))
+
+    def explain(self) -> str:
+        """Describe each operation and where it runs."""
+        return explain_ops(self.name, [(operation_name(self.operation), f"in {self.parent!r}")], self.ops)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnOutput:
+    """An output with the random parameters of another one. It draws them again, and needs no pixels."""
+
+    name: str
+    source: Source  # of the other output
+    followed: str  # name of the other output
+    program: ImageProgram | None  # crops the other output's images; None if it has none
+    choices: tuple[Choice, ...]  # random operations after the decoder
+    left_on: str | None = None  # GPU for the tensors; None for the CPU
+
+    def make(self, inputs: Inputs) -> dict[str, Any]:
+        """Draw the parameters, a tensor of shape (N, ...) for each; see `gpubeton.pipeline.DrawnParameters`."""
         import torch
 
-        if not self.decodes:
-            return False
-        device = torch.device(self.device)
-        wishes = [operation for operation in operations if isinstance(operation, ToDevice)]
-        return self.takes_everything or any(wish.moves_to(device) for wish in wishes)
+        drawn = self._draw(inputs.samples, inputs.seed, inputs.epoch)
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in drawn.items()}
+        if self.left_on is None:
+            return tensors
+        move = ToDevice(self.left_on)
+        return {name: move.apply(tensor) for name, tensor in tensors.items()}
+
+    def explain(self) -> str:
+        """Describe each parameter."""
+        drawn = self._draw(np.zeros(1, np.uint64), 0, 0)
+        width = max(map(len, drawn), default=0)
+        lines = [
+            f"  {name:<{width}}  {dtype_name(values.dtype)} ({', '.join(['N', *map(str, values.shape[1:])])})"
+            for name, values in drawn.items()
+        ]
+        return "\n".join([f"{self.name}: a dict, what is drawn for {self.followed!r}", *lines])
+
+    def _draw(self, samples: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
+        crops: dict[str, NDArray[Any]] = {}
+        if self.program is not None:
+            column = self.source.column
+            size = np.stack([column[side][samples].astype(np.int32) for side in ("height", "width")], axis=1)
+            crops = {"size": size, "crop": draw_crop(self.program, seed, epoch, samples, size)}
+        return {**crops, **draw_choices(self.choices, seed, epoch, samples)}
 
 
-Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
+PipelineOutput = ImageOutput | RowOutput | BranchOutput
+"""An output with a pipeline."""
+
+Output = PipelineOutput | DrawnOutput
 
 
-def compile_outputs(
-    index: Index,
-    fields: Mapping[str, Field],
-    pipelines: Mapping[str, Pipeline],
-    indices: NDArray[np.uint64],
-    gpu: GpuTarget | None = None,
-) -> tuple[Output, ...]:
-    """Prepare every output of a batch.
-
-    Parameters
-    ----------
-    index : Index
-        The file, or several as one.
-    fields : mapping of str to Field
-        Its fields, in the order of the file.
-    pipelines : mapping of str to sequence, PipelineSpec, DrawnParameters or None
-        The user's pipelines, which stay as they are. A field without one gets its decoder and ``ToTensor``; None
-        leaves the field out; a name that is no field's needs a `PipelineSpec` or `DrawnParameters`.
-    indices : ndarray of uint64, shape (N,)
-        The samples that may be asked for.
-    gpu : GpuTarget, optional
-        The GPU that makes images.
-
-    Returns
-    -------
-    tuple of Output
-        Fields in the order of the file, then the other names in the order of `pipelines`.
-
-    Raises
-    ------
-    NoSuchFieldError
-        If a pipeline belongs to no field.
-    PipelineError
-        If a pipeline cannot be planned.
-    """
-    _check_names(index, pipelines)
-    wishes = {name: wish for name, wish in pipelines.items() if isinstance(wish, DrawnParameters)}
-    in_order = [name for name in dict.fromkeys([*fields, *pipelines]) if pipelines.get(name, ()) is not None]
-    # What only tells of others has no part in what follows, so that nothing else changes with it.
-    others = {name: pipeline for name, pipeline in pipelines.items() if not isinstance(pipeline, DrawnParameters)}
-    specs = _specs(fields, others)
-    parents = find_parents(specs)
-    leaders = find_leaders(specs)
-    # Made in one order, and compiled in another: a follower draws for itself, but has to know its leader's program.
-    making_order = parents_first(list(specs), parents)
-    # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
-    numbers = {name: number for number, name in enumerate(dict.fromkeys([*fields, *others]))}
-    sources: dict[str, Source] = {}
-    outputs: dict[str, _Made] = {}
-    for name in parents_first(making_order, {**parents, **leaders}):
-        spec, number = specs[name], numbers[name]
-        if isinstance(spec.source, str):
-            source = sources.get(spec.source) or Source.of(index, spec.source, fields[spec.source])
-            sources[spec.source] = source
-            operations = _with_branches(_operations(name, spec, source), specs)
-            leader = leader_output(leaders[name], outputs) if name in leaders else None
-            outputs[name] = _compile_output(name, number, source, operations, indices, gpu, leader)
-        else:
-            is_last = all(
-                specs[later].source is not spec.source for later in making_order[making_order.index(name) + 1 :]
-            )
-            outputs[name] = _compile_branch(name, number, spec, outputs[parents[name]], specs, gpu, is_last=is_last)
-    connect_boxes(outputs)
-    left_on = gpu.device if gpu is not None and gpu.takes_everything else None
-    drawn = {name: DrawnOutput.compile(name, wish, outputs, left_on) for name, wish in wishes.items()}
-    return tuple({**outputs, **drawn}[name] for name in in_order)
-
-
-def _specs(
-    fields: Mapping[str, Field], pipelines: Mapping[str, Sequence[Any] | PipelineSpec | None]
-) -> dict[str, PipelineSpec]:
-    """The pipelines of all outputs, in the order in which a batch has them."""
-    specs = {}
-    for name in dict.fromkeys([*fields, *pipelines]):
-        pipeline = pipelines.get(name, ())
-        if pipeline is not None:
-            specs[name] = pipeline if isinstance(pipeline, PipelineSpec) else PipelineSpec(name, transforms=pipeline)
-    return specs
-
-
-def _check_names(index: Index, pipelines: Mapping[str, Any]) -> None:
-    fields = ", ".join(map(repr, index.names))
-    for name, pipeline in pipelines.items():
-        if isinstance(pipeline, DrawnParameters):
-            if name in index.names:
-                raise PipelineError(f"{name!r} is a field; what is drawn needs a name of its own: {name + '_drawn'!r}")
-        elif isinstance(pipeline, PipelineSpec):
-            if isinstance(pipeline.source, str) and pipeline.source not in index.names:
-                raise NoSuchFieldError(
-                    f"{index.title}: the pipeline {name!r} reads {pipeline.source!r}, but the file has {fields}"
-                )
-        elif name not in index.names:
-            raise NoSuchFieldError(
-                f"{index.title}: a pipeline for {name!r}, but the file has the fields {fields}. "
-                "For another output of one of them, use PipelineSpec(field, transforms=[...])."
-            )
-        elif pipeline is not None and (isinstance(pipeline, str) or not isinstance(pipeline, Sequence)):
-            raise PipelineError(
-                f"the pipeline of {name!r} is {pipeline!r}; expected a list of operations, a PipelineSpec or None"
-            )
-
-
-def _operations(name: str, spec: PipelineSpec, source: Source) -> list[Operation]:
-    """Copies of the operations of a pipeline, decoder first, that know their field."""
-    try:
-        if spec.decoder is None:
-            operations = snapshot(spec.transforms or (), source.field.get_decoder_class())
-        else:
-            # Whoever names a decoder may name any, not only one of the field's own kind.
-            operations = snapshot([spec.decoder, *(spec.transforms or ())])
-        if spec.decoder is None and len(operations) > 1:
-            _refuse_others_decoder(operations, source)
-    except TypeError as error:  # a PipelineError, or of a decoder that cannot be made without arguments
-        raise PipelineError(f"field {name!r}: {error}") from error
-    return _introduced(operations, source)
-
-
-def _refuse_others_decoder(operations: Sequence[Operation], source: Source) -> None:
-    """Refuse a decoder of fields of another kind, in front of which the field's own was put."""
-    stands, first = operations[:2]
-    if isinstance(first, (RowDecoder, SimpleRGBImageDecoder)) and stands.copy_of is None:
-        raise PipelineError(
-            f"{first!r} does not decode what is stored by {type(source.field).__name__}; expected "
-            f"{type(stands).__name__} or another decoder of such fields, or none, which means {type(stands).__name__}"
-        )
-
-
-def _introduced(operations: list[Operation], source: Source) -> list[Operation]:
-    """The same operations, which now know the field."""
-    for operation in operations:
-        operation.accept_field(source.field)
-        operation.accept_globals(source.column, Compiler.compile(read_region))
-    return operations
-
-
-def _with_branches(operations: Sequence[Operation], specs: Mapping[str, PipelineSpec]) -> list[Operation]:
-    return with_branch_points(operations, [spec.source for spec in specs.values() if not isinstance(spec.source, str)])
-
-
-def _compile_branch(
-    name: str,
-    number: int,
-    spec: PipelineSpec,
-    parent: _Made,
-    specs: Mapping[str, PipelineSpec],
-    gpu: GpuTarget | None,
-    *,
-    is_last: bool,
-) -> BranchOutput:
-    try:
-        operations = snapshot(spec.transforms or ())
-    except PipelineError as error:
-        raise PipelineError(f"output {name!r}: {error}") from error
-    return BranchOutput.compile(
-        name,
-        number,
-        parent.name,
-        (parent.source, parent.program.tail if isinstance(parent, ImageOutput) else parent.tail),
-        spec.source,
-        _with_branches(_introduced(operations, parent.source), specs),
-        is_last=is_last,
-        left_on=gpu.device if gpu is not None and gpu.takes_everything else None,
-    )
-
-
-def _compile_output(
-    name: str,
-    number: int,
-    source: Source,
-    operations: list[Operation],
-    indices: NDArray[np.uint64],
-    gpu: GpuTarget | None,
-    leader: Leader | None,
-) -> _Made:
-    if not isinstance(operations[0], SimpleRGBImageDecoder) or brings_own_code(operations[0]):
-        left_on = gpu.device if gpu is not None and gpu.takes_everything else None
-        return RowOutput.compile(name, number, source, operations, left_on)
-    if source.column.dtype.names is None or not {"mode", "width", "height"} <= set(source.column.dtype.names):
-        raise PipelineError(f"field {name!r}: {operations[0]!r} decodes images, but {source.name!r} has none")
-    if len(source.regions) != 1:
-        raise PipelineError(
-            f"field {name!r}: {operations[0]!r} decodes the image in a sample's region, but each has "
-            f"{len(source.regions)} regions"
-        )
-    # Field by field: numpy copies whole rows of such a struct ten times as slowly.
-    chosen = indices if len(indices) else slice(None)
-    heights, widths = source.column["height"][chosen], source.column["width"][chosen]
-    # A GPU decodes what FFCV's fields hold: images of fields that have kinds are made on the CPU, and moved.
-    is_for_gpus = getattr(source.field, "kind", None) is None
-    device = gpu.device if gpu is not None and is_for_gpus and gpu.takes(operations) else "cpu"
-    left_on = gpu.device if gpu is not None and gpu.takes_everything else None
-    program = compile_image_program(name, number, operations, heights, widths, device, leader, left_on)
-    return ImageOutput(name, source, program)
+def explain_ops(name: str, first: Sequence[tuple[str, str]], ops: BatchOps) -> str:
+    """Describe an output: a headline, then each operation and where it runs; those in `first` come first."""
+    lines = [*first, *((operation_name(step.operation), str(step)) for step in ops.steps)]
+    width = min(max(len(operation) for operation, _ in lines), 72)
+    shape = ", ".join(map(str, ("N", *ops.state.shape)))
+    head = f"{name}: shape ({shape}), {dtype_name(ops.state.dtype)}"
+    return "\n".join([head, *(f"  {operation:<{width}}  {where}" for operation, where in lines)])

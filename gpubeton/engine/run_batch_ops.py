@@ -12,8 +12,8 @@ from gpubeton.errors import PipelineError
 from gpubeton.pipeline.error_notes import add_error_note
 from gpubeton.pipeline.pixel_type import pixel_type, torch_dtype
 from gpubeton.plan.batch_ops import plain_code
-from gpubeton.plan.branch_point import BranchPoint
 from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.snapshot import BranchPoint
 from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def finish_images(
         batch = written.tensor(array)
     elif program.halves_as_int16:
         batch = array.view(np.int16 if isinstance(array, np.ndarray) else torch_dtype("int16"))
-    return run_batch_ops(program.tail, batch, seed, epoch, samples, shared)
+    return run_batch_ops(program.ops, batch, seed, epoch, samples, shared)
 
 
 def _run(op: BatchOp, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared) -> Any:

@@ -1,4 +1,4 @@
-"""Source: the metadata and the regions of one field."""
+"""Sources: where the values of a field are stored, and the regions of a batch in memory."""
 
 from __future__ import annotations
 
@@ -7,55 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.cpu.pack import gather_rows
 from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from gpubeton.engine.buffers import ArrayPool
     from gpubeton.fields.base import Field
     from gpubeton.format.index import Index
+    from gpubeton.storage.fetch import Fetch, Storage
+
+_OFFSET, _SIZE, _ADDRESS = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where the values of one field are, for every sample of the file, or of the files.
+    """The stored values of one field, of every sample of the files."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the field.
-    field : Field
-        The field itself.
-    column : ndarray, shape (N,)
-        Its metadata.
-    regions : tuple of Regions
-        Its regions: none if the values stand in the metadata, more than one if a custom field stores several.
-    """
-
-    name: str
+    name: str  # of the field
     field: Field
-    column: NDArray[Any]
-    regions: tuple[Regions, ...]
+    column: NDArray[Any]  # (N,) its metadata
+    regions: tuple[Regions, ...]  # none if the values are in the metadata; several for some custom fields
 
     @classmethod
     def of(cls, index: Index, name: str, field: Field) -> Source:
-        """Find the values of a field.
-
-        Parameters
-        ----------
-        index : Index
-            The file.
-        name : str
-            Name of the field.
-        field : Field
-            The field itself.
-
-        Returns
-        -------
-        Source
-            Where they are.
-        """
+        """Find the values of a field."""
         column = index.column(name)
         if index.has_regions(name):
             return cls(name, field, column, (index.regions(name),))
@@ -71,7 +51,7 @@ class Source:
 
 
 def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
-    """Regions of a custom field: whatever number in its metadata is a pointer to a region of the same sample."""
+    """Find the regions of a custom field: any number in its metadata may point to a region of the same sample."""
     table = index.allocations
     if len(table) == 0:
         return ()
@@ -82,7 +62,7 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
         row = np.searchsorted(table["ptr"], pointer, side="right") - 1
         is_own = (row >= 0) & (table["ptr"][row] == pointer) & (table["sample_id"][row] == sample)
         if is_own.any():
-            # Any other number is no pointer, and may be no place of a byte at all.
+            # Any other number is no pointer, and may be outside of the file.
             found.append(
                 Regions(np.where(is_own, pointer, np.uint64(0)), np.where(is_own, table["size"][row], np.uint64(0)))
             )
@@ -90,9 +70,76 @@ def _pointed_to(index: Index, column: NDArray[Any]) -> tuple[Regions, ...]:
 
 
 def _numbers(column: NDArray[Any]) -> list[NDArray[np.uint64]]:
-    """Every unsigned 64-bit number of a column, each as an array of its own, shape (N,)."""
+    """List the unsigned 64-bit numbers of a column, an array (N,) of each."""
     if column.dtype.names is not None:
         return [numbers for name in column.dtype.names for numbers in _numbers(column[name])]
     if column.dtype != np.dtype("<u8"):
         return []
     return [np.ascontiguousarray(numbers) for numbers in column.reshape(len(column), -1).T]
+
+
+class FetchedRegions:
+    """The regions of the samples of one batch, in memory or on their way there."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        sources: Sequence[Source],
+        samples: NDArray[np.uint64],  # (N,) sample ids
+    ) -> None:
+        regions = [regions for source in sources for regions in source.regions]
+        first = np.cumsum([0, *(len(source.regions) for source in sources)])
+        self._rows = {source.name: slice(first[number], first[number + 1]) for number, source in enumerate(sources)}
+        # Offset in the file, size and address of each region of each sample.
+        self._table = np.zeros((3, len(regions), len(samples)), np.uint64)
+        for number, own in enumerate(regions):
+            self._table[_OFFSET, number] = own.offset[samples]
+            self._table[_SIZE, number] = own.size[samples]
+        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), self._table[_SIZE].reshape(-1))]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every byte is in memory."""
+        return self._fetches[0].is_ready
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all regions together."""
+        return int(self._table[_SIZE].sum())
+
+    def wait(self) -> None:
+        """Wait until every byte is in memory; call it before the methods below."""
+        self._table[_ADDRESS] = self._fetches[0].addresses().reshape(self._table.shape[1:])
+
+    def offset(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
+        """Offsets in the file of a field's regions."""
+        return self._table[_OFFSET, self._rows[source.name]]
+
+    def size(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
+        """Sizes of a field's regions in bytes."""
+        return self._table[_SIZE, self._rows[source.name]]
+
+    def address(self, source: Source) -> NDArray[np.uint64]:  # (regions of the field, N)
+        """Addresses of a field's regions in memory."""
+        return self._table[_ADDRESS, self._rows[source.name]]
+
+    def gather(self, source: Source, width: int, pool: ArrayPool) -> NDArray[np.uint8]:  # (regions * N, width)
+        """Copy a field's regions into rows of `width` bytes: longer ones are cut, zeros follow shorter ones."""
+        rows = pool.take((len(self.size(source)) * self._table.shape[2], width), np.uint8)
+        size = np.minimum(self.size(source).reshape(-1), np.uint64(width))
+        gather_rows(self.address(source).reshape(-1), size, rows)
+        return rows
+
+    def replace_row(self, row: int, other: FetchedRegions) -> None:
+        """Replace a sample by one that was fetched alone, and take over its bytes."""
+        self._table[:, :, row] = other._table[:, :, 0]
+        self._fetches.extend(other._fetches)
+
+    def keep_rows(self, rows: NDArray[np.intp]) -> None:
+        """Drop all samples but these rows."""
+        self._table = self._table[:, :, rows]
+
+    def release(self) -> None:
+        """Release the bytes; may be called twice."""
+        for fetch in self._fetches:
+            fetch.release()

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.engine.arrays import ArrayPool
-    from gpubeton.engine.sources import Source
-    from gpubeton.engine.staged import Staged
+    from gpubeton.engine.buffers import ArrayPool
+    from gpubeton.engine.sources import FetchedRegions, Source
     from gpubeton.pipeline.operation import Memory, Operation
     from gpubeton.pipeline.state import State
 
@@ -97,10 +96,10 @@ class UserDecoder:
         self._code: Callable[..., Any] = Compiler.compile(code) if self.state.jit_mode else code
         self.is_compiled = self._code is not code
 
-    def decode(self, samples: NDArray[np.uint64], source: Source, staged: Staged, pool: ArrayPool) -> Any:
+    def decode(self, samples: NDArray[np.uint64], source: Source, regions: FetchedRegions, pool: ArrayPool) -> Any:
         """Decode the samples of a batch."""
-        rows = staged.gather(source, source.max_size, pool)
-        pointers, sizes = staged.offset(source).reshape(-1), staged.size(source).reshape(-1)
+        rows = regions.gather(source, source.max_size, pool)
+        pointers, sizes = regions.offset(source).reshape(-1), regions.size(source).reshape(-1)
         # An empty region has the pointer of the next one, which sorts after it and is found.
         order = np.lexsort((sizes, pointers))
         storage_state = (rows, pointers[order], sizes[order].astype(np.int64), order)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.engine import READS_AHEAD, Plan
-from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths

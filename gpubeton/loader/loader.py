@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
-    from gpubeton.engine.outputs import Pipeline
+    from gpubeton.engine.output_graph import Pipeline
     from gpubeton.fields.registry import CustomFields
     from gpubeton.format.data_files import Paths
     from gpubeton.gpu.gpu_executor import Gpu

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
-from gpubeton.engine.image_output import ImageOutput
-from gpubeton.engine.outputs import GpuTarget, Pipeline
+from gpubeton.engine.output_graph import GpuTarget, Pipeline
+from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.engine.stages import Stages
+    from gpubeton.engine.timing import StageTimers
     from gpubeton.format.index import Index
     from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.gpu.device import Device
@@ -96,7 +96,7 @@ class Resources:
         else:
             self._staging = Staging(self._allocate_pinned, is_pinned=True)
 
-    def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: Stages) -> Engine:
+    def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
         options = EngineOptions(
             path=self._index.title,
@@ -122,8 +122,8 @@ class Resources:
                 indices=config.indices,
                 options=options,
                 first_batch=first_batch,
-                make_gpu_crew=None if self.gpu is None else self.gpu.crew,
-                stages=stages,
+                start_gpu_executor=None if self.gpu is None else self.gpu.crew,
+                timers=stages,
             )
         except BaseException:
             storage.close()

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.loader.config import check_indices
-from gpubeton.plan.epoch import EpochPlan
+from gpubeton.plan.order import EpochBatches
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder
 
 if TYPE_CHECKING:
@@ -186,10 +186,10 @@ class EpochSchedule:
         self._current: EpochCursor | None = None
         self._answer: _Answer | None = None
 
-    def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, asks_again: bool = False) -> EpochPlan:
+    def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, asks_again: bool = False) -> EpochBatches:
         """Plan an epoch, of the order's samples or of these; `asks_again` does not trust an earlier answer."""
         if samples is not None:
-            return EpochPlan(samples, self.next.batch_size, drop_last=False)
+            return EpochBatches(samples, self.next.batch_size, drop_last=False)
         is_ours = _is_library_order(self.order)
         # What a user's order or sampler depends on may lie deeper than in its attributes.
         asks_again &= self.order.sampler is not None or not is_ours
@@ -202,7 +202,7 @@ class EpochSchedule:
                 check_indices("indices of the order", self.order.indices, self._num_samples)
             found = check_indices("the order", self.order.sample_order(epoch), self._num_samples)
             self._answer = answer = _Answer(epoch, attributes, found)
-        return EpochPlan(answer.samples, self.next.batch_size, self.next.drop_last)
+        return EpochBatches(answer.samples, self.next.batch_size, self.next.drop_last)
 
     def coming(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
         """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""

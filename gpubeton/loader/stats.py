@@ -11,8 +11,7 @@ import warnings
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.engine.label import Label
-from gpubeton.engine.stages import Stages
+from gpubeton.engine.timing import ProfilerLabel, StageTimers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,13 +200,13 @@ class EpochStats:
 
     def __init__(self, epoch: int, num_workers: int) -> None:
         self.on_batch: Callable[[], None] | None = None  # called after each batch
-        self.stages = Stages()  # kept by the engine
+        self.stages = StageTimers()  # kept by the engine
         self._epoch = epoch
         self._num_workers = num_workers
         self._begun = time.perf_counter()
         self._ended: float | None = None
         self._lock = threading.Lock()
-        self._label = Label("gpubeton: wait for a batch")
+        self._label = ProfilerLabel("gpubeton: wait for a batch")
         self._batches = self._images = 0
         self._waiting = 0  # threads
         self._waiting_since = 0.0

@@ -66,18 +66,7 @@ def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
 def placements_by(
     step: BatchOp, seed: int, epoch: int, samples: NDArray[np.uint64]
 ) -> NDArray[np.float64]:  # (N, PLACEMENT_COLUMNS)
-    """Return the placements of one operation that `moves_of` found; the source is the image before it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gpubeton.pipeline.state import State
-    >>> from gpubeton.plan.batch_ops import BatchOp
-    >>> from gpubeton.transforms import Pad
-    >>> state = State(False, "cpu", (20, 30, 3), np.dtype("uint8"))
-    >>> placements_by(BatchOp(Pad(4), state), 0, 0, np.arange(1, dtype="u8")).astype(int).tolist()
-    [[-4, -4, 28, 38, 0, 0, 0, 20, 30, 28, 38]]
-    """
+    """Return the placements of one operation that `moves_of` found; the source is the image before it."""
     operation: Any = step.operation
     placed = PlacementRows(len(samples), image_size(operation, step.before, any_channels=True))
     numbers = None if step.stream is None else partial(uniform_of_rows, seed, epoch, samples, step.stream)

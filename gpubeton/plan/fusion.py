@@ -54,7 +54,7 @@ def compile_image_program(
     >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
     >>> size = np.array([32, 32])
     >>> program = compile_image_program("image", 0, [RandomHorizontalFlip(), ToTensor(), ToTorchImage()], size, size)
-    >>> program.state.shape, program.dtype, len(program.steps), len(program.tail.steps)
+    >>> program.state.shape, program.dtype, len(program.steps), len(program.ops.steps)
     ((3, 32, 32), 'uint8', 1, 2)
     """
     # Operations that fit are fused in order; views such as ToTensor do not end the fusion, the first other operation
@@ -135,7 +135,7 @@ class _Fusion:
             self.steps.append(own)
             self.streams.append(stream)
             self.notes.append((operation_name(own), f"fused, {drawn}"))
-        for operation, stream_behind in leader.tail:
+        for operation, stream_behind in leader.ops:
             own = operation.follower(decoder.interpolation, decoder.fill)
             step, self.state = compile_batch_op(own, self.state, stream_behind)
             self._put_into_tail(own, step)
@@ -161,7 +161,7 @@ class _Fusion:
             fills=np.array(fills or [(0,) * channels], self.kind.dtype),
             table=None if self.normalize is None else self.normalize.table(channels, num_levels),
             dtype=self.kind.dtype.name if self.normalize is None else self.normalize.type,
-            tail=BatchOps(tuple(self.tail), self.state),
+            ops=BatchOps(tuple(self.tail), self.state),
             streams=tuple(self.streams),
             halves_as_int16=self.halves_as_int16,
             notes=tuple(self.notes),

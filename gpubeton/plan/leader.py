@@ -1,4 +1,4 @@
-"""Leader: what an output does to where its pixels are, for outputs that follow it."""
+"""GeometrySource: how an output crops and moves its images, for the outputs that follow it."""
 
 from __future__ import annotations
 
@@ -17,34 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Leader:
-    """Where the pixels of an output's images come from, of however many channels those are.
+    """How an output crops and moves its images."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the output.
-    decoder : SimpleRGBImageDecoder
-        Chooses its crop boxes.
-    stream : int or None
-        Operation number of that decoder's random numbers, None if it draws none.
-    heights, widths : ndarray of integers, shape (N,)
-        Sizes of the stored images that are cut, of all samples of the file, in pixels.
-    size : tuple of int
-        Height and width of the output in pixels, before `tail`.
-    steps : tuple of (Transform, int)
-        Its flips and translates in the one pass over the pixels, in order, each with its operation number.
-    tail : tuple of (Transform, int or None)
-        What moves pixels afterwards, likewise.
-    """
-
-    name: str
-    decoder: SimpleRGBImageDecoder
-    stream: int | None
-    heights: NDArray[Any]
-    widths: NDArray[Any]
-    size: tuple[int, int]
-    steps: tuple[tuple[Transform, int], ...] = ()
-    tail: tuple[tuple[Transform, int | None], ...] = ()
+    name: str  # of the output
+    decoder: SimpleRGBImageDecoder  # chooses its crop boxes
+    stream: int | None  # stream number of the decoder's random numbers, if it draws any
+    heights: NDArray[Any]  # (N,) sizes of its stored images, of all samples of the file, in pixels
+    widths: NDArray[Any]  # (N,)
+    size: tuple[int, int]  # height and width after the pass, in pixels
+    steps: tuple[tuple[Transform, int], ...] = ()  # operations of the pass that move pixels, with stream numbers
+    ops: tuple[tuple[Transform, int | None], ...] = ()  # operations after the pass that move pixels
 
     @property
     def is_random(self) -> bool:
@@ -53,54 +35,21 @@ class Leader:
 
     @property
     def usual_numbers(self) -> int:
-        """Random numbers per image, see `SimpleRGBImageDecoder.usual_numbers`."""
+        """Random numbers per image, drawn in advance."""
         return self.decoder.usual_numbers
 
     def boxes(
         self, samples: NDArray[np.uint64], heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None
     ) -> NDArray[np.int32]:
-        """Choose the part of each image of a follower.
-
-        Parameters
-        ----------
-        samples : ndarray of uint64, shape (N,)
-            Sample ids.
-        heights, widths : ndarray of integers, shape (N,)
-            Sizes of the follower's images, in pixels.
-        uniform : Uniform or None
-            The random numbers of the leader's decoder.
-
-        Returns
-        -------
-        ndarray of int32, shape (N, 4)
-            Crop boxes: top, left, height, width, in pixels of the follower.
-        """
+        """Choose the crop boxes, (N, 4) top, left, height and width, of images of the given sizes that follow these."""
         own = np.stack([self.heights[samples], self.widths[samples]], axis=1).astype(np.int32)
         boxes = self.decoder.boxes(own[:, 0], own[:, 1], uniform)
         return scaled_boxes(boxes, own, np.stack([heights, widths], axis=1))
 
 
 def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int32]:
-    """Find the same parts in images of other sizes.
-
-    Parameters
-    ----------
-    boxes : ndarray of integers, shape (N, 4)
-        Top, left, height and width, in pixels.
-    source, target : ndarray of integers, shape (N, 2)
-        Height and width of the images that they are parts of, and of the others, in pixels.
-
-    Returns
-    -------
-    ndarray of int32, shape (N, 4)
-        Their borders are rounded to the nearest pixel (halves up); a part that would be empty is the pixel around its
-        centre.
-
-    Examples
-    --------
-    >>> scaled_boxes(np.array([[10, 21, 40, 30]]), np.array([[100, 60]]), np.array([[50, 30]])).tolist()
-    [[5, 11, 20, 15]]
-    """
+    """Scale boxes, (N, 4) top, left, height and width, from images of `source` sizes, (N, 2), to those of `target`."""
+    # Borders are rounded to the nearest pixel (halves up); an empty box becomes the pixel around its centre.
     first = np.asarray(boxes[:, :2], np.int64)
     last = first + boxes[:, 2:]
     whole, other = source.astype(np.int64), target.astype(np.int64)

@@ -1,7 +1,6 @@
-"""Orders: in which order an epoch goes through the samples.
+"""Orders of the samples of an epoch, and their batches.
 
-`sequential` and `random` are FFCV's, number for number. `quasi_random` takes its samples from few pages at a time. Over
-several ranks, each gets an equal share, and samples are repeated where they cannot be shared evenly, as torch's
+Each of several ranks gets an equal share; samples are repeated where they cannot be shared evenly, as torch's
 ``DistributedSampler`` does.
 """
 
@@ -17,100 +16,35 @@ from gpubeton.plan.philox import sort_keys
 
 Ids = NDArray[np.uint64]
 
-_PAGE_STREAM, _SAMPLE_STREAM = 1, 2
+_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM = 1, 2, 3
+_LOG_2 = 0.6931471805599453
+_NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One of several processes that share an epoch.
+    """One of several processes that share an epoch."""
 
-    Parameters
-    ----------
-    number : int
-        Which of them, from 0.
-    world : int
-        How many there are.
-
-    Raises
-    ------
-    OptionError
-        If there is no such rank.
-
-    Examples
-    --------
-    >>> sequential([10, 20, 30], Rank(1, world=2)).tolist()
-    [20, 10]
-    """
-
-    number: int
-    world: int
+    number: int  # from 0
+    world: int  # number of ranks
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.world:
             raise OptionError(f"rank {self.number} of {self.world}; expected a rank from 0 to {self.world - 1}")
 
     def share(self, count: int) -> int:
-        """How many samples each rank gets.
-
-        Parameters
-        ----------
-        count : int
-            Samples to share.
-
-        Returns
-        -------
-        int
-            ``ceil(count / world)``: the same for every rank, repeated samples included.
-        """
+        """Samples of each rank, repeated ones included."""
         return -(-count // self.world)
 
 
 def sequential(indices: ArrayLike, rank: Rank | None = None) -> Ids:
-    """The samples as they are listed.
-
-    Parameters
-    ----------
-    indices : array_like of int, shape (N,)
-        Sample ids.
-    rank : Rank, optional
-        The rank that asks, if there are several: it gets every world-th sample.
-
-    Returns
-    -------
-    ndarray of uint64, shape (N,) or (ceil(N / world),)
-        Sample ids in order.
-
-    Examples
-    --------
-    >>> sequential([3, 1, 2]).tolist()
-    [3, 1, 2]
-    """
+    """Keep the order of the ids, (N,); a rank gets every world-th of them. The same as FFCV's order."""
     ids = np.asarray(indices, np.uint64)
     return ids if rank is None else _every_worldth(ids, rank)
 
 
 def random(indices: ArrayLike, seed: int, epoch: int, rank: Rank | None = None) -> Ids:
-    """The samples shuffled.
-
-    Parameters
-    ----------
-    indices : array_like of int, shape (N,)
-        Sample ids.
-    seed, epoch : int
-        The shuffle depends on their sum.
-    rank : Rank, optional
-        The rank that asks, if there are several. Torch then shuffles instead of numpy, in another order.
-
-    Returns
-    -------
-    ndarray of uint64, shape (N,) or (ceil(N / world),)
-        Sample ids in order.
-
-    Examples
-    --------
-    >>> random([0, 1, 2, 3], seed=42, epoch=0).tolist()
-    [3, 2, 1, 0]
-    """
+    """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for a rank. The same as FFCV's order."""
     ids = np.asarray(indices, np.uint64)
     if rank is None:
         return np.random.default_rng(seed + epoch).permutation(ids)
@@ -124,43 +58,12 @@ def random(indices: ArrayLike, seed: int, epoch: int, rank: Rank | None = None) 
 def quasi_random(
     indices: ArrayLike, pages: NDArray[np.int64], batch_size: int, seed: int, epoch: int, rank: Rank | None = None
 ) -> Ids:
-    """The samples shuffled so that few pages of the file are needed at a time.
-
-    The pages are shuffled and dealt out in groups of at most ``2 * batch_size``; each group's samples are shuffled and
-    come before the next group's. So at most ``2 * batch_size`` pages are open while any batch is made, a page being
-    open from the batch that brings the first of its samples to the batch that brings the last.
-
-    Several ranks get a stretch of the shuffled pages each. A page on the border of two stretches is shared.
-
-    Parameters
-    ----------
-    indices : array_like of int, shape (N,)
-        Sample ids.
-    pages : ndarray of int64, shape (N,)
-        The page that holds each of these samples.
-    batch_size : int
-        Samples in a batch.
-    seed, epoch : int
-        The order is a function of these two and of the arguments before them.
-    rank : Rank, optional
-        The rank that asks, if there are several.
-
-    Returns
-    -------
-    ndarray of uint64, shape (N,) or (ceil(N / world),)
-        Sample ids in order.
-
-    Raises
-    ------
-    OptionError
-        If `batch_size` is not positive, or `pages` and `indices` differ in length.
-
-    Examples
-    --------
-    >>> order = quasi_random(range(6), np.array([1, 1, 2, 2, 3, 3]), batch_size=1, seed=0, epoch=0)
-    >>> sorted(order.tolist())
-    [0, 1, 2, 3, 4, 5]
-    """
+    """Shuffle the ids, (N,), so that few of their pages are needed at a time."""
+    # The pages are shuffled and split into groups of at most ``2 * batch_size``; the shuffled samples of a group come
+    # before those of the next. So at most ``2 * batch_size`` pages are open while a batch is made: a page is open from
+    # the batch with the first of its samples to the batch with the last.
+    #
+    # Each rank gets a consecutive part of the shuffled pages. A page at the border of two parts is shared.
     ids, pages = np.asarray(indices, np.uint64), np.asarray(pages)
     if batch_size < 1:
         raise OptionError(f"batch_size is {batch_size}; expected at least 1")
@@ -181,7 +84,7 @@ def quasi_random(
 
 
 def _turns(seed: int, epoch: int, page: NDArray[np.intp]) -> NDArray[np.intp]:
-    """When each sample's page has its turn, pages being shuffled."""
+    """Shuffle the pages; return the position of each sample's page."""
     num_pages = int(page.max()) + 1 if len(page) else 0
     shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, num_pages), kind="stable")
     turn = np.empty(num_pages, np.intp)
@@ -190,7 +93,7 @@ def _turns(seed: int, epoch: int, page: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
-    """Deal the pages out in groups of nearly equal size, in the order of their turns."""
+    """Split the pages into groups of nearly equal size, in shuffled order; return the group of each sample."""
     distinct, ordinal = np.unique(turn, return_inverse=True)
     num_groups = -(-len(distinct) // max_pages)
     dealt: NDArray[np.intp] = ordinal * num_groups // max(len(distinct), 1)
@@ -198,5 +101,74 @@ def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
 
 
 def _every_worldth(ids: Ids, rank: Rank) -> Ids:
-    """Repeat from the start until every rank gets as many, and take every world-th."""
+    """Repeat from the start until all ranks get the same number, and take every world-th."""
     return np.resize(ids, rank.share(len(ids)) * rank.world)[rank.number :: rank.world]
+
+
+def draw_weighted(
+    weights: NDArray[np.float64], num_samples: int, seed: int, epoch: int, *, replacement: bool
+) -> NDArray[np.intp]:
+    """Draw positions 0 to N - 1 with chances in proportion to their weights; a weight of 0 is never drawn."""
+    # Only exactly rounded operations are used, so that every machine, and so every rank, draws the same.
+    positive = np.flatnonzero(weights)
+    needed = min(num_samples, 1) if replacement else num_samples
+    if len(positive) < needed:
+        raise OptionError(
+            f"{num_samples} samples are to be drawn with{'' if replacement else 'out'} replacement, but of "
+            f"{len(weights)} only {len(positive)} have a weight above 0; expected at least {needed}. "
+            + ("Give some of them a weight." if replacement else "Draw fewer, or with replacement=True.")
+        )
+    if replacement:
+        sums = np.cumsum(weights[positive] / weights.max(initial=1e-300))  # no sum of large weights overflows
+        chance = _uniform(seed, epoch, num_samples) * (sums[-1] if len(sums) else 0)
+        # Rounding may take the largest chances to the sum itself.
+        return positive[np.minimum(np.searchsorted(sums, chance, side="right"), len(positive) - 1)]
+    # Efraimidis and Spirakis, "Weighted random sampling with a reservoir" (2006): the times of the first events
+    # with these rates, in order.
+    with np.errstate(over="ignore"):  # the smallest weights' times are infinite: these come last
+        times = _minus_log(_uniform(seed, epoch, len(weights))[positive]) / weights[positive]
+    return positive[np.argsort(times, kind="stable")[:num_samples]]
+
+
+def _uniform(seed: int, epoch: int, count: int) -> NDArray[np.float64]:
+    """Draw numbers above 0 and below 1: odd multiples of 2**-53."""
+    return ((sort_keys(seed, epoch, _WEIGHTED_STREAM, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute minus the logarithm of positive numbers; ``np.log`` differs between machines in its last bit."""
+    mantissa, exponent = np.frexp(numbers)
+    is_small = mantissa < 0.5**0.5
+    mantissa = np.where(is_small, 2 * mantissa, mantissa)
+    ratio = (mantissa - 1) / (mantissa + 1)
+    square, series = ratio * ratio, np.zeros_like(ratio)
+    for term in reversed(range(_NUM_TERMS)):
+        series = series * square + 1 / (2 * term + 1)
+    logarithm: NDArray[np.float64] = 2 * ratio * series + (exponent - is_small) * _LOG_2
+    return -logarithm
+
+
+@dataclass(frozen=True, eq=False)
+class EpochBatches:
+    """The samples of an epoch, split into batches."""
+
+    order: NDArray[np.uint64]  # (N,) sample ids  # (N,) uint64: Sample ids in the order of the epoch.
+    batch_size: int  # Samples in a batch.
+    drop_last: (
+        bool  # whether a last batch of fewer samples is left out  # Whether a last batch of fewer samples is left out.
+    )
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise OptionError(f"batch_size is {self.batch_size}; expected at least 1")
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.order), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def samples(self, batch: int) -> NDArray[np.uint64]:
+        """Give the sample ids of one batch, (batch_size,) or fewer in the last one: a view of the order."""
+        # r:  (batch_size,) uint64, or fewer in the last batch A view of the order.
+        if not 0 <= batch < len(self):
+            raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
+        return self.order[batch * self.batch_size : (batch + 1) * self.batch_size]

@@ -1,4 +1,4 @@
-"""Ranges: which spans of the file are read for a batch, few and large."""
+"""Merge the byte ranges of a batch into few, large reads."""
 
 from __future__ import annotations
 
@@ -15,56 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RangePlan:
-    """Byte ranges of a batch, and where each sample lies in them.
+    """Byte ranges of a batch, and the position of each sample in them."""
 
-    Parameters
-    ----------
-    start, stop : ndarray of uint64, shape (R,)
-        First byte of each range in the file, and the byte after its last; ascending and not empty.
-    source : ndarray of int64, shape (N,)
-        Range in which each sample lies, -1 for a sample of no bytes.
-    position : ndarray of uint64, shape (N,)
-        First byte of each sample within its range.
-    """
-
-    start: NDArray[np.uint64]
-    stop: NDArray[np.uint64]
-    source: NDArray[np.int64]
-    position: NDArray[np.uint64]
+    start: NDArray[np.uint64]  # (R,) first byte of each range; ascending
+    stop: NDArray[np.uint64]  # (R,) the byte after its last; no range is empty
+    source: NDArray[np.int64]  # (N,) the range of each sample, -1 for an empty sample
+    position: NDArray[np.uint64]  # (N,) first byte of each sample within its range
 
 
 def plan_ranges(offset: ArrayLike, size: ArrayLike, *, max_gap: int, max_read: int) -> RangePlan:
-    """Merge the byte ranges of one batch into few, large reads.
-
-    Decides only: opens no file, allocates nothing on the GPU.
-
-    Parameters
-    ----------
-    offset : array_like of uint64, shape (N,)
-        First byte of each sample in the file, in batch order. Samples may repeat and overlap.
-    size : array_like of uint64, shape (N,)
-        Length of each sample in bytes.
-    max_gap : int
-        Bytes between two samples that are read along rather than skipped.
-    max_read : int
-        Longest range in bytes; a sample that is longer has a range of its own.
-
-    Returns
-    -------
-    RangePlan
-        The ranges, in the file's order.
-
-    Raises
-    ------
-    OptionError
-        If `offset` and `size` differ in shape, `max_gap` is negative or `max_read` is not positive.
-
-    Examples
-    --------
-    >>> plan = plan_ranges(np.array([90_000, 0], "u8"), np.array([10, 4_000], "u8"), max_gap=64, max_read=1 << 20)
-    >>> list(zip(plan.start.tolist(), plan.stop.tolist()))
-    [(0, 4000), (90000, 90010)]
-    """
+    """Merge ranges that are at most `max_gap` bytes apart, up to `max_read` bytes; `offset` and `size` are (N,)."""
+    # Samples may repeat and overlap. One longer than `max_read` gets its own range.
     offset, size = np.asarray(offset, np.uint64), np.asarray(size, np.uint64)
     if offset.shape != size.shape or offset.ndim != 1:
         raise OptionError(f"offset and size have shapes {offset.shape} and {size.shape}; expected one of each a sample")
@@ -89,7 +50,7 @@ def plan_ranges(offset: ArrayLike, size: ArrayLike, *, max_gap: int, max_read: i
 def _first_of_ranges(
     start: NDArray[np.int64], stop: NDArray[np.int64], max_gap: int, max_read: int
 ) -> NDArray[np.intp]:
-    """The samples, ascending by `start`, that begin a range. Loops over ranges, not over samples."""
+    """Find the samples, ascending by `start`, that begin a range. Loops over ranges, not over samples."""
     reach = np.maximum.accumulate(stop)
     after_gap = np.flatnonzero(start[1:] - reach[:-1] > max_gap) + 1
     firsts: list[int] = []

@@ -1,11 +1,11 @@
-"""Snapshot: a user's pipeline, checked, completed and copied, so that planning never touches the original."""
+"""Copies of users' pipelines, checked and completed: planning never changes the originals."""
 
 from __future__ import annotations
 
 import copy
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
@@ -13,37 +13,19 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.ops import ToTensor
+from gpubeton.transforms.transform import Moves, Transform
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.state import State
 
 
 def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None = None) -> list[Operation]:
-    """Copy the operations of a pipeline; wrap torch modules; put the field's own decoder first where none stands.
-
-    Parameters
-    ----------
-    operations : sequence of Operation or torch.nn.Module
-        The pipeline as the user wrote it. It and what it holds stay as they are.
-    default_decoder : type of Operation, optional
-        The field's decoder class. Any of its instances, or of its `family`, may stand first instead; an empty pipeline
-        becomes this decoder and ``ToTensor``. None for the part of a pipeline that follows the decoder.
-
-    Returns
-    -------
-    list of Operation
-        Shallow copies, decoder first.
-
-    Raises
-    ------
-    PipelineError
-        If something is not an operation, or a decoder does not stand first.
-    OptionError
-        If a probability was set to something else.
-
-    Examples
-    --------
-    >>> from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-    >>> snapshot([], SimpleRGBImageDecoder)
-    [SimpleRGBImageDecoder(), ToTensor()]
-    """
+    """Copy the operations of a pipeline; wrap torch modules; insert the field's decoder if none comes first."""
+    # A decoder is an instance of `default_decoder` or of its `family`. An empty pipeline becomes the decoder and
+    # ToTensor. Without `default_decoder` the operations follow a decoder.
     if not isinstance(operations, Sequence):
         raise PipelineError(f"a pipeline is a list of operations, not {operations!r}")
     copies = [_as_operation(position, operation) for position, operation in enumerate(operations)]
@@ -53,7 +35,7 @@ def snapshot(operations: Sequence[Any], default_decoder: type[Operation] | None 
     for position, operation in enumerate(copies[1:], start=1):
         if isinstance(operation, family):
             raise PipelineError(
-                f"operation {position} of the pipeline is the decoder {operation!r}; a decoder has to stand first"
+                f"operation {position} of the pipeline is the decoder {operation!r}; a decoder has to come first"
             )
     if not copies:
         return [default_decoder(), ToTensor()]
@@ -78,3 +60,20 @@ def _as_operation(position: int, operation: Any) -> Operation:
     raise PipelineError(
         f"operation {position} of the pipeline is {operation!r}; expected an Operation or a torch.nn.Module.{hint}"
     )
+
+
+class BranchPoint(Transform):
+    """Keeps the batch here, for the outputs that continue from the operation before it."""
+
+    takes_ragged: ClassVar[bool] = True
+    needs_declared_device: ClassVar[bool] = True
+    moves: ClassVar[Moves] = Moves.NOTHING
+
+    def __init__(self, operation: Any) -> None:
+        self.copy_of = operation
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        return previous_state, None
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        return batch

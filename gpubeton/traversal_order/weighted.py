@@ -8,8 +8,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import sequential
-from gpubeton.plan.weighted_order import draw_weighted
+from gpubeton.plan.order import draw_weighted, sequential
 from gpubeton.traversal_order.base import TraversalOrder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCro
 from gpubeton.fields.registry import open_index
 from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
-from gpubeton.plan.epoch import EpochPlan
+from gpubeton.plan.order import EpochBatches
 from gpubeton.prefetch import Prefetcher
 from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import ToTensor
@@ -45,7 +45,7 @@ class Line:
         index, fields = file
         self.indices = np.array(samples, np.uint64)
         outputs = compile_outputs(index, fields, {"image": CROP} if pipelines is None else pipelines, self.indices)
-        self.plan = Plan(outputs, EpochPlan(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
+        self.plan = Plan(outputs, EpochBatches(self.indices, batch_size, drop_last=False), seed=3, epoch=2)
         self.storage = options.pop("storage", MappedStorage)(OpenSources([(index.path, index.files[0].identity)]))
         self.crews = []
         first_batch = options.pop("first_batch", 0)
@@ -150,7 +150,7 @@ def test_bytes_are_on_their_way_before_the_crew_has_room_for_them(file):
 def test_a_batch_whose_bytes_are_not_there_is_not_waited_for_while_another_is_in_work(file):
     line = Line(file)
     assert line.engine.start(may_wait=True)
-    line.engine._reading[0].staged._fetches[0].is_ready = False
+    line.engine._reading[0].regions._fetches[0].is_ready = False
     assert not line.engine.start(may_wait=False)
     assert line.engine.start(may_wait=True)
     line.engine.close()

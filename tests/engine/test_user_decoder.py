@@ -21,7 +21,7 @@ from gpubeton.fields.decoders import (
 from gpubeton.fields.registry import open_index
 from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
-from gpubeton.plan.epoch import EpochPlan
+from gpubeton.plan.order import EpochBatches
 from gpubeton.prefetch import Prefetcher
 from gpubeton.storage import MappedStorage, ReadStorage
 from gpubeton.transforms import RandomHorizontalFlip, ToTensor
@@ -134,7 +134,7 @@ def batches(file, pipelines, *, storage=MappedStorage):
     samples = np.random.default_rng(0).permutation(20).astype(np.uint64)
     outputs = compile_outputs(index, fields, pipelines, samples)
     engine = Engine(
-        Plan(outputs, EpochPlan(samples, 6, drop_last=False), seed=0, epoch=0),
+        Plan(outputs, EpochBatches(samples, 6, drop_last=False), seed=0, epoch=0),
         storage(OpenSources([(index.path, index.files[0].identity)])),
         lambda *_: None,
         ArrayPool(),

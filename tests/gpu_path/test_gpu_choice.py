@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.outputs import GpuTarget
+from gpubeton.engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.nvjpeg import Backend

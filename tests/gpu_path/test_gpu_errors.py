@@ -8,7 +8,7 @@ import traceback
 import numpy as np
 import pytest
 
-from gpubeton.engine import crews
+from gpubeton.engine import executors
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
@@ -211,7 +211,7 @@ def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_who
 
 @pytest.mark.parametrize("name", ["survey_jpegs", "pack_regions", "pack_crops"])
 def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name):
-    failing_at(monkeypatch, crews, name, 3)
+    failing_at(monkeypatch, executors, name, 3)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError, match=f"planted in {name}"):
         list(loader)

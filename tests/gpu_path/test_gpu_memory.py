@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.engine import crews
+from gpubeton.engine import executors
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.memory_layout import ALIGNMENT
 from gpubeton.transforms import NormalizeImage, ToTensor
@@ -134,13 +134,13 @@ def test_bytes_in_pinned_memory_are_not_copied_once_more(gpus, request, monkeypa
     """They were read right to where the decoders, and the kernel that gathers crops, find them."""
     copied = []
     for name in ("pack_regions", "pack_crops"):
-        original = getattr(crews, name)
+        original = getattr(executors, name)
 
         def noting(*arguments, _name=name, _original=original):
             copied.append(_name)
             _original(*arguments)
 
-        monkeypatch.setattr(crews, name, noting)
+        monkeypatch.setattr(executors, name, noting)
     path = request.getfixturevalue(file)
     for os_cache, names in ((False, set()), (True, {"pack_regions"} | ({"pack_crops"} if file == "zoo" else set()))):
         loader = gpu_loader(path, PIPELINE, os_cache=os_cache)

@@ -65,7 +65,7 @@ def test_the_kernel_writes_what_the_numba_halves_do_to_the_bit(names, size, orde
     images = generator.integers(0, 256, (6, *size, 3), np.uint8)
     images[0], images[1] = 255, 0
     program, table = program_of(IN_ORDER[names], size), table_of_bits(2)
-    assert len(program.tail.steps) == 0
+    assert len(program.ops.steps) == 0
     steps = program.draw_colours(4, 1, SAMPLES)
     found = run(program, images, steps, table, 2, order)
     assert np.array_equal(found, looked_up(on_cpu(program, images, steps), table, 2))

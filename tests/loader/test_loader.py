@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine import arrays
+from gpubeton.engine import buffers
 from gpubeton.fields.decoders import (
     IntDecoder,
     RandomResizedCropRGBImageDecoder,
@@ -78,7 +78,7 @@ def test_a_batch_that_is_kept_is_never_overwritten(photos):
 
 def test_memory_of_batches_that_nobody_holds_is_used_again_also_in_the_next_epoch(photos, monkeypatch):
     blocks = []
-    monkeypatch.setattr(arrays, "allocate_block", lambda nbytes: (blocks.append(nbytes), allocate_block(nbytes))[1])
+    monkeypatch.setattr(buffers, "allocate_block", lambda nbytes: (blocks.append(nbytes), allocate_block(nbytes))[1])
     pipelines = {**ONLY_IMAGE, "image": augmented((128, 128))}
     loader = Loader(photos, 10, num_workers=1, batches_ahead=2, pipelines=pipelines)
     assert sum(len(images) for _ in range(6) for (images,) in loader) == 300

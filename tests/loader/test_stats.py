@@ -11,8 +11,8 @@ from dataclasses import fields
 import pytest
 import torch
 
-from gpubeton.engine import label, stages
-from gpubeton.engine.label import Label
+from gpubeton.engine import timing
+from gpubeton.engine.timing import ProfilerLabel
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader import stats as loader_stats
 from gpubeton.loader.describe import LoaderSummary
@@ -36,7 +36,7 @@ class Clock:
 def clock(monkeypatch):
     own = Clock()
     monkeypatch.setattr(loader_stats, "time", own)
-    monkeypatch.setattr(stages, "time", own)
+    monkeypatch.setattr(timing, "time", own)
     return own
 
 
@@ -179,7 +179,7 @@ def test_torchs_profiler_shows_the_wait_and_the_handover(photos):
 
 def test_without_a_profiler_nothing_is_labelled(monkeypatch):
     monkeypatch.setattr(torch.autograd.profiler, "record_function", None)  # calling it would fail
-    own = Label("gpubeton: test")
+    own = ProfilerLabel("gpubeton: test")
     own.end(own.begin())
 
 
@@ -190,7 +190,7 @@ def test_nvtx_ranges_are_made_when_nsight_listens(monkeypatch, listener, expecte
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: calls.append(f"push {name}"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
-    own = label.Label("gpubeton: test")
+    own = timing.ProfilerLabel("gpubeton: test")
     own.end(own.begin())
     assert calls == expected
 

@@ -10,8 +10,7 @@ import torch
 
 from gpubeton.errors import NoSuchFieldError, OptionError, StateError
 from gpubeton.loader import Loader
-from gpubeton.plan.order import Rank
-from gpubeton.plan.weighted_order import draw_weighted
+from gpubeton.plan.order import Rank, draw_weighted
 from gpubeton.traversal_order import Balanced, Weighted
 from tests.loader.pipelines import ONLY_LABEL, labels
 from tests.small_files import write

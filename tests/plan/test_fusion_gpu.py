@@ -48,7 +48,7 @@ def program_of(*operations, device="cuda:0"):
 
 
 def tail(program):
-    return [type(step.operation).__name__ for step in program.tail.steps]
+    return [type(step.operation).__name__ for step in program.ops.steps]
 
 
 def notes(program):

@@ -137,7 +137,7 @@ GEOMETRY = [RandomHorizontalFlip(), Cutout(3, (1, 2, 3)), RandomTranslate(2, (4,
 )
 def test_all_is_fused_whatever_views_stand_between(operations):
     program = program_of(*operations)
-    assert not [step for step in program.tail.steps if not isinstance(step.operation, ToTensor | ToTorchImage)]
+    assert not [step for step in program.ops.steps if not isinstance(step.operation, ToTensor | ToTorchImage)]
     assert len(program.steps) == 3
     assert program.dtype == "float16"
 
@@ -158,7 +158,7 @@ def test_where_fusion_ends_does_not_show_in_the_result(position):
     wanted = finished(*operations)
     program = program_of(*operations[:position], Plain(), *operations[position:])
     assert len(program.steps) == position
-    assert len(program.tail.steps) == 6 - position
+    assert len(program.ops.steps) == 6 - position
     assert np.array_equal(finished(*operations[:position], Plain(), *operations[position:]), wanted)
 
 
@@ -172,7 +172,7 @@ def test_paints_after_normalising_are_not_levels_and_stay_behind():
 def test_a_type_that_executors_do_not_write_is_left_to_the_tail(dtype):
     program = program_of(normalize(dtype), ToTensor())
     assert (program.dtype, program.table) == ("uint8", None)
-    assert [type(step.operation) for step in program.tail.steps] == [NormalizeImage, ToTensor]
+    assert [type(step.operation) for step in program.ops.steps] == [NormalizeImage, ToTensor]
 
 
 def test_an_executor_finds_all_it_needs():
@@ -191,7 +191,7 @@ def test_random_operations_are_numbered_over_the_whole_pipeline():
     crop = RandomResizedCropRGBImageDecoder((4, 4))
     program = program_of(crop, ToTensor(), RandomHorizontalFlip(), Plain(), Cutout(1))
     assert program.streams == (0x20000, 0x20001)
-    assert program.tail.steps[-1].stream == 0x20002
+    assert program.ops.steps[-1].stream == 0x20002
     centered = program_of(CenterCropRGBImageDecoder((4, 4), 1), RandomHorizontalFlip())
     assert centered.streams == (0x20000,)
 

@@ -50,7 +50,7 @@ def test_a_torch_module_is_wrapped():
 @pytest.mark.parametrize(
     ("operations", "says"),
     [
-        ([ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)], "operation 1 .* a decoder has to stand first"),
+        ([ToTensor(), CenterCropRGBImageDecoder((4, 4), 1)], "operation 1 .* decoder"),
         ([ToTensor], r"operation 0 .* Write ToTensor\(\.\.\.\), with brackets"),
         ([np.abs], "operation 0 .* expected an Operation or a torch.nn.Module"),
         (ToTensor(), "a pipeline is a list"),

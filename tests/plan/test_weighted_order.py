@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.weighted_order import _minus_log, draw_weighted
+from gpubeton.plan.order import _minus_log, draw_weighted
 
 WEIGHTS = np.array([1.0, 0.0, 2.0, 5.0])
 
@@ -57,7 +57,7 @@ def test_weights_may_be_as_small_and_as_large_as_they_like(scale, replacement):
 
 
 def test_a_chance_on_a_border_is_the_next_ones_and_the_largest_never_leads_past_the_end(monkeypatch):
-    monkeypatch.setattr("gpubeton.plan.weighted_order._uniform", lambda *_: np.array([0.25, 1.0]))
+    monkeypatch.setattr("gpubeton.plan.order._uniform", lambda *_: np.array([0.25, 1.0]))
     assert draw_weighted(np.array([1.0, 3.0, 0.0]), 2, 0, 0, replacement=True).tolist() == [1, 1]
 
 

@@ -75,15 +75,15 @@ def test_a_rectangle_that_does_not_fit_is_drawn_again_and_at_last_given_up():
 def test_it_is_fused_into_the_one_pass_and_runs_afterwards_behind_normalisation():
     size = np.array([60, 60])
     program = compile_image_program("image", 0, [RandomErasing(value=(9.8, 8.5, 7)), RandomErasing()], size, size)
-    assert (len(program.steps), len(program.tail.steps), program.max_paints) == (2, 0, 2)
+    assert (len(program.steps), len(program.ops.steps), program.max_paints) == (2, 0, 2)
     assert program.fills.tolist() == [[9, 8, 7], [0, 0, 0]]
     rows = program.draw(0, 0, np.arange(50, dtype=np.uint64), np.full(50, 60), np.full(50, 60))
     assert (rows[:, 11] > rows[:, 9]).any()
     gray = compile_image_program("image", 0, [RandomGrayscale(), RandomErasing()], size, size)
-    assert (gray.early_paints, gray.max_paints, len(gray.tail.steps)) == (0, 1, 0)
+    assert (gray.early_paints, gray.max_paints, len(gray.ops.steps)) == (0, 1, 0)
     normalize = NormalizeImage(np.zeros(3), np.ones(3), np.float32)
     late = compile_image_program("image", 0, [normalize, RandomErasing(value=-0.5)], size, size)
-    assert (len(late.steps), len(late.tail.steps)) == (0, 1)
+    assert (len(late.steps), len(late.ops.steps)) == (0, 1)
 
 
 def test_what_does_not_fit_is_refused():
@@ -159,7 +159,7 @@ def test_noise_is_for_floating_point_images():
     with pytest.raises(PipelineError, match=r"'random'.*int16.*ToTorchImage"):
         compile_image_program("image", 0, [halves, noise], size, size)
     program = compile_image_program("image", 0, [halves, ToTensor(), ToTorchImage(), noise], size, size)
-    assert (len(program.steps), program.tail.steps[-1].operation.value) == (0, "random")
+    assert (len(program.steps), program.ops.steps[-1].operation.value) == (0, "random")
     with pytest.raises(TypeError, match="paints noise, which has no colour"):
         noise.colour  # noqa: B018  (asked for in vain)
 

@@ -1,4 +1,4 @@
-"""Crews: who makes the images of each output, the CPU's workers or a GPU."""
+"""The image executors of one epoch: the CPU's worker pool, a GPU, or both."""
 
 from __future__ import annotations
 
@@ -19,44 +19,30 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.engine.arrays import ArrayPool
-    from gpubeton.engine.image_output import ImageOutput
+    from gpubeton.engine.buffers import ArrayPool
+    from gpubeton.engine.outputs import ImageOutput
     from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
 
-class MakeGpuCrew(Protocol):
-    """What begins an epoch on a GPU; `gpubeton.gpu.gpu_executor.Gpu.crew` does."""
+class StartGpuExecutor(Protocol):
+    """Starts an executor on a GPU for one epoch."""
 
     def __call__(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
         """Begin an epoch of these programs."""
         ...
 
 
-class Crews:
-    """The workers of one epoch: those of the CPU, a GPU, or both.
-
-    Parameters
-    ----------
-    outputs : sequence of ImageOutput
-        The outputs with images.
-    make_crew : StartExecutor
-        Starts workers of the CPU; not called if no output needs them.
-    make_gpu_crew : MakeGpuCrew or None
-        Begins the epoch on a GPU; not called if no output is made there.
-    pool : ArrayPool
-        Memory for what the CPU makes.
-    batch_size, num_workers, num_in_flight : int
-        As for `StartExecutor`.
-    """
+class ImageExecutors:
+    """Sends the images of each output to the executor that makes them."""
 
     def __init__(
         self,
         outputs: Sequence[ImageOutput],
-        make_crew: StartExecutor,
-        make_gpu_crew: MakeGpuCrew | None,
+        start_executor: StartExecutor,  # not called if no output is made on the CPU
+        start_gpu_executor: StartGpuExecutor | None,  # not called if no output is made on a GPU
         pool: ArrayPool,
         *,
         batch_size: int,
@@ -71,59 +57,34 @@ class Crews:
         self._on_cpu = [number for number, output in enumerate(outputs) if output.program.device == "cpu"]
 
         def start(programs: Sequence[ImageProgram]) -> ImageExecutor:
-            return make_crew(programs, batch_size, num_workers, num_in_flight)
+            return start_executor(programs, batch_size, num_workers, num_in_flight)
 
         with ExitStack() as undo:
             if self._on_cpu:
                 self._cpu = start([outputs[number].program for number in self._on_cpu])
                 undo.callback(self._cpu.close)
-            if self._on_gpu and make_gpu_crew is not None:
+            if self._on_gpu and start_gpu_executor is not None:
                 from gpubeton.gpu.gpu_resources import CpuServices
 
                 host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers)
-                self._gpu = make_gpu_crew([outputs[number].program for number in self._on_gpu], host)
+                self._gpu = start_gpu_executor([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()
 
     def take(self, number: int, count: int) -> Any:
-        """Take memory for the images of a batch.
-
-        Parameters
-        ----------
-        number : int
-            Which output.
-        count : int
-            Number of images N.
-
-        Returns
-        -------
-        ndarray or torch.Tensor, shape (N, height, width, 3)
-            Not initialised.
-        """
+        """Take uninitialised memory for images: an array or tensor of shape (count, height, width, channels)."""
         if self._gpu is not None and number in self._on_gpu:
             return self._gpu.take(self._on_gpu.index(number), count)
         return self._outputs[number].take_array(self._pool, count)
 
     def submit(self, jobs: Sequence[ImageJob]) -> None:
-        """Begin a batch.
-
-        Parameters
-        ----------
-        jobs : sequence of ImageJob
-            A job for each output.
-        """
+        """Begin a batch: a job for each output."""
         if self._gpu is not None:
             self._gpu.submit([jobs[number] for number in self._on_gpu])
         if self._cpu is not None:
             self._cpu.submit([jobs[number] for number in self._on_cpu])
 
     def collect(self) -> list[BadImage]:
-        """Wait for the oldest batch.
-
-        Returns
-        -------
-        list of BadImage
-            What could not be made; `BadImage.program` is the output's number.
-        """
+        """Wait for the oldest batch; `BadImage.program` is the number of the output."""
         bad: list[BadImage] = []
         if self._gpu is not None:
             bad += [replace(own, program=self._on_gpu[own.program]) for own in self._gpu.collect()]
@@ -132,45 +93,17 @@ class Crews:
         return bad
 
     def decode(self, number: int, job: ImageJob) -> list[BadImage]:
-        """Carry the job of one output out in the caller's thread.
-
-        Parameters
-        ----------
-        number : int
-            Which output.
-        job : ImageJob
-            The images.
-
-        Returns
-        -------
-        list of BadImage
-            What could not be made.
-        """
+        """Make the images of one output in the caller's thread."""
         if self._gpu is not None and number in self._on_gpu:
             return self._gpu.decode(self._on_gpu.index(number), job)
         return [] if self._cpu is None else self._cpu.decode(self._on_cpu.index(number), job)
 
-    def tail(self) -> Any:
-        """Give the context in which torch works on finished batches."""
+    def torch_context(self) -> Any:
+        """Return the context in which torch works on finished batches."""
         return nullcontext() if self._gpu is None else self._gpu.tail()
 
     def finished(self, number: int, array: Any, mixes: NDArray[np.int32] | None) -> Any:
-        """Bring the images of one output, of a complete batch, to where its tail begins.
-
-        Parameters
-        ----------
-        number : int
-            Which output.
-        array : ndarray or torch.Tensor
-            What was made.
-        mixes : ndarray of int32, shape (N, MIX_COLUMNS), or None
-            How they are mixed, see `ImageProgram.draw_mixes`.
-
-        Returns
-        -------
-        ndarray or torch.Tensor
-            The same, or a copy on the CPU: an ndarray, of bfloat16 its bits as uint16.
-        """
+        """Mix the images of an output by `mixes`, (N, MIX_COLUMNS), and move them to the CPU if they return there."""
         if self._gpu is None or number not in self._on_gpu:
             return (
                 array if mixes is None else mix_and_store(self._outputs[number].program, array, mixes, self._pool.take)
@@ -183,29 +116,16 @@ class Crews:
         return pixel_type(tensor.dtype).array(tensor)
 
     def arrival(self, outputs: Sequence[Any]) -> Callable[[], None] | None:
-        """Mark that a batch is ready.
-
-        Parameters
-        ----------
-        outputs : sequence of ndarray, torch.Tensor or Ragged
-            The batch.
-
-        Returns
-        -------
-        callable or None
-            To be called by whoever receives it, see `gpubeton.gpu.gpu_executor.GpuExecutor.arrival`.
-        """
-        if self._gpu is None:
-            return None
-        return self._gpu.arrival(tensors_in(outputs))
+        """Mark that a batch is ready; the thread that receives the batch calls the result, unless it is None."""
+        return None if self._gpu is None else self._gpu.arrival(tensors_in(outputs))
 
     @property
     def usage(self) -> Usage:
-        """How busy the CPU's workers were until now, all together."""
-        return sum((crew.usage for crew in (self._gpu, self._cpu) if crew is not None), Usage())
+        """Total usage of the CPU's workers until now."""
+        return sum((executor.usage for executor in (self._gpu, self._cpu) if executor is not None), Usage())
 
     def close(self) -> None:
-        """End all workers; may be called twice."""
+        """Close all executors; may be called twice."""
         with ExitStack() as both:
             if self._cpu is not None:
                 both.callback(self._cpu.close)

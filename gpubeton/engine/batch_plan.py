@@ -1,4 +1,4 @@
-"""Plan: what will be done for each batch of an epoch, decided and not yet done."""
+"""Plan: everything decided about each batch of an epoch, before anything is read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from gpubeton.engine.branch_output import BranchOutput
-from gpubeton.engine.branches import parents_first
-from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.output_graph import dependencies_first
+from gpubeton.engine.outputs import BranchOutput, ImageOutput
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.ranges import RangePlan, plan_ranges
 from gpubeton.storage.reads import MAX_GAP, MAX_READ
@@ -20,46 +19,21 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.outputs import Output
     from gpubeton.engine.sources import Source
-    from gpubeton.plan.epoch import EpochPlan
+    from gpubeton.plan.order import EpochBatches
 
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """What will be done for one batch.
+    """Everything decided about one batch."""
 
-    Parameters
-    ----------
-    number : int
-        Which batch of the epoch, from 0.
-    samples : ndarray of uint64, shape (N,)
-        Sample ids.
-    images : dict of str to ImageJob
-        For each image output, by its name, without memory.
-    sources : tuple of Source
-        The fields whose bytes are needed.
-    """
-
-    number: int
-    samples: NDArray[np.uint64]
-    images: dict[str, ImageJob]
-    sources: tuple[Source, ...]
+    number: int  # in the epoch, from 0
+    samples: NDArray[np.uint64]  # (N,) sample ids
+    images: dict[str, ImageJob]  # of each output with images, without memory yet
+    sources: tuple[Source, ...]  # the fields whose bytes are needed
 
     def ranges(self, *, max_gap: int = MAX_GAP, max_read: int = MAX_READ) -> RangePlan:
-        """Decide which bytes are read.
-
-        Parameters
-        ----------
-        max_gap : int
-            Bytes between two regions that are read along.
-        max_read : int
-            Longest range in bytes.
-
-        Returns
-        -------
-        RangePlan
-            The ranges, in the file's order, as places (see `gpubeton.format.data_files`: offsets, if there is one
-            file); its samples are all regions of the first field, then the next one's.
-        """
+        """Decide which bytes are read, as offsets in the file or, of several files, as `gpubeton.format` joins them."""
+        # The samples of the plan are all regions of the first field, then of the next one.
         regions = [regions for source in self.sources for regions in source.regions]
         empty = np.zeros(0, np.uint64)
         offset = np.concatenate([empty, *(own.offset[self.samples] for own in regions)])
@@ -69,22 +43,10 @@ class BatchPlan:
 
 @dataclass(frozen=True, eq=False)
 class Plan(Sequence[BatchPlan]):
-    """What will be done for each batch of an epoch: a sequence of `BatchPlan`, each made when it is asked for.
-
-    A pure function of the file's metadata, the pipelines, the seed and the epoch; opens no file.
-
-    Parameters
-    ----------
-    outputs : tuple of Output
-        What a batch consists of.
-    batches : EpochPlan
-        Which samples each batch holds.
-    seed, epoch : int
-        The loader's seed and the number of the epoch.
-    """
+    """The plans of an epoch's batches, made on request: a pure function of metadata, pipelines, seed and epoch."""
 
     outputs: tuple[Output, ...]
-    batches: EpochPlan
+    batches: EpochBatches
     seed: int
     epoch: int
 
@@ -94,11 +56,11 @@ class Plan(Sequence[BatchPlan]):
         return tuple({output.source.name: output.source for output in self.outputs}.values())
 
     @property
-    def parents_first(self) -> tuple[Output, ...]:
+    def making_order(self) -> tuple[Output, ...]:
         """The outputs in an order in which they can be made."""
         by_name = {output.name: output for output in self.outputs}
         parents = {output.name: output.parent for output in self.outputs if isinstance(output, BranchOutput)}
-        return tuple(by_name[name] for name in parents_first(list(by_name), parents))
+        return tuple(by_name[name] for name in dependencies_first(list(by_name), parents))
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -110,27 +72,14 @@ class Plan(Sequence[BatchPlan]):
     def __getitem__(self, number: slice) -> list[BatchPlan]: ...
 
     def __getitem__(self, number: int | slice) -> BatchPlan | list[BatchPlan]:
-        """Plan one batch, or several for a slice; raises IndexError beyond the end."""
+        """Plan one batch, or several for a slice; raises IndexError after the last."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         number += len(self) if number < 0 else 0
         return self.of(self.batches.samples(number), number)
 
     def of(self, samples: NDArray[np.uint64], number: int) -> BatchPlan:
-        """Plan for any samples.
-
-        Parameters
-        ----------
-        samples : ndarray of uint64, shape (N,)
-            Sample ids.
-        number : int
-            The batch that they are for.
-
-        Returns
-        -------
-        BatchPlan
-            The same for each sample, whatever batch it is in.
-        """
+        """Plan for any samples, (N,); the plan of a sample does not depend on its batch."""
         images = {
             output.name: self._plan_images(output, samples)
             for output in self.outputs

@@ -10,8 +10,8 @@ import torch
 
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.engine import ArrayPool
-from gpubeton.engine.crews import Crews
-from gpubeton.engine.image_output import ImageOutput
+from gpubeton.engine.executors import ImageExecutors
+from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import BadImage
@@ -85,7 +85,9 @@ class Bench:
             self.made["GPU"] = Workers(self.calls, "GPU", programs, host)
             return self.made["GPU"]
 
-        self.crews = Crews(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
+        self.crews = ImageExecutors(
+            outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3
+        )
 
     def names(self, where):
         return [program.field for program in self.made[where].programs]
@@ -151,9 +153,9 @@ def test_a_job_alone_is_carried_out_by_its_own_workers(mixed):
 
 
 def test_batches_are_finished_where_torch_finds_the_gpus_work(mixed):
-    with mixed.crews.tail():
+    with mixed.crews.torch_context():
         assert mixed.calls == [("GPU", "tail")]
-    with Bench(output("a", "cpu")).crews.tail():
+    with Bench(output("a", "cpu")).crews.torch_context():
         pass
 
 
@@ -213,13 +215,13 @@ def test_the_cpus_workers_are_ended_if_the_gpu_cannot_begin():
         raise MemoryError("planted")
 
     with pytest.raises(MemoryError, match="planted"):
-        Crews(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
+        ImageExecutors(outputs, make_crew, make_gpu_crew, ArrayPool(), batch_size=8, num_workers=2, num_in_flight=3)
     assert calls == [("CPU", "close")]
 
 
 def test_a_gpu_may_have_workers_of_the_cpu_of_its_own(mixed):
     host = mixed.made["GPU"].arguments
     assert (host.survey, host.num_workers) == (probe_jpegs, 2)
-    workers = host.make_crew(["programs"])
+    workers = host.start_executor(["programs"])
     assert workers is mixed.made["GPU's CPU"]
     assert (workers.programs, workers.arguments) == (["programs"], (8, 2, 3))

@@ -1,0 +1,92 @@
+"""Timers of the stages of an epoch, with labels for profilers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Final
+
+from gpubeton.plan.image_executor import Usage
+
+STAGES: Final = {
+    "plan": "deciding crops and draws, and asking for bytes",
+    "read": "waiting for bytes of the file",
+    "submit": "giving batches to the workers",
+    "decode": "waiting for the workers or the GPU to have a batch decoded and augmented",
+    "tail": "the rest of the pipelines: labels, operations that are not fused, copies to a GPU",
+    "handover": "giving a batch to the loop",
+}
+"""The stages of an epoch, each run by one thread at a time."""
+
+
+class ProfilerLabel:
+    """Marks a span of time for torch's profiler and for NVIDIA's, if one of them runs."""
+
+    # Without a profiler this costs a look at a variable. NVTX is used if Nsight has put its library into the process,
+    # as NVTX_INJECTION64_PATH shows, or if GPUBETON_NVTX is 1.
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # shown by the profiler, e.g. "gpubeton: tail"
+        self._nvtx = _nvtx()
+
+    def begin(self) -> Any:
+        """Begin a span in the calling thread; `end` takes the result, in the same thread."""
+        if self._nvtx is not None:
+            self._nvtx.range_push(self.name)
+        profiler = sys.modules.get("torch.autograd.profiler")  # not imported: not running
+        if profiler is None or not getattr(profiler, "_is_profiler_enabled", False):
+            return None
+        record = profiler.record_function(self.name)
+        record.__enter__()
+        return record
+
+    def end(self, begun: Any) -> None:
+        """End a span."""
+        if begun is not None:
+            begun.__exit__(None, None, None)
+        if self._nvtx is not None:
+            self._nvtx.range_pop()
+
+
+def _nvtx() -> Any:
+    """Give torch's NVTX, if a profiler listens and torch has it; None otherwise."""
+    asked = os.environ.get("GPUBETON_NVTX", "")
+    if asked == "0" or not (asked or os.environ.get("NVTX_INJECTION64_PATH")):
+        return None
+    import torch
+
+    return torch.cuda.nvtx if torch.cuda.is_available() else None
+
+
+class StageTimer:
+    """Sums up the time spent inside of ``with timer:``, by one thread at a time; any thread may read `seconds`."""
+
+    def __init__(self, name: str) -> None:
+        self.seconds = 0.0  # wall time until now
+        self._label = ProfilerLabel(f"gpubeton: {name}")
+        self._marked: Any = None
+        self._begun = 0.0
+
+    def __enter__(self) -> None:
+        self._marked = self._label.begin()
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._begun
+        self._label.end(self._marked)
+
+
+class StageTimers:
+    """The timers of one epoch's stages, see `STAGES`; all but `handover` belong to the engine's thread."""
+
+    def __init__(self) -> None:
+        self.plan, self.read, self.submit = StageTimer("plan"), StageTimer("read"), StageTimer("submit")
+        self.decode, self.tail, self.handover = StageTimer("decode"), StageTimer("tail"), StageTimer("handover")
+        self.usage = Usage()  # of the CPU's workers, updated after each batch
+        self.stored_bytes = 0  # bytes of the file in the batches so far
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage until now, by name."""
+        timers: dict[str, StageTimer] = {name: getattr(self, name) for name in STAGES}
+        return {name: timer.seconds for name, timer in timers.items()}
