@@ -209,7 +209,7 @@ def test_an_error_anywhere_on_the_way_reaches_the_loop_and_the_next_epoch_is_who
     loader.close()
 
 
-@pytest.mark.parametrize("name", ["survey_jpegs", "pack_regions", "pack_crops"])
+@pytest.mark.parametrize("name", ["probe_jpegs", "pack_regions", "pack_crops"])
 def test_an_error_of_what_the_cpu_does_reaches_the_loop(gpus, path, expected, monkeypatch, name):
     failing_at(monkeypatch, executors, name, 3)
     loader = gpu_loader(path, PIPELINE)

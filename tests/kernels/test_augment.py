@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cpu.test_rgb import SHAPES
 
 from gpubeton.plan.draws import TOP, WIDTH
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import INTERPOLATIONS, UNTOUCHED, draw_of, make, program_of, stored_raw
 from tests.cpu.pictures import noise, photo
+from tests.cpu.test_resample import SHAPES
 from tests.kernels.host_build import FORWARD, ORDERS, RANDOM, needs_compiler
 from tests.kernels.launching import DONE, WRONG_CROP, Pictures, launch_augment
 from tests.reference.image import reference_image
