@@ -1,1 +1,1 @@
-"""The documentation's site, and what is drawn for it by the code itself."""
+"""Build the documentation site and its generated figures."""

@@ -1,4 +1,4 @@
-"""Draw the figure of the architecture page: the way of the data, and the floors as import-linter checks them.
+"""Draw the figure of the architecture page: the data flow, and the floors that import-linter checks.
 
 python -m docs.architecture
 """
@@ -18,7 +18,7 @@ _BLUE, _GREEN, _GRAY = "#dbe9f6", "#dff1e0", "#eceff1"
 
 _EXECUTORS = {"cpu", "gpu", "batch"}
 
-#: Each step: its room, what it makes, and the notes below it.
+#: Each step: its room, its result, and the note below it.
 _STEPS = (
     ("format/", "index", "where each sample lies"),
     ("plan/", "plan of a batch", "samples, ranges, draws"),

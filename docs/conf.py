@@ -1,4 +1,4 @@
-"""Sphinx's settings. `make docs` builds the site; nothing is fetched for it."""
+"""Sphinx settings. `make docs` builds the site without network access."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sphinx.config import Config
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from docs.entries import ENTRIES  # noqa: E402  (the path has to be there first)
+from docs.entries import ENTRIES  # noqa: E402  (needs the path above)
 from docs.gallery import draw_gallery  # noqa: E402
 from docs.reference import public_names, write_reference  # noqa: E402
 from gpubeton import __version__  # noqa: E402
@@ -46,7 +46,7 @@ copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 
 autosummary_generate = False  # docs/reference.py writes the pages
-autodoc_typehints = "none"  # the docstrings say it, with shapes
+autodoc_typehints = "none"  # the docstrings have types and shapes
 autodoc_inherit_docstrings = False
 autodoc_class_signature = "mixed"
 numpydoc_show_class_members = False
@@ -56,7 +56,7 @@ _PICTURES = HERE / "pictures"
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
-    """Write what is made by code: the reference's pages, and the gallery's pictures if they are not there yet."""
+    """Write the generated files: the reference pages, and the gallery's pictures if they are missing."""
     write_reference(HERE / "api")
     draw_gallery(_PICTURES, _PICTURES / "gallery.inc")
 
@@ -64,7 +64,7 @@ def write_pages(app: Sphinx, config: Config) -> None:
 def name_role(
     name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-    """Link a word in `single backticks` of a docstring if it is a public name, and set it as code otherwise."""
+    """Link a word in `single backticks` of a docstring if it is a public name; otherwise show it as code."""
     full = _FULL_NAMES.get(text.partition(".")[0])
     code = nodes.literal(rawtext, text)
     if full is None or not text.replace(".", "").isidentifier():
@@ -87,9 +87,9 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect what is defined here."""
+    """Register the functions of this file."""
     app.connect("config-inited", write_pages)
-    app.connect("autodoc-process-docstring", add_picture, priority=900)  # behind numpydoc
+    app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}
 

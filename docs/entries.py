@@ -1,4 +1,4 @@
-"""What the gallery shows: for every transform, the operations as a user writes them."""
+"""The entries of the gallery: for every transform, the operations as a user writes them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Entry:
     name : str
         Name of the transform or decoder, and of the file.
     code : str
-        Operations of a pipeline, separated by commas; evaluated as it stands here, and shown.
+        Operations of a pipeline, separated by commas; evaluated unchanged, and shown.
     group : str
         Heading of the gallery.
     photo : str
-        The photograph that all samples hold; "all" for one of each.
+        The photograph of all samples; "all" for one of each.
     kind : {"pixels", "labels", "boxes", "mask", "views", "batch", "sizes", "gray", "gray16"}
-        What is drawn: images before and after; labels before and after; boxes over images; masks below images; views
-        below images; type and shape of the batch; images of several sizes, in colours, gray, or gray with 16 bits.
+        The kind of picture: images before and after; labels before and after; boxes over images; masks below images;
+        views below images; type and shape of the batch; images of several sizes, in color, gray, or gray with 16 bits.
     note : str
         A sentence about the picture.
     """
@@ -95,7 +95,7 @@ ENTRIES = (
         )
     ),
     *(
-        Entry(name, code, "Colours", photo, note=note)
+        Entry(name, code, "Colors", photo, note=note)
         for name, code, photo, note in (
             ("RandomBrightness", "RandomBrightness(0.6, p=1)", "flower", ""),
             ("RandomContrast", "RandomContrast(0.8, p=1)", "flower", ""),
@@ -114,7 +114,7 @@ ENTRIES = (
                     '{"gain": (0.6, 1.6)})'
                 ),
                 "flower",
-                "A function of one pixel of your own, for GPUs and for the CPU.",
+                "Your function of one pixel, for GPUs and for the CPU.",
             ),
             (
                 "NormalizeImage",
@@ -202,6 +202,6 @@ ENTRIES = (
         "ToTensor(), ToTorchImage(), Convert(torch.float32), ModuleWrapper(torch.nn.AvgPool2d(12))",
         "Tensors",
         "astronaut",
-        note="Any module of torch will do, and in a pipeline it need not be wrapped.",
+        note="Any torch module works. In a pipeline you need not wrap it.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Draw a picture for every transform, with the library itself, on photographs that scikit-image and scikit-learn ship.
+"""Draw a picture for every transform, with gpubeton, on photographs that scikit-image and scikit-learn ship.
 
 python -m docs.gallery
 """
@@ -29,12 +29,12 @@ _BOX_COLOURS = ("#ff3b30", "#34c759", "#0a84ff")
 
 
 def draw_gallery(folder: Path, page: Path) -> None:
-    """Draw every picture, and write the part of the page that shows them.
+    """Draw every picture, and write the part of the page with the pictures.
 
     Parameters
     ----------
     folder : Path
-        Where the pictures go.
+        The folder for the pictures.
     page : Path
         The Markdown file to write.
     """
@@ -54,12 +54,12 @@ def draw_gallery(folder: Path, page: Path) -> None:
 
 
 class Gallery:
-    """Files of photographs, and pictures of what becomes of them.
+    """Files of photographs, and pictures of their transformed samples.
 
     Parameters
     ----------
     folder : Path
-        Where the files go.
+        The folder for the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class Gallery:
         Parameters
         ----------
         entry : Entry
-            What it shows.
+            The entry.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Gallery:
         entry : Entry
             Photograph and operations.
         before : bool
-            Leave the operations out.
+            Without the operations.
 
         Returns
         -------
@@ -206,12 +206,12 @@ def photograph(name: str) -> NDArray[np.uint8]:
     Parameters
     ----------
     name : str
-        Which.
+        Name of the photograph.
 
     Returns
     -------
     ndarray of uint8, shape (256, W, 3)
-        Its levels.
+        Its pixels.
     """
     import skimage.data
     from sklearn.datasets import load_sample_image
@@ -222,7 +222,7 @@ def photograph(name: str) -> NDArray[np.uint8]:
 
 
 def square(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Cut the middle out of a photograph.
+    """Crop the middle of a photograph.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def square(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def gray(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Take the colours out of a photograph.
+    """Convert a photograph to gray.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def gray(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def light(pixels: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Give the light of a photograph as a sensor counts it: in proportion, not by sRGB's curve.
+    """Return the linear light of a photograph, as a sensor measures it, without sRGB's curve.
 
     Parameters
     ----------
@@ -268,19 +268,19 @@ def light(pixels: NDArray[np.uint8]) -> NDArray[np.uint16]:
     Returns
     -------
     ndarray of uint16, shape (H, W)
-        From 0 to 65535.
+        Levels from 0 to 65535.
     """
     counts: NDArray[np.uint16] = np.rint((gray(pixels) / 255) ** 2.2 * 65535).astype(np.uint16)
     return counts
 
 
 def face_mask() -> NDArray[np.uint8]:
-    """Paint where the cat's face and eyes are.
+    """Draw a mask of the cat's face and eyes.
 
     Returns
     -------
     ndarray of uint8, shape (144, 144, 3)
-        A mask in colours.
+        A mask in color.
     """
     mask = Image.new("RGB", (_SIDE, _SIDE), "#222")
     draw = ImageDraw.Draw(mask)
@@ -296,13 +296,13 @@ def _samples(photo: str) -> list[int]:
 
 
 def _levels(batch: Any) -> NDArray[np.uint8]:
-    """Make pixels to look at of a batch of images of any type and layout."""
+    """Convert a batch of images of any type and layout to visible pixels."""
     images = np.asarray(batch)
     if images.shape[-1] not in {1, 3}:
         images = images.transpose(0, 2, 3, 1)
     if images.shape[-1] == 1:
         images = np.repeat(images, 3, axis=3)
-    if images.dtype == np.int16:  # halves, as a pipeline without ToTorchImage leaves them
+    if images.dtype == np.int16:  # float16 bits, from a pipeline without ToTorchImage
         images = images.view(np.float16)
     if images.dtype == np.uint8:
         return images
@@ -343,7 +343,7 @@ def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.
 
 
 def _row(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """Draw images side by side: the first as it is stored, the others as they come out."""
+    """Draw images side by side: the first as stored, the others transformed."""
     names = ["stored", *(f"sample {number}" for number in range(len(images) - 1))]
     return _strip(images, names)
 
@@ -372,7 +372,7 @@ def _strip(images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> Image.I
 
 
 def _fitted(pixels: NDArray[np.uint8]) -> Image.Image:
-    """Fit an image into its place; small ones are magnified so that their pixels can be seen."""
+    """Fit an image into its cell; small images are magnified to make their pixels visible."""
     image = Image.fromarray(pixels)
     if max(image.size) <= _SIDE // 2:
         return image.resize((_SIDE, _SIDE), Image.Resampling.NEAREST)

@@ -12,7 +12,7 @@ from tests.public_names import FFCV, PUBLIC
 
 __all__ = ["public_names", "write_reference"]
 
-#: Modules in the order of the reference; a name that several have stands in the first. Others come behind them.
+#: Modules in the order of the reference; a name of several modules is listed in the first. Other modules follow.
 _ORDER = (
     *("gpubeton.loader", "gpubeton.writer", "gpubeton.fields", "gpubeton.fields.decoders", "gpubeton.transforms"),
     *("gpubeton.traversal_order", "gpubeton.pipeline", "gpubeton.reader", "gpubeton.format", "gpubeton.libffcv"),
@@ -21,12 +21,12 @@ _LAST = ("gpubeton.errors",)
 
 
 def public_names() -> dict[str, tuple[str, Any]]:
-    """List what users may import.
+    """List the public names.
 
     Returns
     -------
     dict of str to tuple of (str, object)
-        Full name, ``gpubeton.loader.Loader``: the module to import it from, and the object. Each object stands there
+        Full name, ``gpubeton.loader.Loader``: the module to import it from, and the object. Each object is listed
         once.
     """
     found: dict[str, tuple[str, Any]] = {}
@@ -45,7 +45,7 @@ def write_reference(folder: Path) -> None:
     Parameters
     ----------
     folder : Path
-        Where they go. What has not changed is left alone, so that it need not be read again.
+        The folder for the pages. Unchanged pages are not written, so that Sphinx need not read them again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = public_names()
@@ -99,7 +99,7 @@ def _name_page(full: str, module: str, thing: Any) -> str:
 
 
 def _inherits_what_has_no_page(thing: type) -> bool:
-    """Tell whether a class has methods of a base that users do not know; operations have theirs in common."""
+    """True if a class has methods of a base class without a page; operations share theirs."""
     from gpubeton.pipeline.operation import Operation
 
     shown = {id(other) for _, other in public_names().values()}

@@ -1,4 +1,4 @@
-"""A field and decoders of one's own: tracks of any number of points, padded to the longest when they are read.
+"""A custom field with decoders: tracks of any number of points, padded to the longest when they are read.
 
 python examples/custom_field.py
 """
@@ -30,43 +30,43 @@ from gpubeton.writer import DatasetWriter
 class TrackField(Field):
     """Stores tracks: float32 arrays of shape (points, 2), with any number of points."""
 
-    #: What stands in the file's table for each sample: where its points are, and how many.
+    #: The entry of a sample in the file's table: the offset of its points, and their number.
     metadata_type = np.dtype([("ptr", "<u8"), ("points", "<u8")])
 
     def encode(self, destination: NDArray[Any], track: NDArray[np.float32], malloc: Callable[..., Any]) -> None:
-        """Write one track: its points into a region of the file, and where that is into the table."""
+        """Write one track: its points into a region of the file, and the offset of that region into the table."""
         destination["ptr"], region = malloc(track.nbytes)
         region[:] = track.reshape(-1).view(np.uint8)
         destination["points"] = len(track)
 
     def to_binary(self) -> np.void:
-        """Settings that the file is to keep: none. There is room for 1024 bytes."""
+        """Return the settings to store in the file: none. There is room for 1024 bytes."""
         settings: np.void = np.zeros(1, ARG_TYPE)[0]
         return settings
 
     @staticmethod
     def from_binary(settings: NDArray[Any]) -> TrackField:
-        """Make the field again from what `to_binary` gave."""
+        """Restore the field from the result of `to_binary`."""
         return TrackField()
 
     def get_decoder_class(self) -> type[Operation]:
-        """Name the decoder for pipelines without one."""
+        """Return the decoder for fields without a pipeline."""
         return TrackDecoder
 
 
 class TrackDecoder(Operation):
-    """Reads tracks into one array: shape (longest, 2) for each, zeros behind the last point."""
+    """Reads tracks into one array: shape (longest, 2) for each, with zeros after the last point."""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, AllocationQuery]:
-        """Ask for room for the longest track of the file, whose table is `self.metadata`."""
+        """Request memory for the longest track of the file; `self.metadata` is the file's table."""
         shape, dtype = (int(self.metadata["points"].max()), 2), np.dtype("float32")
         return replace(previous_state, jit_mode=True, shape=shape, dtype=dtype), AllocationQuery(shape, dtype)
 
     def generate_code(self) -> Callable[..., Any]:
-        """Make the function, which Numba compiles.
+        """Return the function that Numba compiles.
 
-        A decoder's function gets sample ids, the memory that was asked for, the table, and what `self.memory_read`
-        wants to have passed on to it.
+        The function gets the sample ids, the requested memory, the table, and the state to pass on to
+        `self.memory_read`.
         """
         read, copy, rows = self.memory_read, Compiler.compile(memcpy), Compiler.get_iterator()
 
@@ -78,20 +78,20 @@ class TrackDecoder(Operation):
                 copy(read(metadata[indices[row]]["ptr"], storage_state), tracks[row])
             return tracks
 
-        decode.is_parallel = True  # type: ignore[attr-defined]  # how a function says so
+        decode.is_parallel = True  # type: ignore[attr-defined]  # several threads share its loop
         return decode
 
 
 class PointCount(Operation):
-    """Reads how many points tracks have, which stands in the table."""
+    """Reads the number of points of each track from the table."""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, AllocationQuery]:
-        """Ask for one number for each sample."""
+        """Request memory for one number per sample."""
         dtype = np.dtype("int64")
         return replace(previous_state, jit_mode=True, shape=(1,), dtype=dtype), AllocationQuery((1,), dtype)
 
     def generate_code(self) -> Callable[..., Any]:
-        """Make the function."""
+        """Return the function that Numba compiles."""
 
         def count(
             indices: NDArray[Any], counts: NDArray[Any], metadata: NDArray[Any], storage_state: Any
@@ -110,7 +110,7 @@ def make_track(number: int) -> NDArray[np.float32]:
 
 
 def main() -> None:
-    """Write tracks, and read them: all, and then only the long ones."""
+    """Write tracks, and read them: first all, then only the long ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tracks", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -127,7 +127,7 @@ def main() -> None:
             order=OrderOption.RANDOM,
             seed=0,
             drop_last=False,
-            custom_fields={"track": TrackField},  # the file says only that it is a field of somebody's own
+            custom_fields={"track": TrackField},  # the file only stores that the field is custom
             pipelines={
                 # Without a pipeline: TrackDecoder and ToTensor. A second output of the same field, by another decoder:
                 "points": PipelineSpec("track", decoder=PointCount(), transforms=[ToTensor(), Squeeze(1)]),

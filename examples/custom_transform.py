@@ -1,4 +1,4 @@
-"""A transform of one's own: keep a random quarter of each image. Compiled, and in several threads.
+"""A custom transform: keep a random quarter of each image. Compiled, and run by several threads.
 
 python examples/custom_transform.py
 """
@@ -30,7 +30,7 @@ class RandomQuarter(Operation):
     """Keep one of the four quarters of each image."""
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, AllocationQuery]:
-        """Say what comes out, so that the next operation knows, and ask for memory to put it into.
+        """Declare the result for the next operation, and request memory for it.
 
         Both are for one image; a loader adds the batch.
         """
@@ -39,12 +39,12 @@ class RandomQuarter(Operation):
         return replace(previous_state, shape=quarter), AllocationQuery(quarter, previous_state.dtype)
 
     def generate_code(self) -> Callable[..., Any]:
-        """Make the function: it gets the batch, and the memory that was asked for.
+        """Return the function: it gets the batch and the requested memory.
 
         Numba compiles it, because images before ``ToTensor`` are arrays (``previous_state.jit_mode``). It may use
-        numpy and plain loops; what it needs of the operation is copied into local names here.
+        numpy and plain loops; the attributes that it needs are copied into local names here.
         """
-        rows = Compiler.get_iterator()  # a range whose turns are shared among threads
+        rows = Compiler.get_iterator()  # a range whose iterations are shared among threads
 
         def random_quarter(images: NDArray[Any], quarters: NDArray[Any]) -> NDArray[Any]:
             height, width = quarters.shape[1], quarters.shape[2]
@@ -54,7 +54,7 @@ class RandomQuarter(Operation):
                 quarters[row] = images[row, top : top + height, left : left + width]
             return quarters
 
-        random_quarter.is_parallel = True  # type: ignore[attr-defined]  # how a function says so
+        random_quarter.is_parallel = True  # type: ignore[attr-defined]  # several threads share its loop
         return random_quarter
 
 
@@ -68,7 +68,7 @@ class Squares:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        """Give an image and its label."""
+        """Return an image and its label."""
         level = index % 60
         quarters = np.array([[level, level + 60], [level + 120, level + 180]], np.uint8)
         plane = quarters.repeat(self.side // 2, axis=0).repeat(self.side // 2, axis=1)

@@ -1,4 +1,4 @@
-"""Boxes that follow their images through crops and flips, from samples of which every class comes equally often.
+"""Boxes that follow their images through crops and flips; samples with balanced classes.
 
 python examples/detection.py
 """
@@ -27,7 +27,7 @@ class Squares:
         return 64
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Make one sample: the image, its boxes (x, y, x, y, colour), and its class."""
+        """Make one sample: the image, its boxes (x, y, x, y, color), and its class."""
         rng = np.random.default_rng(index)
         image = np.zeros((96, 128, 3), np.uint8)
         boxes = np.zeros((index % 4, 5), np.float32)
@@ -44,7 +44,7 @@ def main() -> None:
     fields = {"image": RGBImageField(), "boxes": RaggedField("<f4", (-1, 5)), "label": IntField()}
     pipelines = {
         "image": [RandomResizedCropRGBImageDecoder((64, 64)), RandomHorizontalFlip(), ToTensor()],
-        # A fifth of a box has to be in the picture; columns behind the fourth stay as they are.
+        # Keep a box if a fifth of it is in the crop; columns after the fourth do not change.
         "boxes": [RaggedDecoder(), TransformBoxes(image="image", min_visible=0.2), ToTensor()],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ def main() -> None:
         loader = Loader(path, 100, order=Balanced, order_kwargs=balanced, seed=0, pipelines=pipelines)
         loader.explain()
         for images, boxes, labels in loader:
-            # All boxes of the batch stand in boxes.values, those of one image in boxes[number].
+            # boxes.values has all boxes of the batch, boxes[number] those of one image.
             print(f"{labels.sum()} of {len(images)} images are of class 1; {len(boxes.values)} boxes")
             centres = ((boxes.values[:, :2] + boxes.values[:, 2:4]) / 2).long()
             seen = images[boxes.rows, centres[:, 1], centres[:, 0], 0]

@@ -1,4 +1,4 @@
-"""Read handwritten digits: 1797 real images that scikit-learn ships, more than 97 % right after seconds on a CPU.
+"""Classify handwritten digits: 1797 real images from scikit-learn, more than 97 % correct after seconds on a CPU.
 
     pip install 'gpubeton[demo]'     # scikit-learn comes with it
     python examples/digits.py
@@ -30,7 +30,7 @@ NUM_TEST = 360
 
 
 class Digits:
-    """scikit-learn's digits, their 17 levels stretched to 0..255."""
+    """scikit-learn's digits, their 17 levels scaled to 0..255."""
 
     def __init__(self) -> None:
         from sklearn.datasets import load_digits
@@ -43,7 +43,7 @@ class Digits:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        """Give one image, gray as RGB, and its digit."""
+        """Return one image, gray as RGB, and its digit."""
         return np.repeat(self.images[index][:, :, None], 3, axis=2), int(self.labels[index])
 
 
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> float:
     Returns
     -------
     float
-        The share of the test images that are read rightly.
+        The accuracy on the test images.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12)
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # a network as small as this one loses by sharing its work
+    torch.set_num_threads(1)  # several threads slow down such a small network
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.beton"
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> float:
         dataset = Digits()
         DatasetWriter(path, fields, num_workers=1, progress=False).from_indexed_dataset(dataset)
 
-        # The split is the same whatever the seed.
+        # The split does not depend on the seed.
         shuffled = np.random.default_rng(0).permutation(len(dataset))
         train = make_loader(path, options, shuffled[NUM_TEST:], [RandomTranslate(1)], OrderOption.RANDOM)
         test = make_loader(path, options, shuffled[:NUM_TEST], [], OrderOption.SEQUENTIAL)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> float:
 def make_loader(
     path: Path, options: argparse.Namespace, indices: NDArray[np.int64], changes: list[Any], order: OrderOption
 ) -> Loader:
-    """Make a loader of some of the images."""
+    """Make a loader for some of the images."""
     image = [SimpleRGBImageDecoder(), *changes, NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToTorchImage()]
     return Loader(
         path,
@@ -108,7 +108,7 @@ def make_network() -> nn.Module:
 
 
 def train_network(network: nn.Module, loader: Loader, options: argparse.Namespace) -> None:
-    """Train, and tell the loss and the speed of each epoch."""
+    """Train, and print the loss and the speed of each epoch."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=options.lr)
     steps = options.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=options.lr, total_steps=steps)
@@ -128,7 +128,7 @@ def train_network(network: nn.Module, loader: Loader, options: argparse.Namespac
 
 @torch.no_grad()
 def share_right(network: nn.Module, loader: Loader) -> float:
-    """Give the share of a loader's images whose digit the network finds."""
+    """Return the accuracy on a loader's images."""
     network.eval()
     right = [network(images).argmax(1) == labels for images, labels in loader]
     return float(torch.cat(right).double().mean())

@@ -1,4 +1,4 @@
-"""A dataset of one's own: images with boxes, a feature vector and a caption, and an operation of one's own.
+"""A custom dataset: images with boxes, a feature vector and a caption; and a custom operation.
 
 python examples/fields.py
 """
@@ -26,7 +26,7 @@ from gpubeton.writer import DatasetWriter
 
 
 class Scenes:
-    """Made-up scenes; any object with ``len`` and ``[index]`` will do."""
+    """Synthetic scenes; any object with ``len`` and ``[index]`` works."""
 
     def __len__(self) -> int:
         return 24
@@ -49,7 +49,7 @@ class UnitLength(Operation):
     """Scale vectors to length 1: a function that Numba compiles, with its state and memory, as in FFCV."""
 
     def generate_code(self) -> Callable[..., Any]:
-        """Give the function; `memory` is what `declare_state_and_memory` asked for."""
+        """Return the function; `memory` was requested by `declare_state_and_memory`."""
 
         def unit_length(vectors: NDArray[Any], memory: NDArray[Any]) -> NDArray[Any]:
             for row in range(vectors.shape[0]):
@@ -59,7 +59,7 @@ class UnitLength(Operation):
         return unit_length
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, AllocationQuery | None]:
-        """Ask for memory of the shape and dtype of the input."""
+        """Request memory of the shape and dtype of the input."""
         return replace(previous_state, jit_mode=True), AllocationQuery(previous_state.shape, previous_state.dtype)
 
 

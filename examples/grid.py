@@ -1,11 +1,11 @@
-"""Train several networks at once on one device: learning rates to choose from, each in a thread of its own.
+"""Train several networks at once on one device: one thread for each learning rate.
 
-    python examples/grid.py train.beton --rates 0.3 0.1 0.03 0.01             # each thread has a loader of its own
-    python examples/grid.py train.beton --rates 0.3 0.1 0.03 0.01 --share     # all learn from the same batches
+    python examples/grid.py train.beton --rates 0.3 0.1 0.03 0.01             # one loader for each thread
+    python examples/grid.py train.beton --rates 0.3 0.1 0.03 0.01 --share     # all train on the same batches
 
-With loaders of their own, the networks may differ in batch size, image size and augmentation too, and the file is in
-memory once, however many loaders read it; but each image is decoded once for each network. Shared batches are decoded
-once for all. On a GPU each thread has a stream of its own.
+With separate loaders, the networks may also differ in batch size, image size and augmentation. The file is in memory
+only once for any number of loaders, but each image is decoded once for each network. Shared batches are decoded once
+for all. On a GPU each thread has its own stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 class Learner:
-    """A network and what trains it."""
+    """A network with its optimizer."""
 
     def __init__(self, rate: float, num_classes: int, device: torch.device) -> None:
         layers: list[nn.Module] = []
@@ -42,7 +42,7 @@ class Learner:
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=rate, momentum=0.9)
 
     def learn(self, images: Tensor, labels: Tensor) -> None:
-        """Take one step."""
+        """Run one training step."""
         loss = nn.functional.cross_entropy(self.network(images), labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -50,7 +50,7 @@ class Learner:
         self.losses.append(loss.detach())
 
     def mean_loss(self) -> float:
-        """Give the mean loss since the last call."""
+        """Return the mean loss since the last call."""
         mean = float(torch.stack(self.losses).mean())
         self.losses.clear()
         return mean
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[float, float]:
     device = torch.device("cuda:0" if torch.cuda.is_available() and options.device != "cpu" else "cpu")
     learners = []
     for rate in options.rates:
-        torch.manual_seed(options.seed)  # all begin with the same weights
+        torch.manual_seed(options.seed)  # all start with the same weights
         learners.append(Learner(rate, options.num_classes, device))
     groups = [learners] if options.share else [[learner] for learner in learners]
     workers = max(1, cores() // len(groups))
@@ -96,14 +96,14 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def cores() -> int:
-    """Count the cores that this process may use, by the quota of its container too."""
+    """Count the cores that this process may use, also by its container's quota."""
     return read_machine().usable_cores
 
 
 def train(
     learners: Sequence[Learner], options: argparse.Namespace, device: torch.device, workers: int
 ) -> dict[float, float]:
-    """Train some networks on the batches of one loader, and give the last losses by rate."""
+    """Train some networks on the batches of one loader, and return the last losses by rate."""
     losses: dict[float, float] = {}
     with own_stream(device):
         loader = make_loader(options, device, workers)
@@ -118,16 +118,16 @@ def train(
 
 
 def own_stream(device: torch.device) -> AbstractContextManager[Any]:
-    """Let what this thread starts on a GPU run beside what the others start."""
+    """Run this thread's GPU work in parallel to the other threads'."""
     if device.type != "cuda":
         return nullcontext()
     stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.default_stream(device))  # on which the networks were made
+    stream.wait_stream(torch.cuda.default_stream(device))  # the networks were made on it
     return torch.cuda.stream(stream)
 
 
 def make_loader(options: argparse.Namespace, device: torch.device, workers: int) -> Loader:
-    """Make a loader. All have the same seed, and so the same batches."""
+    """Make a loader. All loaders have the same seed, so they have the same batches."""
     decoder = RandomResizedCropRGBImageDecoder((options.side, options.side))
     tail = [NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToDevice(device), ToTorchImage()]
     return Loader(
@@ -144,7 +144,7 @@ def make_loader(options: argparse.Namespace, device: torch.device, workers: int)
 
 
 def line_of(epoch: int, losses: Iterable[tuple[float, float]], loader: Loader) -> str:
-    """Say what an epoch was like."""
+    """Format the results of an epoch."""
     stats, found = loader.stats(), ", ".join(f"{loss:.3f} at {rate:g}" for rate, loss in losses)
     speed = f"{stats.images_per_second:,.0f} images/s, {stats.waiting_share:.0%} of the time waiting for data"
     return f"epoch {epoch}: loss {found}; {speed}"

@@ -1,6 +1,6 @@
-"""Linear regression on arrays in a file that need not fit into memory.
+"""Linear regression on arrays in a file that may be larger than memory.
 
-`os_cache=False` reads the batches that come next, no more; QUASI_RANDOM keeps few pages of the file in use at a time.
+`os_cache=False` reads only the next batches; QUASI_RANDOM uses few pages of the file at a time.
 
 python examples/linear_regression.py
 """
@@ -23,7 +23,7 @@ from gpubeton.writer import DatasetWriter
 
 
 class Measurements:
-    """Vectors, and numbers that depend on them linearly, but for some noise. Made when they are asked for."""
+    """Vectors, and numbers that depend on them linearly, with some noise. Generated on request."""
 
     def __init__(self, length: int, weights: NDArray[np.float32], offset: float) -> None:
         self.length, self.weights, self.offset = length, weights, offset
@@ -32,7 +32,7 @@ class Measurements:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Give a vector and its number."""
+        """Return a vector and its number."""
         rng = np.random.default_rng(index)
         vector = rng.random(len(self.weights), np.float32)
         response = vector @ self.weights + self.offset + 0.1 * rng.standard_normal()
@@ -40,7 +40,7 @@ class Measurements:
 
 
 def mean_and_deviation(loader: Loader) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of the vectors, in one pass over the file."""
+    """Compute mean and standard deviation of the vectors, in one pass over the file."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for vectors, _ in loader:
         count += len(vectors)
@@ -51,7 +51,7 @@ def mean_and_deviation(loader: Loader) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    """Write the measurements, and find the weights again by gradient descent."""
+    """Write the measurements, and recover the weights by gradient descent."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--dimensions", type=int, default=50)

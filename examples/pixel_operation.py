@@ -1,4 +1,4 @@
-"""A pixel operation of one's own, as a Numba function and as CUDA: a vignette, fused into the one pass over the pixels.
+"""A custom pixel operation in Numba and CUDA: a vignette, fused into the pass over the pixels.
 
 python examples/pixel_operation.py
 """
@@ -23,7 +23,7 @@ HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
 
 
 def vignette(r: Any, g: Any, b: Any, strength: Any, x: Any, y: Any, height: Any, width: Any) -> Any:
-    """Darken a pixel by its distance from the centre. Numbers are float32, as in the statements for the GPU."""
+    """Darken a pixel by its distance from the center. Numbers are float32, as in the statements for the GPU."""
     across, down = (x + HALF) / width * TWO - ONE, (y + HALF) / height * TWO - ONE
     light = ONE - strength * HALF * (across * across + down * down)
     return r * light, g * light, b * light
@@ -39,7 +39,7 @@ VIGNETTE = """
 
 
 class White:
-    """White images, and their number."""
+    """White images with their index."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -48,7 +48,7 @@ class White:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        """Give an image and its number."""
+        """Return an image and its index."""
         return np.full((48, 64, 3), 255, np.uint8), index
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help='"cuda:0": the same on a GPU')
     options = parser.parse_args()
 
-    # Each image has a strength of its own, in each epoch another: a function of the seed, the epoch and the sample.
+    # The strength differs for each image and epoch: it depends on the seed, the epoch and the sample.
     operation = PixelOperation(cuda=VIGNETTE, numba=vignette, parameters={"strength": (0.2, 0.8)}, p=0.5)
     pipeline = [
         RandomResizedCropRGBImageDecoder((options.side, options.side)),

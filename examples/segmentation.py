@@ -1,10 +1,10 @@
-"""Learn to segment: masks follow their images through crop, flip and shift, in one file.
+"""Train a segmentation network: masks follow their images through crop, flip and shift, in one file.
 
-    python examples/segmentation.py                          # on made-up shapes
+    python examples/segmentation.py                          # on synthetic shapes
     python examples/segmentation.py --images VOC/JPEGImages --masks VOC/SegmentationClass --num-classes 21 --side 320
 
-A mask is an image file of the same name, whose levels are the classes (as in Pascal VOC); 255 is left out of loss and
-score. `FollowImage` gives it the crop of its image, and by its nearest level no class appears that was not there.
+A mask is an image file of the same name, whose levels are the classes (as in Pascal VOC); 255 is ignored by
+loss and score. `FollowImage` gives a mask the crop of its image. It picks the nearest pixel, so no new classes appear.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Pairs:
         return len(self.pairs)
 
     def __getitem__(self, index: int) -> tuple[Path, NDArray[np.uint8]]:
-        """Give an image's file, and the classes of its pixels."""
+        """Return an image's file, and the classes of its pixels."""
         image, mask = self.pairs[index]
-        with Image.open(mask) as opened:  # a palette's numbers are the classes, its colours are not
+        with Image.open(mask) as opened:  # the classes are the palette's indices, not its colors
             classes = np.asarray(opened if opened.mode in ("P", "L") else opened.convert("L"))
         return image, classes
 
 
 class Shapes:
-    """Discs (class 1) and rectangles (class 2) of like colours on noise; a border of 2 pixels is of no class."""
+    """Discs (class 1) and rectangles (class 2) of similar colors on noise; a border of 2 pixels has no class."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -84,7 +84,7 @@ class Shapes:
 
 
 class UNet(nn.Module):
-    """Ronneberger et al. 2015 (arXiv 1505.04597), with batch normalisation, and padding that keeps sizes."""
+    """Ronneberger et al. 2015 (arXiv 1505.04597), with batch normalization, and padding that keeps sizes."""
 
     def __init__(self, width: int, depth: int, num_classes: int) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class UNet(nn.Module):
         self.last = nn.Conv2d(width, num_classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give the logits of each pixel; sides have to be multiples of 2 to the power of the depth."""
+        """Return the logits of each pixel; sides have to be multiples of 2 to the power of the depth."""
         kept: list[Tensor] = []
         features = images
         for level, layers in enumerate(self.down):
@@ -110,7 +110,7 @@ class UNet(nn.Module):
 
 
 def pair_of_layers(inputs: int, outputs: int) -> nn.Sequential:
-    """Make two convolutions with their normalisations and activations."""
+    """Make two convolutions with their normalizations and activations."""
     layers: list[nn.Module] = []
     for before in (inputs, outputs):
         layers += [nn.Conv2d(before, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     Returns
     -------
     float
-        The mean over classes of the intersection over union on the images that are kept for testing.
+        The mean over classes of the intersection over union on the test images.
     """
     options = options_of(arguments)
     torch.manual_seed(options.seed)
@@ -172,16 +172,16 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_loader(
     path: Path, options: argparse.Namespace, device: torch.device, indices: NDArray[np.int64], *, training: bool
 ) -> Loader:
-    """Make a loader of images and masks. The mask's pipeline names no crop: it has the image's."""
+    """Make a loader of images and masks. The mask's pipeline has no crop: it uses the image's."""
     side = (options.side, options.side)
     if training:
-        colours = ColorJitter(brightness=0.2, contrast=0.2)  # no mask follows these
+        colours = ColorJitter(brightness=0.2, contrast=0.2)  # masks do not follow these
         image: list[Any] = [RandomResizedCropRGBImageDecoder(side, scale=(0.4, 1)), RandomHorizontalFlip()]
         image += [RandomTranslate(options.side // 16), colours]
     else:
         image = [CenterCropRGBImageDecoder(side, ratio=1)]
     image += [NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToDevice(device), ToTorchImage()]
-    # What a shift brings in from outside is of no class.
+    # Pixels that a shift brings in from outside have no class.
     mask = [FollowImage("image", interpolation="nearest", fill=NO_CLASS), ToTensor(), ToDevice(device)]
     return Loader(
         path,
@@ -196,7 +196,7 @@ def make_loader(
 
 
 def train_network(network: nn.Module, loader: Loader, options: argparse.Namespace) -> None:
-    """Train, and tell the loss and the speed of each epoch."""
+    """Train, and print the loss and the speed of each epoch."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=options.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, total_steps=options.epochs * len(loader))
     for epoch in range(options.epochs):
@@ -216,9 +216,9 @@ def train_network(network: nn.Module, loader: Loader, options: argparse.Namespac
 
 @torch.no_grad()
 def mean_overlap(network: nn.Module, loader: Loader, num_classes: int) -> float:
-    """Give the mean intersection over union of the classes that occur."""
+    """Return the mean intersection over union of the classes that occur."""
     network.eval()
-    counts = torch.zeros(num_classes, num_classes, dtype=torch.int64)  # of pixels, by true and by found class
+    counts = torch.zeros(num_classes, num_classes, dtype=torch.int64)  # pixels by true and by predicted class
     for images, masks in loader:
         classes = masks[..., 0].long()
         found, known = network(images).argmax(1), classes != NO_CLASS

@@ -1,9 +1,9 @@
 """Train a small network on a folder of photos: progressive resizing, and a checkpoint in the middle of an epoch.
 
     python examples/train.py .demo/photos          # make demo makes this folder
-    python examples/train.py .demo/photos          # goes on where the first one was stopped
+    python examples/train.py .demo/photos          # resumes where the first run stopped
 
-The folder holds one sub-folder of images per class.
+The folder has one sub-folder of images per class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 def main() -> None:
-    """Train, or go on training."""
+    """Train, or resume training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--epochs", type=int, default=4)
@@ -79,7 +79,7 @@ def main() -> None:
         stats = loader.stats()
         print(f"epoch {epoch}, {side} pixels: loss {np.mean(losses):.3f} over {len(losses)} batches; ", end="")
         print(f"{stats.images_per_second:,.0f} images/s, {stats.waiting_share:.0%} of the time waiting for data")
-    checkpoint.unlink(missing_ok=True)  # nothing is left to go on with
+    checkpoint.unlink(missing_ok=True)  # training is complete
 
 
 def make_network(num_classes: int) -> nn.Module:
@@ -92,7 +92,7 @@ def make_network(num_classes: int) -> nn.Module:
 
 
 def side_of(epoch: int, epochs: int, sides: tuple[int, int]) -> int:
-    """Give the image size of an epoch: a ramp, in steps of 32."""
+    """Return the image size of an epoch: a ramp, in steps of 32."""
     return round((sides[0] + (sides[1] - sides[0]) * epoch / max(1, epochs - 1)) / 32) * 32
 
 

@@ -1,13 +1,13 @@
-"""Train with PyTorch Lightning: mixed precision, DDP or FSDP over several devices, early stopping, going on.
+"""Train with PyTorch Lightning: mixed precision, DDP or FSDP over several devices, early stopping, resuming.
 
     pip install 'gpubeton[lightning]'
     python examples/train_lightning.py train.beton val.beton --precision 16-mixed
     torchrun --nproc-per-node 8 examples/train_lightning.py train.beton val.beton --strategy ddp --precision 16-mixed
     torchrun --nproc-per-node 8 examples/train_lightning.py train.beton val.beton --strategy fsdp
 
-A checkpoint is written every so many batches and holds where the loader stands: the same command goes on with the
-batches that were still to come. Under FSDP (torch's fully_shard) each rank keeps a share of parameters, gradients and
-optimizer state.
+A checkpoint is written after every few batches and contains the loader's position: the same command resumes with the
+remaining batches. Under FSDP (torch's fully_shard) each rank keeps a share of parameters, gradients and optimizer
+state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Classifier(LightningModule):
         self.network: nn.Sequential | None = None
 
     def configure_model(self) -> None:
-        """Make the network, on each rank its share."""
+        """Make the network; each rank makes its share."""
         if self.network is not None:
             return
         torch.manual_seed(self.options.seed)
@@ -56,20 +56,20 @@ class Classifier(LightningModule):
             fully_shard(self.network, mesh=mesh)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give the logits of each image."""
+        """Return the logits of each image."""
         assert self.network is not None
         logits: Tensor = self.network(images)
         return logits
 
     def training_step(self, batch: Any, _: int) -> Tensor:
-        """Give the loss of a batch."""
+        """Return the loss of a batch."""
         images, labels = batch
         loss = nn.functional.cross_entropy(self(images).float(), labels)
         self.log("loss", loss)
         return loss
 
     def validation_step(self, batch: Any, _: int) -> None:
-        """Note loss and accuracy."""
+        """Record loss and accuracy."""
         images, labels = batch
         logits = self(images).float()
         right = (logits.argmax(1) == labels).float().mean()
@@ -77,7 +77,7 @@ class Classifier(LightningModule):
         self.log_dict(figures, sync_dist=True, batch_size=len(labels))
 
     def on_validation_epoch_end(self) -> None:
-        """Say what the epoch was like."""
+        """Print the results of the epoch."""
         data: BetonDataModule = self.trainer.datamodule  # type: ignore[attr-defined]
         stats = data.stats().get("train")
         if stats and not self.trainer.sanity_checking and self.trainer.is_global_zero:
@@ -91,7 +91,7 @@ class Classifier(LightningModule):
             )
 
     def configure_optimizers(self) -> Any:
-        """Make the optimizer, and the schedule that it follows."""
+        """Make the optimizer and its schedule."""
         optimizer = torch.optim.SGD(self.parameters(), lr=self.options.lr, momentum=0.9, weight_decay=1e-4)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -110,7 +110,7 @@ def make_network(width: int, num_classes: int) -> nn.Sequential:
 
 
 def make_data(options: argparse.Namespace) -> BetonDataModule:
-    """Name the files and what is done to their images; ranks and devices are the module's business."""
+    """Make the data module from files and pipelines; the module handles ranks and devices."""
     side = (options.side, options.side)
     tail = [NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToTorchImage()]
     label = [IntDecoder(), ToTensor(), Squeeze(1)]
@@ -126,12 +126,12 @@ def make_data(options: argparse.Namespace) -> BetonDataModule:
 
 
 def main(arguments: Sequence[str] | None = None) -> Trainer:
-    """Train, or go on training.
+    """Train, or resume training.
 
     Returns
     -------
     Trainer
-        Lightning's, after training.
+        Lightning's trainer, after training.
     """
     options = options_of(arguments)
     seed_everything(options.seed, verbose=False)
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> Trainer:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Find the checkpoint to go on from: a file, or of shares a folder, which is complete when it has meta.pt."""
+    """Find the checkpoint to resume from: a file, or a folder of shards, which is complete if it contains meta.pt."""
     found = [path for path in folder.glob("step=*.ckpt") if path.is_file() or (path / "meta.pt").exists()]
     return max(found, key=lambda path: int(path.stem.split("=")[1].split("-")[0]), default=None)
 

@@ -1,7 +1,7 @@
-"""A transform that knows which samples it has: spoil the labels of a fixed part of a dataset.
+"""A transform that gets the sample ids: replace the labels of a fixed part of a dataset.
 
 Experiments with noisy labels need the same wrong labels in every epoch and every run. A function with a true attribute
-`with_indices` gets the sample ids, so that what it does may depend on them.
+`with_indices` gets the sample ids, so its result may depend on them.
 
 python examples/transform_with_indices.py
 """
@@ -28,12 +28,12 @@ from gpubeton.writer import DatasetWriter
 
 
 class SpoiledLabels(Operation):
-    """Replace the labels of some samples by others, drawn from the sample's id.
+    """Replace the labels of some samples by others, drawn with the sample's id as seed.
 
     Parameters
     ----------
     share : float
-        Part of the samples, 0 to 1.
+        Share of the samples, 0 to 1.
     num_classes : int
         Labels are 0 to ``num_classes - 1``.
     """
@@ -44,27 +44,27 @@ class SpoiledLabels(Operation):
         self.num_classes = num_classes
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, None]:
-        """Leave the state as it is, and ask for no memory: labels are changed in place."""
+        """Return the state unchanged, and request no memory: labels are changed in place."""
         return previous_state, None
 
     def generate_code(self) -> Callable[..., Any]:
-        """Make the function: the batch, no memory, and the sample ids."""
+        """Return the function: it gets the batch, no memory, and the sample ids."""
         share, num_classes, rows = self.share, self.num_classes, Compiler.get_iterator()
 
         def spoil(labels: NDArray[Any], _: None, indices: NDArray[Any]) -> NDArray[Any]:
             for row in rows(len(labels)):
-                np.random.seed(indices[row])  # so the same is drawn for this sample every time
+                np.random.seed(indices[row])  # the same draw for this sample every time
                 if np.random.rand() < share:
                     labels[row, 0] = (labels[row, 0] + np.random.randint(1, num_classes)) % num_classes
             return labels
 
-        spoil.is_parallel = True  # type: ignore[attr-defined]  # how a function says so
+        spoil.is_parallel = True  # type: ignore[attr-defined]  # several threads share its loop
         spoil.with_indices = True  # type: ignore[attr-defined]
         return spoil
 
 
 def main() -> None:
-    """Write labels, and see which ones are spoiled, epoch after epoch."""
+    """Write labels, and print the replaced ones of each epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--share", type=float, default=0.2)

@@ -1,10 +1,10 @@
-"""Learn from images without labels: two views of each, drawn independently, by SimCLR or VICReg.
+"""Train on images without labels: two views of each, drawn independently, with SimCLR or VICReg.
 
-    python examples/two_views.py train.beton --epochs 100 --network resnet18     # a network of torchvision's
-    python examples/two_views.py train.beton --loss vicreg                       # a small one of its own
+    python examples/two_views.py train.beton --epochs 100 --network resnet18     # a torchvision network
+    python examples/two_views.py train.beton --loss vicreg                       # this script's small network
 
-The file's labels, if it has any, only serve to say how well nearest neighbours agree at the end. Both outputs read one
-field; `PipelineSpec` gives the second one its own crop, colours and blur.
+The file's labels, if it has any, are only used to measure at the end how well nearest neighbors agree. Both outputs
+read one field; `PipelineSpec` gives the second one a different crop, colors and blur.
 SimCLR: Chen et al. 2020 (arXiv 2002.05709). VICReg: Bardes et al. 2022 (arXiv 2105.04906), with its views.
 """
 
@@ -83,7 +83,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def make_loader(options: argparse.Namespace, device: torch.device) -> Loader:
-    """Make a loader of two views. The first is always blurred; the second seldom, but sometimes solarized."""
+    """Make a loader of two views. The first is always blurred; the second rarely, but sometimes solarized."""
     side = options.side
 
     def view(blur: float, solarize: float) -> list[Any]:
@@ -113,7 +113,7 @@ def make_loader(options: argparse.Namespace, device: torch.device) -> Loader:
 
 
 def make_encoder(name: str) -> tuple[nn.Module, int]:
-    """Make a network, and tell how many features it gives."""
+    """Make a network, and return it with its number of features."""
     if name != "small":
         try:
             from torchvision import models
@@ -133,7 +133,7 @@ def make_encoder(name: str) -> tuple[nn.Module, int]:
 
 
 def train_network(network: nn.Module, loader: Loader, options: argparse.Namespace) -> float:
-    """Train, tell the loss and the speed of each epoch, and give the last loss."""
+    """Train, print the loss and the speed of each epoch, and return the last loss."""
     optimizer = torch.optim.AdamW(network.parameters(), lr=options.lr, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs * len(loader))
     mean = float("nan")
@@ -156,7 +156,7 @@ def train_network(network: nn.Module, loader: Loader, options: argparse.Namespac
 
 
 def simclr(ones: Tensor, others: Tensor, temperature: float) -> Tensor:
-    """Find each view's other among all others of the batch: the cross entropy of cosines (SimCLR, equation 1)."""
+    """Identify the other view of each image in the batch: the cross entropy of cosines (SimCLR, equation 1)."""
     views = nn.functional.normalize(torch.cat([ones, others]))
     likeness = views @ views.T / temperature
     likeness.fill_diagonal_(float("-inf"))
@@ -165,7 +165,7 @@ def simclr(ones: Tensor, others: Tensor, temperature: float) -> Tensor:
 
 
 def vicreg(ones: Tensor, others: Tensor) -> Tensor:
-    """Keep both views alike, each output varied, no two outputs alike (VICReg, scaled as its authors' program is)."""
+    """Invariance, variance and covariance loss (VICReg, scaled as in the authors' code)."""
     loss = 25 * nn.functional.mse_loss(ones, others)
     for views in (ones, others):
         centred = views - views.mean(0)
@@ -178,7 +178,7 @@ def vicreg(ones: Tensor, others: Tensor) -> Tensor:
 
 @torch.no_grad()
 def print_agreement(encoder: nn.Module, options: argparse.Namespace, device: torch.device) -> None:
-    """Tell for how many images the nearest other image has the same label."""
+    """Print the share of images whose nearest other image has the same label."""
     tail = [NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToDevice(device), ToTorchImage()]
     image = [CenterCropRGBImageDecoder((options.side, options.side), ratio=1), *tail]
     label = [IntDecoder(), ToTensor(), Squeeze(1), ToDevice(device)]
