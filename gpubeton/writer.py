@@ -16,10 +16,9 @@ from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder, Shards
-from gpubeton.writing.encoder import Encoder
+from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
-from gpubeton.writing.tasks import MAX_CHUNKSIZE, Job, TaskQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

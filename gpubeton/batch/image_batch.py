@@ -1,19 +1,22 @@
-"""Image batches: their axes, and a change of images that is written for arrays and for tensors."""
+"""Batches of images: axes and windows, filled rectangles, and changes written for arrays and for tensors."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.errors import PipelineError
 from gpubeton.pipeline.compiler import Compiler
-from gpubeton.pipeline.pixel_type import dtype_name
+from gpubeton.pipeline.pixel_type import dtype_name, is_torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+
 
 CHANNELS = 3
 """Channels of an RGB image."""
@@ -84,3 +87,147 @@ class ImageChange:
 
             images = torch.from_numpy(images)
         self.on_tensors(images, rows)
+
+
+Fill = tuple[float, ...]
+
+_SCALE = 2.0**-32
+
+
+def fill_of(operation: str, fill: Fill, channels: int) -> Fill:
+    """Give a fill as many numbers as images have channels."""
+    if len(fill) == channels:
+        return fill
+    if len(set(fill)) > 1:
+        raise PipelineError(
+            f"{operation}: fill {fill} has {len(fill)} numbers, but the images have {channels} channels; expected one "
+            f"number for each"
+        )
+    return fill[:1] * channels
+
+
+def fill_like(
+    batch: Any,  # (N, H, W, C) or (N, C, H, W): the batch
+    fill: Fill,
+) -> Any:  # (C,)
+    """Make a fill that can be assigned to pixels of a batch."""
+    own = fill_of("fill", fill, as_nhwc(batch).shape[3])
+    if is_torch_dtype(batch.dtype):
+        # torch drops fractions too, but refuses 255.9 as too large for uint8.
+        return batch.new_tensor(own if batch.dtype.is_floating_point else tuple(map(int, own)))
+    values: NDArray[Any] = np.asarray(own).astype(batch.dtype)
+    return values
+
+
+def paint_rectangles(batch: Any, corners: NDArray[Any], fill: Fill) -> None:
+    """Paint a rectangle, (N, 4) top, left, bottom and right, over each image, in place."""
+    colour = fill_like(batch, fill)
+    for image, (top, left, bottom, right) in zip(as_nhwc(batch), corners.tolist(), strict=True):
+        image[top:bottom, left:right] = colour
+
+
+def paint_noise(batch: Any, rows: NDArray[np.int64]) -> None:
+    """Paint normal noise, in place: (N, 6) top, left, bottom, right and the two numbers of the key of each image."""
+    for image, (top, left, bottom, right, *key) in zip(as_nhwc(batch), rows.tolist(), strict=True):
+        part = image[top:bottom, left:right]
+        shape = tuple(part.shape)
+        noise = normal_noise((key[0], key[1]), math.prod(shape)).reshape(shape)
+        if isinstance(part, np.ndarray):
+            part[:] = noise
+        else:
+            import torch
+
+            part.copy_(torch.from_numpy(noise))
+
+
+def normal_noise(
+    key: tuple[int, int],
+    count: int,
+) -> NDArray[np.float32]:  # (count,) float32
+    """Make numbers of mean 0 and standard deviation 1, the same for the same key."""
+    # numpy promises that the words of its bit generators stay the same in later versions, but not what its
+    # distributions make of them: so these are Box and Muller's, two of each word.
+    words = np.random.Philox(key=np.array(key, np.uint64)).random_raw((count + 1) // 2).view(np.uint32).reshape(-1, 2)
+    radius = np.sqrt(-2 * np.log((words[:, 1] + 0.5) * _SCALE)).astype(np.float32)
+    angle = (words[:, 0] * (2 * np.pi * _SCALE)).astype(np.float32)
+    numbers = np.empty((len(words), 2), np.float32)
+    np.multiply(radius, np.cos(angle), out=numbers[:, 0])
+    np.multiply(radius, np.sin(angle), out=numbers[:, 1])
+    return numbers.reshape(-1)[:count]
+
+
+def blend_mask(
+    batch: Any,
+    rows: NDArray[np.intp],  # (R,) images to change, in place
+    mask: NDArray[np.float64],  # (H, W, 3)
+    alpha: NDArray[np.float64],  # (H, W)
+    clamp: Iterable[float],
+) -> None:
+    """Make images ``(1 - alpha) * image + alpha * mask``."""
+    import torch
+
+    images = as_nhwc(batch)
+    tensor = torch.from_numpy(images) if isinstance(images, np.ndarray) else images
+    chosen = torch.from_numpy(rows).to(tensor.device)
+    opacity = torch.from_numpy(alpha)[:, :, None]
+    kept, added = ((1 - opacity).to(tensor.device), (opacity * torch.from_numpy(mask)).to(tensor.device))
+    # Rounded to float32 first, as FFCV does: a value a little below a level becomes that level.
+    blended = (tensor[chosen].double() * kept + added).float()
+    tensor[chosen] = blended.clamp(*clamp).to(tensor.dtype)
+
+
+def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
+    """Mirror images, in place, where `is_flipped`, (N,), is not 0."""
+    rows = np.flatnonzero(is_flipped)
+    images = as_nhwc(writable(batch))
+    chosen = images[rows]
+    images[rows] = chosen[:, :, ::-1] if isinstance(chosen, np.ndarray) else chosen.flip(2)
+
+
+def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
+    """Read each image `shifts` rows and columns, (N, 2), further on, in place; the rest becomes `fill`."""
+    images, colour = as_nhwc(batch), fill_like(batch, fill)
+    for image, (down, right) in zip(images, shifts.tolist(), strict=True):
+        height, width = image.shape[:2]
+        kept = image[_overlap(down, height), _overlap(right, width)]
+        kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
+        image[:] = colour
+        image[_overlap(-down, height), _overlap(-right, width)] = kept
+
+
+def _overlap(shift: int, length: int) -> slice:
+    """Return the part of an axis that remains after a shift."""
+    return slice(min(max(shift, 0), length), max(min(length + shift, length), 0))
+
+
+def cut_windows(
+    batch: Any,  # (N, H, W, C) or (N, C, H, W): the images, of any type
+    corners: NDArray[Any],  # (N, 2) integers
+    size: tuple[int, int],
+    fill: Fill,
+) -> Any:
+    """Cut a window out of each image."""
+    images = as_nhwc(batch)
+    height, width = images.shape[1:3]
+    windows = _empty(batch, (len(images), *size, images.shape[3]))
+    windows[:] = fill_like(batch, fill)
+    for window, image, (top, left) in zip(windows, images, corners.tolist(), strict=True):
+        first_row, last_row = max(top, 0), min(top + size[0], height)
+        first, last = max(left, 0), min(left + size[1], width)
+        if first_row < last_row and first < last:
+            part = image[first_row:last_row, first:last]
+            window[first_row - top : last_row - top, first - left : last - left] = part
+    return as_nchw(windows) if is_nchw(batch) else windows
+
+
+def _empty(batch: Any, shape: tuple[int, ...]) -> Any:
+    """Return memory for images, viewed as NHWC, with the axis order of the batch's memory."""
+    if isinstance(batch, np.ndarray):
+        return np.empty(shape, batch.dtype)
+    if is_nchw(batch) and batch.is_contiguous():
+        count, height, width, channels = shape
+        windows = batch.new_empty((count, channels, height, width))
+        # Windows as wide as the number of channels are recognized as NCHW in channels_last memory only.
+        if is_nchw(windows):
+            return windows.permute(0, 2, 3, 1)
+    return batch.new_empty(shape)

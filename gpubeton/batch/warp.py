@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.image_batch import CHANNELS, ImageChange, writable
-from gpubeton.batch.painting import fill_of
+from gpubeton.batch.image_batch import CHANNELS, ImageChange, fill_of, writable
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:

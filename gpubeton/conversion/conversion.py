@@ -17,11 +17,10 @@ from gpubeton.conversion.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
 from gpubeton.machine import count_cores
-from gpubeton.writing.encoder import Encoder
+from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
 from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
-from gpubeton.writing.tasks import MAX_CHUNKSIZE, Job, Task, TaskQueue
 
 if TYPE_CHECKING:
     from gpubeton.conversion.source import Source

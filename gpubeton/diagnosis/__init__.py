@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from gpubeton.diagnosis.advice import LoopFinding, advise
+from gpubeton.diagnosis.advice import LoopFinding, Measurements, advise, read_stats
 from gpubeton.diagnosis.environment import FilePlace, GpuState, read_file_place, read_gpu
-from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.machine import Machine, read_machine
 
 __all__ = [

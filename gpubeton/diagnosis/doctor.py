@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpubeton.diagnosis.advice import Measurements, read_stats
 from gpubeton.diagnosis.environment import FilePlace, measure_disk, read_file_place, read_gpu
-from gpubeton.diagnosis.measurements import Measurements, read_stats
 from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.format.byte_source import source_type

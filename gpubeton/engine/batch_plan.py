@@ -12,7 +12,7 @@ from gpubeton.engine.output_graph import dependencies_first
 from gpubeton.engine.outputs import BranchOutput, ImageOutput
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.ranges import RangePlan, plan_ranges
-from gpubeton.storage.reads import MAX_GAP, MAX_READ
+from gpubeton.storage import MAX_GAP, MAX_READ
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

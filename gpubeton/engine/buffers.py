@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.storage.staging import allocate_block
+from gpubeton.storage import allocate_block
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray

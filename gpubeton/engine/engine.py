@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpubeton.engine.batch_plan import BatchPlan, Plan
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
-    from gpubeton.storage.fetch import Storage
+    from gpubeton.storage import Storage
 
 READS_AHEAD = 2
 """Batches whose bytes are fetched before the executors have room for them."""

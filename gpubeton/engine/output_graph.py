@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpubeton.fields.base import Field
     from gpubeton.format.index import Index
     from gpubeton.plan.batch_ops import BatchOp
-    from gpubeton.plan.leader import Leader
+    from gpubeton.plan.program import Leader
 
 Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
 

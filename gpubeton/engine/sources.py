@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.fields.base import Field
     from gpubeton.format.index import Index
-    from gpubeton.storage.fetch import Fetch, Storage
+    from gpubeton.storage import Fetch, Storage
 
 _OFFSET, _SIZE, _ADDRESS = range(3)
 

@@ -13,8 +13,7 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
-from gpubeton.storage.reads import MAX_GAP
-from gpubeton.storage.staging import STEP
+from gpubeton.storage import MAX_GAP, STEP
 
 if TYPE_CHECKING:
     from gpubeton.gpu.gpu_executor import Gpu

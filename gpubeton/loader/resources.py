@@ -13,8 +13,7 @@ from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format.byte_source import OpenSources
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.storage import MappedStorage, ReadStorage, Storage
-from gpubeton.storage.staging import Staging
+from gpubeton.storage import MappedStorage, ReadStorage, Staging, Storage
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.transforms.transform import Transform
 
 TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS = range(8)

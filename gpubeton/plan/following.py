@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
-from gpubeton.plan.leader import Leader
 from gpubeton.plan.philox import uniform_of_rows
+from gpubeton.plan.program import Leader
 from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform

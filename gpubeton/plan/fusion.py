@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.painting import fill_of
+from gpubeton.batch.image_batch import fill_of
 from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import (
     FollowImage,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.plan.leader import Leader
+    from gpubeton.plan.program import Leader
     from gpubeton.transforms.color_jitter import ColourTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage

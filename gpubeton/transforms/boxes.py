@@ -16,7 +16,7 @@ from gpubeton.pipeline.validation import check_choice, check_number
 from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

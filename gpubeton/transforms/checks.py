@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS
-from gpubeton.batch.painting import fill_of
+from gpubeton.batch.image_batch import CHANNELS, OTHER_CHANNELS, fill_of
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_choice
@@ -15,7 +14,7 @@ from gpubeton.pipeline.validation import check_choice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.state import State
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.image_batch import as_nhwc
-from gpubeton.batch.windows import cut_windows
+from gpubeton.batch.image_batch import as_nhwc, cut_windows
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.validation import check_size
 from gpubeton.transforms.checks import (
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.painting import paint_rectangles
+from gpubeton.batch.image_batch import paint_rectangles
 from gpubeton.errors import PipelineError
 from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
 from gpubeton.transforms.crops import with_sides
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

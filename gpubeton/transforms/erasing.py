@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gpubeton.batch.painting import paint_noise, paint_rectangles
+from gpubeton.batch.image_batch import paint_noise, paint_rectangles
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.pipeline.validation import check_probability, check_range
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

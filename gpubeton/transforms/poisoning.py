@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.batch.painting import blend_mask
+from gpubeton.batch.image_batch import blend_mask
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms.checks import checked_type, image_size

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

@@ -19,7 +19,7 @@ from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.windows import shift_images
+from gpubeton.batch.image_batch import shift_images
 from gpubeton.transforms.checks import checked_fill, checked_levels, checked_whole, image_size
 from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.batch.painting import Fill
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.pipeline.state import State

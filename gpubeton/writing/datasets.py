@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpubeton.errors import NoSamplesError, OptionError, WriteError
-from gpubeton.writing.tasks import Task, split_rows
+from gpubeton.writing.encoder import Task, split_rows
 
 __all__ = ["IMAGE_SUFFIXES", "ImageFolder", "Shards"]
 

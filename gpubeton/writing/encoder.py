@@ -1,4 +1,4 @@
-"""Encoder: encodes chunks of samples and writes them at their places, in any process."""
+"""Tasks of a file: chunks of samples, the queues of processes, and their encoder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +18,75 @@ from gpubeton.writing.atomic_file import write_at
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
     from gpubeton.fields.base import Field
-    from gpubeton.writing.tasks import Job, Task, TaskQueue
+
+
+#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
+#: for a writing process to read, while that one waits for it.
+MAX_CHUNKSIZE = 256
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that encoders need to know of a file."""
+
+    dataset: Any  # gives a sample for an index
+    indices: Sequence[Any]  # the samples, in the order of the file's rows
+    fields: Mapping[str, Field]
+    page_size: int  # bytes
+    metadata_offset: int  # first byte of the metadata
+    file: str  # path of an existing file
+    skip: bool = False  # leave out samples that cannot be read or encoded
+    checksums: bool = False  # compute the checksum of each region
+    count_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
+
+
+@dataclass(frozen=True)
+class Task:
+    """The rows of one chunk: from `start` up to `stop`, exclusive."""
+
+    start: int
+    stop: int
+
+
+class TaskQueue:
+    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order.
+
+    >>> queue = TaskQueue([[Task(0, 2), Task(2, 3)], [Task(3, 5)], [Task(5, 6)]])
+    >>> [queue.take(worker).start for worker in (0, 1, 1, 0)], queue.take(0), queue.take(1)
+    ([0, 3, 5, 2], None, None)
+    """
+
+    def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
+        self._waiting = iter(sequences)
+        self._begun: dict[int, Iterator[Task]] = {}
+
+    @classmethod
+    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
+        """Split rows into chunks that any worker may take."""
+        return cls([task] for task in split_rows(start, stop, chunksize))
+
+    def take(self, worker: int) -> Task | None:
+        """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
+        while True:
+            for task in self._begun.get(worker, ()):
+                return task
+            sequence = next(self._waiting, None)
+            if sequence is None:
+                return None
+            self._begun[worker] = iter(sequence)
+
+
+def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
+    """Split rows into tasks of at most `chunksize` rows."""
+    return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]
+
 
 __all__ = ["Chunk", "Encoder", "Place", "encode_chunk", "pointer_columns"]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from gpubeton.writing.encoder import Job, Task, TaskQueue
     from gpubeton.writing.file_builder import ChunkPlace, RegionSizes
-    from gpubeton.writing.tasks import Job, Task, TaskQueue
 
 __all__ = ["EncoderPool", "default_start_method", "work"]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.writing.atomic_file import checked_target, is_locked, short_name, sync_folder, write_at
+from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
-from gpubeton.writing.tasks import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.diagnosis import FilePlace, GpuState, Machine, Measurements, advise
-from gpubeton.diagnosis.measurements import stage_limits
+from gpubeton.diagnosis.advice import stage_limits
 from gpubeton.loader import LoaderStats
 from gpubeton.loader.describe import ImageSummary, LoaderSummary
 

@@ -17,7 +17,7 @@ from gpubeton.fields.decoders import (
 )
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.storage.staging import allocate_block
+from gpubeton.storage import allocate_block
 from gpubeton.transforms import Squeeze, ToTensor
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, by_sample, equal, labels
 from tests.small_files import picture

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpubeton import storage as reads_module
 from gpubeton.errors import LoaderClosedError, StorageError
 from gpubeton.format.byte_source import LocalFile, OpenSources
 from gpubeton.storage import MappedStorage, ReadStorage
-from gpubeton.storage import reads as reads_module
 
 pytestmark = pytest.mark.timeout(60)
 

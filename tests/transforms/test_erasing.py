@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.painting import normal_noise
+from gpubeton.batch.image_batch import normal_noise
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import State

@@ -17,7 +17,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
 from gpubeton.writing.datasets import Shards
-from gpubeton.writing.tasks import TaskQueue
+from gpubeton.writing.encoder import TaskQueue
 from tests.cpu.pictures import jpeg, photo
 
 webdataset = pytest.importorskip("webdataset", reason="pip install 'gpubeton[webdataset]'")
