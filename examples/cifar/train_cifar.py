@@ -1,11 +1,12 @@
-"""Train a ResNet-9 on CIFAR-10: the recipe for which 94 % in 24 epochs was published.
+"""Train a ResNet-9 on CIFAR-10, with a recipe whose published accuracy is 94 % in 24 epochs.
 
     python examples/cifar/write_cifar.py cifar-10-python.tar.gz .
     python examples/cifar/train_cifar.py --train train.beton --test test.beton
 
 D. Page, How to Train Your ResNet 4: Architecture (https://myrtle.ai/learn/how-to-train-your-resnet/), trained it to
-94 % in 79 seconds on a V100. The figure is his. What differs here: the border of a moved image is filled with the mean
-colour instead of its mirror image, and testing adds the mirror image's logits (``--no-flip`` does not).
+94 % in 79 seconds on a V100; this project has not measured it again. Differences here: the border of a shifted image is
+filled with the mean color instead of its mirror image, and testing adds the mirror image's logits (``--no-flip`` does
+not).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     Returns
     -------
     float
-        The share of the test images that are named rightly.
+        The accuracy on the test images.
     """
     options = options_of(arguments)
     torch.manual_seed(options.seed)
@@ -83,7 +84,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_loader(
     path: Path, options: argparse.Namespace, device: torch.device, changes: list[Any], order: OrderOption
 ) -> Loader:
-    """Make a loader; on a GPU the images are changed and normalised there."""
+    """Make a loader; with a GPU the images are augmented and normalized there."""
     normalize = NormalizeImage(MEAN, STD, np.float16 if device.type == "cuda" else np.float32)
     image = [SimpleRGBImageDecoder(), *changes, ToTensor(), ToDevice(device), ToTorchImage(), normalize]
     return Loader(
@@ -98,7 +99,7 @@ def make_loader(
 
 
 class Residual(nn.Module):
-    """Adds what two layers find to what they are given."""
+    """Adds the result of two layers to their input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class Residual(nn.Module):
 
 
 class Scale(nn.Module):
-    """Makes logits smaller, so that learning begins gently."""
+    """Scales logits down, so that training starts gently."""
 
     def forward(self, logits: Tensor) -> Tensor:
         """Multiply."""
@@ -119,14 +120,14 @@ class Scale(nn.Module):
 
 
 def make_layer(inputs: int, outputs: int) -> nn.Sequential:
-    """Make a convolution, its batch normalisation and activation."""
+    """Make a convolution, its batch normalization and activation."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
     )
 
 
 def make_resnet9(width: int, num_classes: int = 10) -> nn.Module:
-    """Make Page's network; `width` is 64 in his."""
+    """Make Page's network; Page uses a `width` of 64."""
     return nn.Sequential(
         make_layer(3, width),
         make_layer(width, 2 * width),
@@ -145,7 +146,7 @@ def make_resnet9(width: int, num_classes: int = 10) -> nn.Module:
 
 
 def train_network(network: nn.Module, loader: Loader, options: argparse.Namespace) -> None:
-    """Train, and tell the loss and the speed of each epoch."""
+    """Train, and print the loss and the speed of each epoch."""
     optimizer = torch.optim.SGD(
         network.parameters(),
         lr=options.lr,
@@ -178,7 +179,7 @@ def train_network(network: nn.Module, loader: Loader, options: argparse.Namespac
 
 @torch.no_grad()
 def test_network(network: nn.Module, loader: Loader, *, flip: bool) -> float:
-    """Give the share of a loader's images whose class the network finds."""
+    """Return the accuracy on a loader's images."""
     network.eval()
     right = []
     for images, labels in loader:

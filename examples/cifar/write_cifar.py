@@ -1,8 +1,8 @@
-"""Write CIFAR-10 as .beton files, from the archive that Krizhevsky published or the folder that torchvision fills.
+"""Write CIFAR-10 as .beton files, from Krizhevsky's archive or from torchvision's folder.
 
     python examples/cifar/write_cifar.py cifar-10-python.tar.gz .    # makes ./train.beton and ./test.beton
     python examples/cifar/write_cifar.py cifar-10-binary.tar.gz .
-    python examples/cifar/write_cifar.py data .                      # what torchvision's CIFAR10("data") has fetched
+    python examples/cifar/write_cifar.py data .                      # the download of torchvision's CIFAR10("data")
 
 The archives are at https://www.cs.toronto.edu/~kriz/cifar.html.
 """
@@ -25,7 +25,7 @@ from gpubeton.writer import DatasetWriter
 
 TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
 
-#: What makes an array out of a pickle, by the name that numpy 2 has for it.
+#: The functions that unpickle an array, by their names in numpy 2.
 MAKERS = {
     "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
     "numpy.ndarray": np.ndarray,
@@ -34,7 +34,7 @@ MAKERS = {
 
 
 class Cifar:
-    """Images and labels of some of the archive's parts."""
+    """Images and labels of some parts of the archive."""
 
     def __init__(self, source: Path, parts: Sequence[str]) -> None:
         found = {Path(name).name: content for name, content in contents(source, parts)}
@@ -49,12 +49,12 @@ class Cifar:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        """Give one image, 32 x 32 x 3, and its class, 0 to 9."""
+        """Return one image, 32 x 32 x 3, and its class, 0 to 9."""
         return np.ascontiguousarray(self.images[index]), int(self.labels[index])
 
 
 def contents(source: Path, parts: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Give the names and bytes of the parts, from a folder or an archive."""
+    """Return the names and bytes of the parts, from a folder or an archive."""
     wanted = {*parts, *(f"{part}.bin" for part in parts)}
     if source.is_dir():
         for path in source.rglob("*"):
@@ -69,8 +69,8 @@ def contents(source: Path, parts: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def read_part(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Give the images, 3072 bytes each, and labels of a part in either form."""
-    if name.endswith(".bin"):  # a byte for the label, then the red, the green and the blue plane
+    """Return the images, 3072 bytes each, and labels of a part in either format."""
+    if name.endswith(".bin"):  # a byte for the label, then the red, green and blue planes
         rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
         return rows[:, 1:], rows[:, 0]
     part = ArraysOnly(io.BytesIO(content), encoding="bytes").load()
@@ -78,10 +78,10 @@ def read_part(name: str, content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.
 
 
 class ArraysOnly(pickle.Unpickler):
-    """Reads arrays, and refuses to call whatever else somebody may have put into a pickle."""
+    """Unpickles arrays, and refuses to call any other function."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find what makes an array."""
+        """Return an allowed function."""
         place = f"{module.replace('numpy.core', 'numpy._core')}.{name}"
         if place not in MAKERS:
             raise pickle.UnpicklingError(f"{place} in a file of CIFAR-10, expected arrays alone. Is it the original?")

@@ -1,4 +1,4 @@
-"""ResNets, torchvision's where it is installed, and BlurPool."""
+"""ResNets (torchvision's if it is installed) and BlurPool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ARCHITECTURES = ("resnet18", "resnet50")
 
 
 def make_resnet(name: str, num_classes: int, *, blurpool: bool) -> nn.Module:
-    """Make an untrained ResNet; its parameters have torchvision's names in any case."""
+    """Make an untrained ResNet; its parameters always have torchvision's names."""
     if find_spec("torchvision") is not None:
         from torchvision import models
 
@@ -26,7 +26,7 @@ def make_resnet(name: str, num_classes: int, *, blurpool: bool) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """He et al., Deep Residual Learning (2016), tables 1 and 7; strides stand in the 3 x 3 convolutions."""
+    """He et al., Deep Residual Learning (2016), tables 1 and 7; the 3 x 3 convolutions have the strides."""
 
     def __init__(self, name: str, num_classes: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class ResNet(nn.Module):
         return nn.Sequential(first, *(Block(outputs, width, outputs, 1) for _ in range(blocks - 1)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Give the logits of each image."""
+        """Return the logits of each image."""
         features = self.maxpool(torch.relu(self.bn1(self.conv1(images))))
         features = self.layer4(self.layer3(self.layer2(self.layer1(features))))
         logits: Tensor = self.fc(features.mean((2, 3)))
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions of 3 x 3; or, where there are more outputs than `width`, three with a narrow middle."""
+    """Two 3 x 3 convolutions, or a bottleneck of three if there are more outputs than `width`."""
 
     def __init__(self, inputs: int, width: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Block(nn.Module):
             self.downsample = nn.Sequential(projection, nn.BatchNorm2d(outputs))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Add what the convolutions find to the features."""
+        """Add the result of the convolutions to the features."""
         shortcut = features if self.downsample is None else self.downsample(features)
         for number in range(1, self.depth + 1):
             features = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(features))
@@ -116,7 +116,7 @@ def blur_before_strides(network: nn.Module) -> None:
 
 
 def decayed_and_free(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Part the parameters into those that weight decay is for, and those of the batch normalisations."""
+    """Split the parameters into those with weight decay and those of the batch normalizations."""
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     free = [parameter for norm in norms for parameter in norm.parameters()]
     known = {id(parameter) for parameter in free}

@@ -1,4 +1,4 @@
-"""Settings: a YAML file's, over the defaults, and the command line's over both."""
+"""Settings: a YAML file overrides the defaults, and the command line overrides both."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml  # the parser that every YAML file of this field is read with
+import yaml  # the usual parser of such files
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run depends on. The names of the YAML file's entries, and of the options, are these."""
+    """The settings of a run. The entries of the YAML file and the options have the same names."""
 
     train: str = "train.beton"
     val: str = "val.beton"
-    folder: str = "runs/imagenet"  # log.jsonl and checkpoint.pt; a run in it is gone on with
+    folder: str = "runs/imagenet"  # log.jsonl and checkpoint.pt; a run in it is resumed
 
     network: str = "resnet50"
     num_classes: int = 1000
     blurpool: bool = True
 
     epochs: int = 16
-    batch_size: int = 512  # of each process
+    batch_size: int = 512  # for each process
     lr: float = 1.7
     schedule: str = "triangle"  # or steps
     peak_epoch: int = 2  # of the triangle
-    step_epochs: int = 30  # of the steps, which divide the rate by ten
+    step_epochs: int = 30  # of the steps; each divides the rate by ten
     momentum: float = 0.9
     weight_decay: float = 1e-4
     label_smoothing: float = 0.1
@@ -47,12 +47,12 @@ class Settings:
 
     device: str = "auto"
     num_workers: int = -1
-    os_cache: bool = True  # does the file fit into memory?
-    order: str = "random"  # or quasi_random, for files that do not
+    os_cache: bool = True  # if the file fits into memory
+    order: str = "random"  # or quasi_random, for larger files
     on_error: str = "replace"
     checkpoint_every: int = 500  # batches; and at the end of each epoch
-    stop_after: int = 0  # batches, to try the checkpoint; 0 for none
-    only_evaluate: bool = False  # what the checkpoint holds
+    stop_after: int = 0  # batches, to test the checkpoint; 0 for no limit
+    only_evaluate: bool = False  # the network of the checkpoint
 
 
 def settings_of(arguments: Sequence[str] | None, description: str) -> Settings:
@@ -74,7 +74,7 @@ def settings_of(arguments: Sequence[str] | None, description: str) -> Settings:
 
 
 def checked(entries: Mapping[str, Any]) -> Settings:
-    """Make settings of what a file or a command line says.
+    """Make settings from the entries of a file or a command line.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def checked(entries: Mapping[str, Any]) -> Settings:
 
 
 def learning_rate(settings: Settings, epoch: float) -> float:
-    """Give the rate at a moment, counted in epochs."""
+    """Return the learning rate at a time, counted in epochs."""
     if settings.schedule == "steps":
         return settings.lr / 10.0 ** int(epoch // settings.step_epochs)
     peak, end = float(settings.peak_epoch), float(settings.epochs)
@@ -110,7 +110,7 @@ def learning_rate(settings: Settings, epoch: float) -> float:
 
 
 def side_of(settings: Settings, epoch: int) -> int:
-    """Give the image size of an epoch in pixels: between the ends of the ramp a multiple of 32."""
+    """Return the image size of an epoch in pixels: a multiple of 32 between the ends of the ramp."""
     if epoch <= settings.ramp_start:
         return settings.min_side
     if epoch >= settings.ramp_stop:

@@ -1,10 +1,10 @@
-r"""Train a ResNet on ImageNet by FFCV's published recipe: progressive resizing, BlurPool, label smoothing, AMP, DDP.
+r"""Train a ResNet on ImageNet with FFCV's published recipe: progressive resizing, BlurPool, label smoothing, AMP, DDP.
 
     python examples/imagenet/train_imagenet.py --config examples/imagenet/configs/rn18_16.yaml \
         --train /data/train.beton --val /data/val.beton --folder runs/rn18_16
     torchrun --nproc-per-node 8 examples/imagenet/train_imagenet.py --config examples/imagenet/configs/rn50_16.yaml ...
 
-The same command again goes on where it was stopped. write_imagenet.py makes the files.
+The same command resumes a stopped run. write_imagenet.py makes the files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 class Run:
-    """The network, what trains it, and how far it has come."""
+    """The network, its optimizer, and its progress."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -63,7 +63,7 @@ class Run:
         Returns
         -------
         dict of str to float
-            What the last evaluation found; empty where there was none.
+            The results of the last evaluation; empty if there was none.
         """
         settings, found = self.settings, dict[str, float]()
         while (epoch := self.loader.next_epoch) < settings.epochs:
@@ -76,7 +76,7 @@ class Run:
         return found
 
     def train_epoch(self, epoch: int) -> bool:
-        """Train for what is left of an epoch, and tell whether it came to its end."""
+        """Train the rest of an epoch, and return whether it is complete."""
         settings = self.settings
         side = side_of(settings, epoch)
         self.decoder.output_size = (side, side)
@@ -93,7 +93,7 @@ class Run:
                 return False
             if (number + 1) % settings.checkpoint_every == 0:
                 self.save()
-        loss = float(torch.stack(losses).mean()) if losses else None  # a checkpoint may be of an epoch's last batch
+        loss = float(torch.stack(losses).mean()) if losses else None  # a checkpoint may be from an epoch's last batch
         stats = self.loader.stats()
         self.log(
             epoch=epoch,
@@ -106,7 +106,7 @@ class Run:
         return True
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> Tensor:
-        """Learn from one batch, and give its loss."""
+        """Train on one batch, and return its loss."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
@@ -120,7 +120,7 @@ class Run:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Find the accuracy; each rank looks at samples of its own, and no sample counts twice."""
+        """Measure the accuracy; each rank tests different samples, and no sample counts twice."""
         settings = self.settings
         self.network.eval()
         mine = np.arange(self.rank, Reader(settings.val).num_samples, self.world)
@@ -150,14 +150,14 @@ class Run:
         return {"top_1": top_1, "top_5": top_5, "val_loss": loss}
 
     def save(self) -> None:
-        """Write a checkpoint; an older one stays until this one is complete."""
+        """Write a checkpoint; the older one is kept until this one is complete."""
         if self.rank == 0:
             parts = {name: getattr(self, name).state_dict() for name in ("network", "optimizer", "scaler", "loader")}
             torch.save(parts, self.folder / "checkpoint.new")
             (self.folder / "checkpoint.new").replace(self.folder / "checkpoint.pt")
 
     def log(self, **entries: Any) -> None:
-        """Print what happened, and add it to log.jsonl."""
+        """Print an event, and append it to log.jsonl."""
         if self.rank == 0:
             line = json.dumps({"time": round(time.time(), 1), **entries})
             print(line, flush=True)
@@ -165,7 +165,7 @@ class Run:
                 file.write(line + "\n")
 
     def _go_on(self) -> None:
-        """Load the checkpoint, if there is one. All ranks load the same, and share what is left of the epoch."""
+        """Load the checkpoint, if there is one. All ranks load the same one, and share the rest of the epoch."""
         checkpoint = self.folder / "checkpoint.pt"
         if checkpoint.exists():
             parts = torch.load(checkpoint, map_location=self.device, weights_only=True)
@@ -203,7 +203,7 @@ class Run:
 
 
 def device_of(settings: Settings) -> torch.device:
-    """Find the device of this process, and make it the current one."""
+    """Select the device of this process."""
     if settings.device == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     number = int(os.environ.get("LOCAL_RANK", "0"))
@@ -214,12 +214,12 @@ def device_of(settings: Settings) -> torch.device:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
-    """Train, or go on training; under torchrun as one of several processes.
+    """Train, or resume training; under torchrun as one of several processes.
 
     Returns
     -------
     dict of str to float
-        What the last evaluation found: ``top_1`` and ``top_5``, shares of the images, and ``val_loss``.
+        The results of the last evaluation: ``top_1`` and ``top_5``, shares of the images, and ``val_loss``.
     """
     settings = settings_of(arguments, __doc__ or "")
     is_shared = int(os.environ.get("WORLD_SIZE", "1")) > 1

@@ -3,9 +3,10 @@
     python examples/imagenet/write_imagenet.py /data/imagenet/train train.beton --max-side 500
     python examples/imagenet/write_imagenet.py /data/imagenet/val val.beton --max-side 500
 
-FFCV's published figures were made with images of at most 500 pixels, half of them JPEG, for ResNet-50
+FFCV's published accuracies used images of at most 500 pixels, half of them JPEG, for ResNet-50
 (``--raw 0.5``), and of 400, a tenth of them JPEG, for ResNet-18 (``--max-side 400 --raw 0.9``). Raw images need less
-of the CPU and many times the space. Here the default is JPEG throughout; small enough files are taken over as they are.
+CPU time and many times the space. Here the default is JPEG for all images; small enough files are copied without
+encoding them again.
 """
 
 from __future__ import annotations

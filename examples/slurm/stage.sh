@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Copy a file to a disk of this node, once, however many tasks ask for it; print where the copy is.
+# Copy a file to a disk of this node, once for any number of tasks; print the path of the copy.
 #
 #     stage.sh /shared/train.beton "$TMPDIR"
 #
-# The copy appears under its name when it is complete. One that is there already is taken if size, time and the bytes of
-# its beginning and end (a .beton file's header and tables) are the original's. Others who ask meanwhile wait. The lock
-# is the system's: it ends with the process that holds it, however that ends.
+# The copy gets its name when it is complete. An existing copy is used if its size, its time and the bytes of its
+# beginning and end (a .beton file's header and tables) are equal to the original's. Other tasks wait meanwhile. The
+# operating system releases the lock when the process that holds it ends or is killed.
 set -euo pipefail
 if [ $# -ne 2 ]; then
     echo "usage: stage.sh FILE FOLDER" >&2
@@ -15,7 +15,7 @@ file=$1
 folder=$2
 copy=$folder/$(basename "$file")
 
-# What tells one state of a file from another, without reading all of it.
+# A fingerprint of a file's state, without reading all of it.
 fingerprint() {
     stat --dereference --format '%s %Y' "$1"
     head --bytes 16M "$1" | cksum
