@@ -20,9 +20,9 @@ _EXECUTORS = {"cpu", "gpu", "batch"}
 
 #: Each step: its room, its result, and the note below it.
 _STEPS = (
-    ("format/", "index", "where each sample lies"),
+    ("format/", "index", "where each sample is"),
     ("plan/", "plan of a batch", "samples, ranges, draws"),
-    ("storage", "byte ranges", "few, large reads"),
+    ("storage.py", "byte ranges", "few, large reads"),
     ("cpu/ or gpu/", "images", "decode, crop, flip, colors"),
     ("engine/", "finished batch", "labels, batch operations"),
     ("loader/", "your loop", "tensors"),
@@ -63,7 +63,7 @@ def _floors(project: str) -> list[list[str]]:
 def _way_of_the_data() -> list[str]:
     """Draw the steps from a file to the user's loop."""
     step = (_WIDTH - 20) / len(_STEPS)
-    lines = [_text(20, 28, "The way of the data", 15, "start", bold=True)]
+    lines = [_text(20, 28, "The data flow", 15, "start", bold=True)]
     for number, (room, made, note) in enumerate(_STEPS):
         left, middle = 20 + number * step, 20 + number * step + (step - 24) / 2
         lines.append(_box(left, 44, step - 24, 46, _BLUE))
