@@ -22,8 +22,8 @@ from gpubeton.pipeline.state import State
 from gpubeton.plan.batch_ops import compile_batch_ops, declare
 from gpubeton.plan.drawn import choices_of_pass, choices_of_tail
 from gpubeton.plan.draws import SHIFT_X
-from gpubeton.plan.following import leader_of, moves_of, placements_by
 from gpubeton.plan.fusion import compile_image_program
+from gpubeton.plan.linked_outputs import geometry_source_of, moves_of, placements_by
 from gpubeton.plan.snapshot import BranchPoint, snapshot
 from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.ops import ToDevice
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpubeton.fields.base import Field
     from gpubeton.format.index import Index
     from gpubeton.plan.batch_ops import BatchOp
-    from gpubeton.plan.program import Leader
+    from gpubeton.plan.program import GeometrySource
 
 Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
 
@@ -225,18 +225,18 @@ class _Compiler:
         # A GPU decodes images of FFCV's fields only: those of fields with kinds are made on the CPU, and moved.
         is_for_gpus = getattr(source.field, "kind", None) is None
         device = self.gpu.device if self.gpu is not None and is_for_gpus and self.gpu.takes(operations) else "cpu"
-        leader = self._leader(self.geometry_sources[name]) if name in self.geometry_sources else None
+        followed = self._geometry_source(self.geometry_sources[name]) if name in self.geometry_sources else None
         number = self.numbers[name]
-        program = compile_image_program(name, number, operations, heights, widths, device, leader, self.left_on)
+        program = compile_image_program(name, number, operations, heights, widths, device, followed, self.left_on)
         return ImageOutput(name, source, program)
 
-    def _leader(self, name: str) -> Leader:
+    def _geometry_source(self, name: str) -> GeometrySource:
         """Collect what moves the pixels of an output that another one follows."""
         root, steps = history_of(self.outputs[name], self.outputs)
         if not isinstance(root, ImageOutput):
             raise _no_images(f"FollowImage({name!r})", name, self.outputs)
         column = root.source.column
-        return leader_of(name, root.program, steps, column["height"], column["width"])
+        return geometry_source_of(name, root.program, steps, column["height"], column["width"])
 
     def _row_output(self, name: str, source: Source, operations: list[Operation]) -> RowOutput:
         import torch

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.plan.program import Leader
+    from gpubeton.plan.program import GeometrySource
     from gpubeton.transforms.color_jitter import ColourTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
@@ -44,7 +44,7 @@ def compile_image_program(
     heights: NDArray[Any],  # (N,) sizes of all images that may be asked for, in pixels
     widths: NDArray[Any],
     device: str = "cpu",
-    leader: Leader | None = None,
+    followed: GeometrySource | None = None,
     left_on: str | None = None,  # device on which the pipeline must leave the batch
 ) -> ImageProgram:
     """Fuse the pipeline of an image field into one pass over the pixels; later operations run on finished batches.
@@ -64,10 +64,10 @@ def compile_image_program(
         decoder, *rest = snapshot(operations, SimpleRGBImageDecoder)
         if not isinstance(decoder, SimpleRGBImageDecoder):
             raise PipelineError(f"{decoder!r} is no decoder of images")
-        size = decoder.frame(heights, widths) if leader is None else leader.size
+        size = decoder.frame(heights, widths) if followed is None else followed.size
         fusion = _Fusion(field_number, decoder, size, device)
-        if leader is not None and isinstance(decoder, FollowImage):
-            fusion.follow(leader, decoder)
+        if followed is not None and isinstance(decoder, FollowImage):
+            fusion.follow(followed, decoder)
         for operation in rest:
             fusion.add(operation)
         if move := move_to(left_on, fusion.state):
@@ -104,7 +104,7 @@ class _Fusion:
         self.colours: list[tuple[ColourTransform, int]] = []
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
-        self.leader: Leader | None = None
+        self.followed: GeometrySource | None = None
         self.numbers = StreamNumbers(field_number)
         self.stream = stream = self.numbers.next(decoder)
         if stream is not None:
@@ -122,22 +122,22 @@ class _Fusion:
             self._put_into_tail(operation, step)
         self.state = after
 
-    def follow(self, leader: Leader, decoder: FollowImage) -> None:
+    def follow(self, followed: GeometrySource, decoder: FollowImage) -> None:
         """Begin with the moves of another output, with the numbers of their random streams there."""
-        self.leader = leader
-        drawn = f"as drawn for {leader.name!r}"
-        self.notes.append((f"boxes of {leader.decoder!r}", f"fused, {drawn}"))
-        if leader.stream is not None:
-            self.streams.append(leader.stream)
-        for operation, stream in leader.steps:
+        self.followed = followed
+        drawn = f"as drawn for {followed.name!r}"
+        self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))
+        if followed.stream is not None:
+            self.streams.append(followed.stream)
+        for operation, stream in followed.steps:
             own = operation.follower(decoder.interpolation, decoder.fill)
             compile_batch_op(own, self.state, stream)  # refuses a fill that does not fit
             self.steps.append(own)
             self.streams.append(stream)
             self.notes.append((operation_name(own), f"fused, {drawn}"))
-        for operation, stream_behind in leader.ops:
+        for operation, stream_after in followed.ops:
             own = operation.follower(decoder.interpolation, decoder.fill)
-            step, self.state = compile_batch_op(own, self.state, stream_behind)
+            step, self.state = compile_batch_op(own, self.state, stream_after)
             self._put_into_tail(own, step)
             self.notes[-1] = (operation_name(own), f"{self.notes[-1][1]}, {drawn}")
 
@@ -171,7 +171,7 @@ class _Fusion:
             colours=tuple(self.colours),
             early_paints=self.early_paints if self.colours else self._num_paints(),
             mixing=self.mixing,
-            leader=self.leader,
+            followed=self.followed,
             kind=self.kind,
         )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Leader:
+class GeometrySource:
     """How an output crops and moves its images."""
 
     name: str  # of the output
@@ -81,11 +81,11 @@ class ImageProgram:
 
     field: str  # name
     field_number: int  # keeps its random numbers apart from those of other fields
-    decoder: SimpleRGBImageDecoder  # chooses the crop boxes, unless there is a `leader`
+    decoder: SimpleRGBImageDecoder  # chooses the crop boxes, unless `followed` is set
     height: int  # of the output in pixels
     width: int
     interpolation: str  # how crops are resized
-    steps: tuple[Transform, ...]  # of the pass, in order; those of the `leader` come first
+    steps: tuple[Transform, ...]  # of the pass, in order; those of `followed` come first
     max_paints: int  # rectangles in a row of draws
     fills: NDArray[np.uint8]  # (F, C) their colours, of the kind's type; at least one
     # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
@@ -103,7 +103,7 @@ class ImageProgram:
     colours: tuple[tuple[ColourTransform, int], ...] = ()  # operations on colours, with stream numbers
     early_paints: int = 0  # rectangles that are painted before them
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
-    leader: Leader | None = None  # the output that these images follow
+    followed: GeometrySource | None = None  # the output that these images follow
     kind: ImageKind = RGB
 
     @property
@@ -130,16 +130,16 @@ class ImageProgram:
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton.plan.draws`; it does not depend on the batch of the sample."""
-        chooser = self.decoder if self.leader is None else self.leader
+        chooser = self.decoder if self.followed is None else self.followed
         random = ((chooser,) if chooser.is_random else ()) + self.steps
         wanted = [(stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True)]
         first = uniforms(seed, epoch, samples, wanted)
         numbers = [_Numbers(seed, epoch, samples, stream, own) for stream, own in zip(self.streams, first, strict=True)]
         own_numbers = numbers.pop(0) if chooser.is_random else None
-        if self.leader is None:
+        if self.followed is None:
             boxes = self.decoder.boxes(heights, widths, own_numbers)
         else:
-            boxes = self.leader.boxes(samples, heights, widths, own_numbers)
+            boxes = self.followed.boxes(samples, heights, widths, own_numbers)
         image = image_state(self.height, self.width, "cpu", self.kind)
         draws = [step.draw(own, len(samples), image) for step, own in zip(self.steps, numbers, strict=True)]
         size = (self.height, self.width)

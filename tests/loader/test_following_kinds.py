@@ -168,7 +168,7 @@ def test_a_crop_of_finished_images_is_followed(scenes):
         assert np.array_equal(depths, masks.astype(np.uint16) * 257)
 
 
-def test_a_mask_may_be_normalised_and_flipped_behind_its_leader(scenes):
+def test_a_mask_may_be_normalised_and_flipped_after_its_image(scenes):
     behind = [Untouched(), ToTensor(), RandomHorizontalFlip(1)]
     for _, _, depths, _ in batches_of(scenes, [crop()], behind):
         assert depths.dtype == torch.uint16

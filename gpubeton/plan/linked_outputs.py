@@ -1,4 +1,4 @@
-"""Following: outputs whose pixels or boxes move like the images of another output."""
+"""Linked outputs: outputs whose pixels or boxes move like the images of another output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
 from gpubeton.plan.philox import uniform_of_rows
-from gpubeton.plan.program import Leader
+from gpubeton.plan.program import GeometrySource
 from gpubeton.transforms.boxes import PlacementRows
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.transform import BatchKey, Moves, Transform
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import ImageProgram
 
 
-def leader_of(
+def geometry_source_of(
     name: str,
     program: ImageProgram,
     tail: Sequence[BatchOp],
     heights: NDArray[Any],  # (N,) sizes of the stored images of all samples, in pixels
     widths: NDArray[Any],
-) -> Leader:
+) -> GeometrySource:
     """Collect the operations of an output that masks have to follow."""
     steps = _moving(tail)
     for step in steps:
@@ -41,13 +41,13 @@ def leader_of(
     streams = program.streams[len(program.streams) - len(program.steps) :]
     fused = zip(program.steps, streams, strict=True)
     decoder, stream = program.decoder, program.streams[0] if len(streams) < len(program.streams) else None
-    if program.leader is not None:
-        # A follower of a follower takes its boxes from the first leader, so that they are not rounded twice.
-        first = program.leader
+    if program.followed is not None:
+        # A mask of a mask takes its boxes from the first image, so that they are not rounded twice.
+        first = program.followed
         decoder, stream, heights, widths = first.decoder, first.stream, first.heights, first.widths
     size = program.height, program.width
     moved = tuple(pair for pair in fused if pair[0].moves is not Moves.NOTHING)
-    return Leader(name, decoder, stream, heights, widths, size, moved, moves)
+    return GeometrySource(name, decoder, stream, heights, widths, size, moved, moves)
 
 
 def moves_of(name: str, steps: Iterable[BatchOp]) -> tuple[BatchOp, ...]:
