@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gpubeton.copying import copy_samples
-from gpubeton.copying.copy import MovedRegions
+from gpubeton.copying import MovedRegions, copy_samples
 from gpubeton.errors import (
     FieldMismatchError,
     NoSamplesError,

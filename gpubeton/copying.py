@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpubeton.format.byte_source import ByteSource
 
-__all__ = ["MovedRegions", "choose", "copy_samples", "split"]
+__all__ = ["choose", "copy_samples", "split"]
 
 #: Samples that are taken at a time.
 _BLOCK = 256
