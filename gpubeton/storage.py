@@ -107,8 +107,9 @@ class Staging:
             self._free.sort(key=len)
 
 
-# Regions nearer than this are announced to the system as one: the page cache works in pages of this size anyway.
-_MAX_GAP = 4096
+MAX_GAP = 4096
+"""Regions nearer than this are announced or read as one: the page cache works in pages of this size anyway."""
+
 # The longest span that is announced at once.
 _MAX_SPAN = 8 << 20
 # Regions of a batch that are probed to see whether the system holds the file already.
@@ -144,7 +145,7 @@ class MappedStorage:
         # `offset`, `size`: uint64 (N,). Without the announcement a file that is not in memory would be read page by
         # page, each when a worker touches it. A few probes show whether it is in memory, as it mostly is.
         if not self._is_cached(offset, size):
-            ranges = plan_ranges(offset, size, max_gap=_MAX_GAP, max_read=_MAX_SPAN)
+            ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=_MAX_SPAN)
             number, start = split_offsets(ranges.start)
             length = ranges.stop - ranges.start
             # A file that has lost its name cannot be opened to announce it, but it stays mapped.
@@ -185,9 +186,6 @@ class MappedFetch:
         """Let go of the mappings."""
         self._keep = None
 
-
-MAX_GAP = 4096
-"""Bytes between two regions that are read along: the page cache reads whole pages of this size anyway."""
 
 # Longer ranges are cut here, so that several threads share them. A region is never cut.
 MAX_READ = 4 << 20

@@ -17,7 +17,7 @@
 //   status       int32    (count,)               zeroed; see `Status` in resample.cuh
 //   tickets      uint32   (2 + count,)           zeroed, and zeros again at the end, see phase_scheduler.cuh
 //
-// The result is bit for bit that of gpubeton/cpu/rgb.py and gpubeton/batch/color_formulas.py.
+// The result is bit for bit that of gpubeton/cpu/resample.py and gpubeton/batch/color_formulas.py.
 //
 // The work has phases: taps, resampling, a sum of gray values for each contrast that images may have, colours. Blocks of a
 // phase begin with an image as soon as the phases before it are through with it. What goes from phase to phase stays in
@@ -43,7 +43,7 @@ enum { BLOCKS_AT_A_TIME = 6 };
 enum { BLOCKS_AT_A_TIME = 8 };
 #endif
 
-// How many blocks each phase has for an image; gives the number of phases. gpubeton/gpu/augment.py counts them, too.
+// How many blocks each phase has for an image; gives the number of phases. gpubeton/gpu/launch.py counts them, too.
 static __device__ __forceinline__ int blocks_of(int height, int width, bool has_colours, int num_sums, int* blocks) {
     int phases = 0, pixels = height * width;
     blocks[phases++] = 2 * ((max(height, width) + THREADS - 1) / THREADS);

@@ -1,11 +1,11 @@
-// colour_step.cuh -- steps on the colours of an image; gpubeton/transforms/colour.py says what each of them is.
+// colour_step.cuh -- steps on the colours of an image; gpubeton/batch/color_formulas.py says what each of them is.
 //
 // Factors are whole numbers, in units of 2**-15, and so is everything that is computed from them: the CPU's results come
 // out to the bit, and it is the integer units that they keep busy, while floats would have to be converted to levels
 // after each step, which GPUs do at an eighth of that rate.
 #pragma once
 
-// A kernel may carry out pixel operations of users: gpubeton/gpu/own_kernel.py then writes them in front of all this, and
+// A kernel may carry out pixel operations of users: gpubeton/gpu/gpu_kernels.py then writes them in front of all this, and
 // defines OWN_OPERATIONS. A step PARAMETER has the bits of a float as its factor; those of an operation come before its
 // own step PIXEL, whose factor is the width of the image, or 0 where the image stays as it is.
 enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE, PARAMETER, PIXEL };

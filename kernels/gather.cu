@@ -21,7 +21,7 @@ struct Gather {
     int row_bytes;              // bytes to be copied of each row
     int rows;
 };
-static_assert(sizeof(Gather) == 32, "as gpubeton.gpu.gathers.GATHER");
+static_assert(sizeof(Gather) == 32, "as gpubeton.gpu.device_structs.GATHER");
 
 // Read bytes begin .. end of a row into `piece`, to be found `begin` bytes behind `piece - before`.
 static __device__ __forceinline__ void read_piece(const unsigned char* source, int size, uint4* piece, int lane) {

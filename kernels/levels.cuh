@@ -1,4 +1,4 @@
-// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/cpu/rgb.py), one instruction for each product.
+// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/cpu/resample.py), one instruction for each product.
 //
 // A sum of levels, each times a 16-bit weight, is defined as
 //

@@ -1,4 +1,4 @@
-// mix_row.cuh -- columns of an image's mix; gpubeton/transforms/mix_pixels.py in Python.
+// mix_row.cuh -- columns of an image's mix; gpubeton/batch/mix.py in Python.
 //
 // Inside the box it is (weight * own + (1 - weight) * partner), weight in units of 2**-15, rounded down; outside, its own.
 #pragma once

@@ -1,6 +1,6 @@
 // resample.cuh -- crops become levels of the output's size, which are painted and stored.
 //
-// The result is bit for bit that of gpubeton/cpu/rgb.py: rows are resampled down first, rounded to 8 bits, then across.
+// The result is bit for bit that of gpubeton/cpu/resample.py: rows are resampled down first, rounded to 8 bits, then across.
 //
 // What it costs, and why it is built so. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
 // writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors moves them in the time of 70

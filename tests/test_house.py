@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,8 @@ LONG_FUNCTIONS: dict[str, str] = {}
 NAMES_THAT_SAY_NOTHING = {"base_utils", "common", "core", "helper", "helpers", "misc", "tools", "util", "utils"}
 #: FFCV's users import it from there.
 ALLOWED_NAMES = {"gpubeton/transforms/common.py"}
+#: FFCV has `fields.base` and `traversal_order.base`.
+NAMES_OF_FFCV = {"base"}
 
 
 def place(path: Path) -> str:
@@ -52,6 +55,19 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         place(path) for path in PACKAGE if NAMES_THAT_SAY_NOTHING & set(path.relative_to(ROOT).with_suffix("").parts)
     ]
     assert sorted(named) == sorted(ALLOWED_NAMES)
+
+
+def test_no_module_name_occurs_twice() -> None:
+    names = [path.stem for path in PACKAGE if path.stem != "__init__"]
+    assert {name for name in names if names.count(name) > 1} == NAMES_OF_FFCV
+
+
+def test_comments_of_kernels_name_modules_that_exist() -> None:
+    kernels = [path for pattern in ("*.cu", "*.cuh") for path in sorted((ROOT / "kernels").glob(pattern))]
+    named = {(path.name, name) for path in kernels for name in re.findall(r"[\w/]+/\w+\.py\b", path.read_text())}
+    assert named
+    modules = [place(path) for path in ALL]
+    assert {pair for pair in named if not any(module.endswith(pair[1]) for module in modules)} == set()
 
 
 def docstring_lines(text: str) -> int:

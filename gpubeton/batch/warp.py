@@ -19,7 +19,6 @@ from gpubeton.pipeline.compiler import Compiler
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WARP_COLUMNS = 6
 
 IDENTITY = 1 << 32, 0, 0, 0, 1 << 32, 0
 """The warp that changes nothing."""
@@ -30,7 +29,7 @@ _IMAGES_AT_ONCE = 16
 
 @lru_cache(maxsize=64)
 def warp(interpolation: str, fill: tuple[int, ...]) -> ImageChange:
-    """Return the change of images, of any kind, that carries out warps, int64 (N, WARP_COLUMNS)."""
+    """Return the change of images, of any kind, that carries out warps, int64 (N, 6)."""
     return ImageChange(partial(_warp_arrays, interpolation, fill), partial(_warp_tensors, interpolation, fill))
 
 

@@ -361,7 +361,7 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, ad
 @stage
 def change_colors(
     image: Array,  # (H, W, 3) uint8, C-contiguous: the u8 staging image, changed
-    steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton.transforms.color_jitter`
+    steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton.batch.color_formulas`
     user_ops: Array,  # (USER_OP_FIELDS * MAX_COLOUR_STEPS,) int64
     memory: ColorScratch,
     target: int,  # address of the output image

@@ -162,11 +162,6 @@ class Vector:
         product = self.sign_extend(I32) * factor.sign_extend(I32)
         return product.shift_right(16).narrow(I16)
 
-    def times_rounded(self, factor: int) -> Vector:
-        """Return (self * factor + 2**14) >> 15 of signed 16-bit lanes: a fixed-point product, rounded."""
-        product = self.sign_extend(I32) * factor
-        return (product + (1 << 14)).shift_right(15).narrow(I16)
-
     def shuffle(self, other: Vector, order: Sequence[int]) -> Vector:
         """Pick lanes by number: those of self come first, then those of `other`."""
         mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))

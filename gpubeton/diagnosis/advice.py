@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpubeton.machine import Machine
 
 
-__all__ = ["Measurements", "StageLimits", "read_stats", "stage_limits"]
-
 # No rotational disk is as fast as this.
 _ROTATIONAL_BYTES_PER_SECOND = 600e6
 
@@ -130,8 +128,6 @@ def _parse_line(line: str, where: str) -> tuple[tuple[int, int], LoaderSummary, 
             f"{where} is {line[:60]!r}; expected a line that a loader wrote because GPUBETON_STATS names this file"
         ) from error
 
-
-__all__ = ["LoopFinding", "advise"]
 
 # A loop that waits for less than this share of the time is not limited by data.
 _LITTLE = 0.05

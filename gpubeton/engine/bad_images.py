@@ -9,9 +9,11 @@ import numpy as np
 from gpubeton.errors import BadImageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from gpubeton.plan.image_executor import BadImage
 
 OnError = Literal["raise", "skip", "replace"]
 
@@ -36,6 +38,25 @@ def bad_image_error(where: str, bad: Sequence[BadSample], advice: str) -> BadIma
     return BadImageError(
         f"{where}: {named}{more}. {advice}", [sample for sample, _ in bad], [reason for _, reason in bad]
     )
+
+
+def bad_rows(
+    images: Iterable[BadImage],
+    names: Sequence[tuple[str, str]],  # of each program: its output and its field
+    samples: NDArray[np.uint64],  # (N,) ids of the batch's samples
+    origin: Callable[[int], str],  # the file and the number there of a sample, with several files
+) -> dict[int, BadSample]:
+    """Find the rows of a batch whose images are bad, and the reasons. The executors decide which images are."""
+    # Several outputs of one image may give the same reason: only the first is named.
+    reasons: dict[int, dict[tuple[str, str], str]] = {}
+    for image in sorted(images, key=lambda image: (image.row, image.program)):
+        output, field = names[image.program]
+        reasons.setdefault(image.row, {}).setdefault((field, image.reason), f"{output}: {image.reason}")
+    rows = {}
+    for row, found in reasons.items():
+        sample, reason = int(samples[row]), "; ".join(found.values())
+        rows[row] = BadSample(sample, f"{origin(sample)}: {reason}" if origin(sample) else reason)
+    return rows
 
 
 def listed(samples: NDArray[np.uint64]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, listed
+from gpubeton.engine.bad_images import MAX_TRIES, BadSample, OnError, Successors, bad_image_error, bad_rows, listed
 from gpubeton.engine.executors import ImageExecutors, StartGpuExecutor
 from gpubeton.engine.outputs import ImageOutput, Inputs
 from gpubeton.engine.run_batch_ops import Shared
@@ -210,28 +210,20 @@ class Engine:
         """Raise, skip or replace bad samples; return those that are no longer in the batch."""
         if not batch.bad:
             return ()
-        # Several outputs of one image may give the same reason: only the first is named.
-        reasons: dict[int, dict[tuple[str, str], str]] = {}
-        for image in sorted(batch.bad, key=lambda image: (image.row, image.program)):
-            output = self._images[image.program]
-            of_row = reasons.setdefault(image.row, {})
-            of_row.setdefault((output.source.name, image.reason), f"{output.name}: {image.reason}")
-        bad = tuple(self._bad_sample(int(batch.samples[row]), list(found.values())) for row, found in reasons.items())
+        names = [(output.name, output.source.name) for output in self._images]
+        rows = bad_rows(batch.bad, names, batch.samples, self._options.origin)
+        bad = tuple(rows.values())
         match self._options.on_error:
             case "raise":
                 advice = 'Pass on_error="skip" or "replace" to go on without such images.'
                 raise bad_image_error(self._where(batch.plan), bad, advice)
             case "skip":
-                batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(reasons)))
+                batch.keep_rows(np.setdiff1d(np.arange(len(batch.samples)), list(rows)))
             case "replace":
                 batch.samples = batch.samples.copy()
-                for row, own in zip(reasons, bad, strict=True):
-                    self._replace(batch, row, own)
+                for row, sample in rows.items():
+                    self._replace(batch, row, sample)
         return bad
-
-    def _bad_sample(self, sample: int, reasons: list[str]) -> BadSample:
-        origin = self._options.origin(sample)
-        return BadSample(sample, f"{origin}: {'; '.join(reasons)}" if origin else "; ".join(reasons))
 
     def _replace(self, batch: _InFlight, row: int, bad: BadSample) -> None:
         """Put the next sample with good images into a row."""

@@ -152,11 +152,9 @@ def _minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 class EpochBatches:
     """The samples of an epoch, split into batches."""
 
-    order: NDArray[np.uint64]  # (N,) sample ids  # (N,) uint64: Sample ids in the order of the epoch.
-    batch_size: int  # Samples in a batch.
-    drop_last: (
-        bool  # whether a last batch of fewer samples is left out  # Whether a last batch of fewer samples is left out.
-    )
+    order: NDArray[np.uint64]  # (N,) sample ids in the order of the epoch
+    batch_size: int  # samples
+    drop_last: bool  # whether a last batch of fewer samples is left out
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -168,7 +166,6 @@ class EpochBatches:
 
     def samples(self, batch: int) -> NDArray[np.uint64]:
         """Give the sample ids of one batch, (batch_size,) or fewer in the last one: a view of the order."""
-        # r:  (batch_size,) uint64, or fewer in the last batch A view of the order.
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
         return self.order[batch * self.batch_size : (batch + 1) * self.batch_size]

@@ -228,7 +228,7 @@ def affine_rows(
     scale: Any = 1.0,
     shear: tuple[Any, Any] = (0.0, 0.0),
     centre: tuple[float, float] = (0.0, 0.0),
-) -> NDArray[np.int64]:  # (N, WARP_COLUMNS) int64
+) -> NDArray[np.int64]:  # (N, 6) int64
     """Make the warps of images that are sheared, scaled, turned and then shifted."""
     # torchvision's ``affine``.
     angle, right, down, scale, shear_x, shear_y = np.broadcast_arrays(

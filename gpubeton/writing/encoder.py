@@ -1,4 +1,4 @@
-"""Tasks of a file: chunks of samples, the queues of processes, and their encoder."""
+"""Encoding: the rows of a file in chunks, a queue of tasks for each process, and the encoder that runs them."""
 
 from __future__ import annotations
 
@@ -87,8 +87,6 @@ def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
     """Split rows into tasks of at most `chunksize` rows."""
     return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]
 
-
-__all__ = ["Chunk", "Encoder", "Place", "encode_chunk", "pointer_columns"]
 
 Place = Callable[[int, RegionSizes], ChunkPlace]
 """Finds the place of a chunk; called with its first row, in the order of the rows."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.gpu_path.test_batched_lane import SMALL
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -9,6 +8,7 @@ from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
 from gpubeton.plan.lanes import Lane
 from tests.gpu_path.pieces import Pieces
+from tests.gpu_path.test_batched_backend import SMALL
 from tests.simulator.active_device import device
 
 __all__ = ["device"]

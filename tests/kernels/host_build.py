@@ -136,7 +136,7 @@ class HostKernels:
 
 @cache
 def kernels_of(name):
-    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.OwnKernel`."""
+    """A library with one kernel: one of `kernels/`, or a `gpubeton.gpu.gpu_kernels.UserKernel`."""
     if not isinstance(name, UserKernel):
         return HostKernels(build([name]))
     source = CACHE / "own" / str(name) / f"{function_of(name)}.cu"

@@ -7,7 +7,7 @@
 
 namespace simulator {
 
-// One line, as Python reads it (tests/simulator/journal.py has the same layout).
+// One line, as Python reads it (tests/simulator/library.py has the same layout).
 struct Entry {
     uint64_t sequence;   // over all entries of the process
     char kind[16];       // "call": a function of nvJPEG returned; "work": something ran in a stream; "image": was decoded

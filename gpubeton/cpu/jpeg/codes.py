@@ -15,10 +15,10 @@ DAMAGED_HEADER = 6
 DAMAGED_TABLE = 7
 DAMAGED_SCAN = 8
 CUT_SHORT = 9
-NOT_UNPACKED = 13  # not a JPEG file
 # Final.
 WRONG_SIZE = 10
 WRONG_CROP = 12
+NOT_UNPACKED = 13  # a PNG file, not a JPEG
 
 REASONS = {
     OK: "decoded",

@@ -13,7 +13,6 @@ from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, WIDTH, JpegKind, Samplin
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
 
-_DAMAGED = int(JpegKind.DAMAGED)
 _BASELINE = int(JpegKind.BASELINE)
 _ELABORATE = int(JpegKind.ELABORATE)
 _FOREIGN = int(JpegKind.FOREIGN)
