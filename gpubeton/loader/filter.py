@@ -27,7 +27,6 @@ def scan_changes(config: LoaderConfig, reader: Reader, field_name: str) -> dict[
     return {
         "order": OrderOption.SEQUENTIAL,
         "distributed": False,
-        "drop_last": False,
         "order_kwargs": None,
         # A field that has been switched off gets its default pipeline.
         "pipelines": {**dict.fromkeys(reader.handlers), field_name: config.pipelines.get(field_name) or ()},

@@ -403,7 +403,8 @@ class Loader(FfcvSurface):
         (array([100, 101, 102], dtype=uint64), 2)
         """
         with self._with(**scan_changes(self._config, self.reader, field_name)) as scan:
-            samples = select_samples(iter(scan), condition)
+            # All of them, however many samples and batches the arguments give an epoch.
+            samples = select_samples(scan._begin(scan.indices), condition)  # noqa: SLF001  of this class
         return self._with(indices=samples)
 
     def sample_pages(self) -> NDArray[np.int64]:
