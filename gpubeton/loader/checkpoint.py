@@ -64,8 +64,8 @@ class Checkpoint:
             num_samples=num_samples,
             indices=indices,
             order=order,
-            batch_size=cursor.batch_size,
-            drop_last=cursor.drop_last,
+            batch_size=cursor.batching.batch_size,
+            drop_last=cursor.batching.drop_last,
             world_size=ranks,
         )
 

@@ -19,6 +19,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_choice, check_whole
+from gpubeton.plan.order import EpochBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +171,17 @@ def _as_given(value: T) -> T:
 _check_on_error = partial(check_choice, "on_error", choices=get_args(OnError))
 
 
+class Batching(NamedTuple):
+    """The arguments that decide how the samples of an epoch become batches."""
+
+    batch_size: int
+    drop_last: bool
+
+    def cut(self, samples: NDArray[np.uint64]) -> EpochBatches:
+        """Make batches of the samples, (N,), of an epoch in their order."""
+        return EpochBatches(samples, self.batch_size, self.drop_last)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoaderConfig:
     """A loader's arguments, as they were resolved. One line for each: its type, its check, and when it may change."""
@@ -211,6 +223,11 @@ class LoaderConfig:
             name: ARGUMENTS[name].check(value) if name in ARGUMENTS else value for name, value in changes.items()
         }
         return replace(self, **checked)
+
+    @property
+    def batching(self) -> Batching:
+        """How an epoch's samples become batches."""
+        return Batching(*(getattr(self, name) for name in Batching._fields))
 
     @property
     def num_in_flight(self) -> int:

@@ -252,9 +252,7 @@ class Loader(FfcvSurface):
         self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)
-        self._schedule = EpochSchedule(
-            make_order, self.reader.num_samples, config.batch_size, drop_last=config.drop_last
-        )
+        self._schedule = EpochSchedule(make_order, self.reader.num_samples, config.batching)
         self._resources = Resources(self.reader.index, self._config)
         self._statistics = StatsHistory()
         weakref.finalize(self, self._statistics.write)
@@ -491,8 +489,8 @@ class Loader(FfcvSurface):
             )
         else:
             config = self._config.replace(**{name: value})
-            if name in ("batch_size", "drop_last"):
-                self._schedule.set_batches(config.batch_size, config.drop_last)
+            if config.batching != self._config.batching:
+                self._schedule.set_batching(config.batching)
             self._config = config
 
     def _set_indices(self, indices: ArrayLike | None) -> None:

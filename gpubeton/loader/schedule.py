@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.loader.config import Batching
+
 # In a fingerprint, longer lists are hashed.
 _LONGEST_LIST = 16
 
@@ -147,8 +149,7 @@ class EpochCursor:
     """How far an epoch has come."""
 
     epoch: int
-    batch_size: int
-    drop_last: bool
+    batching: Batching
     batch: int = 0  # the first batch that was not received
     is_complete: bool = False  # the loop has seen the end
     sampling: Sampling | None = None  # of an epoch that has begun
@@ -173,11 +174,9 @@ class _Answer:
 class EpochSchedule:
     """Counts epochs and batches, and plans which samples each batch holds."""
 
-    def __init__(
-        self, make_order: Callable[[], TraversalOrder], num_samples: int, batch_size: int, *, drop_last: bool
-    ) -> None:
+    def __init__(self, make_order: Callable[[], TraversalOrder], num_samples: int, batching: Batching) -> None:
         self.order = make_order()
-        self.next = EpochCursor(0, batch_size, drop_last)  # where the next loop begins
+        self.next = EpochCursor(0, batching)  # where the next loop begins
         self.has_begun = False  # any loop
         self.is_order_assigned = False  # an object, and not by its class
         self._make_order = make_order
@@ -189,7 +188,7 @@ class EpochSchedule:
     def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, asks_again: bool = False) -> EpochBatches:
         """Plan an epoch, of the order's samples or of these; `asks_again` does not trust an earlier answer."""
         if samples is not None:
-            return EpochBatches(samples, self.next.batch_size, drop_last=False)
+            return EpochBatches(samples, self.next.batching.batch_size, drop_last=False)
         is_ours = _is_library_order(self.order)
         # What a user's order or sampler depends on may lie deeper than in its attributes.
         asks_again &= self.order.sampler is not None or not is_ours
@@ -202,7 +201,7 @@ class EpochSchedule:
                 check_indices("indices of the order", self.order.indices, self._num_samples)
             found = check_indices("the order", self.order.sample_order(epoch), self._num_samples)
             self._answer = answer = _Answer(epoch, attributes, found)
-        return EpochBatches(answer.samples, self.next.batch_size, self.next.drop_last)
+        return self.next.batching.cut(answer.samples)
 
     def coming(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
         """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""
@@ -230,11 +229,11 @@ class EpochSchedule:
             self.next = replace(self.next, epoch=int(epoch), batch=batch, sampling=sampling if batch else None)
             self._current = None
 
-    def set_batches(self, batch_size: int, drop_last: bool) -> None:
+    def set_batching(self, batching: Batching) -> None:
         """Cut the epochs from the next one on into other batches."""
         with self._lock:
-            self._check_that_no_epoch_is_resumed("batch_size and drop_last")
-            self.next = replace(self.next, batch_size=batch_size, drop_last=drop_last)
+            self._check_that_no_epoch_is_resumed(" and ".join(batching._fields))
+            self.next = replace(self.next, batching=batching)
             self._answer = None  # an order may depend on the batch size
 
     def set_order(self, make_order: Callable[[], TraversalOrder], *, is_assigned: bool = False) -> None:
