@@ -54,7 +54,7 @@ def split(
     classes = field_classes(field)
     reader = _open(file, classes)
     named = [_share(part) for part in parts]
-    if len({path.absolute() for path, _ in named} | {file.absolute()}) <= len(named):
+    if len({path.absolute() for path, _ in named} | {Path(file).absolute()}) <= len(named):
         raise OptionError(f"{', '.join(parts)}: expected different files, and none of them {file}")
     labels = _labels(reader, label) if stratify else None
     shares = [share for _, share in named]
@@ -97,7 +97,7 @@ def subset(
 
     own = field_classes(field)
     reader = _open(file, own)
-    if out.resolve() == file.resolve():
+    if out.resolve() == Path(file).resolve():
         raise OptionError(f"{out}: is the source file; expected another file")
     labels = _labels(reader, label) if classes or per_class else None
     chosen = copying.choose(
@@ -114,7 +114,7 @@ def subset(
 
 
 def merge(
-    files: Annotated[list[Path], typer.Argument(help="The .beton files, in order.", show_default=False)],
+    files: Annotated[list[str], typer.Argument(help="The .beton files, in order.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)],
     classes: Annotated[
         Path | None,
@@ -133,14 +133,14 @@ def merge(
     _show([_copy(files, output, None, field_classes(field), page_size, names)], json)
 
 
-def _open(file: Path, classes: dict[str, Any]) -> Reader:
+def _open(file: str, classes: dict[str, Any]) -> Reader:
     from gpubeton.reader import Reader
 
     return Reader(file, classes)
 
 
 def _copy(
-    files: Path | list[Path],
+    files: str | list[str],
     out: Path,
     samples: NDArray[np.int64] | None,
     classes: dict[str, Any],

@@ -55,7 +55,7 @@ def bench(
 
 
 def doctor(
-    file: Annotated[Path | None, typer.Argument(help="A .beton file to loop over.", show_default=False)] = None,
+    file: Annotated[str | None, typer.Argument(help="A .beton file to loop over.", show_default=False)] = None,
     command: Annotated[
         list[str] | None,
         typer.Argument(help="After --: a command that trains, e.g. -- python train.py", show_default=False),
@@ -134,7 +134,7 @@ def warm_up(json: Json = False) -> None:
         result_console().print(f"{folder}: {size_text(size)} of machine code")
 
 
-def _rate_table(file: Path, rates: list[Rate]) -> Table:
+def _rate_table(file: str, rates: list[Rate]) -> Table:
     table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
     table.add_column("", no_wrap=True)
     for heading in ("images/s", "of one core", "MB/s"):
@@ -148,9 +148,9 @@ def _rate_table(file: Path, rates: list[Rate]) -> Table:
     return table
 
 
-def _file_or_command(file: Path | None, command: list[str] | None) -> tuple[Path | None, list[str]]:
+def _file_or_command(file: str | None, command: list[str] | None) -> tuple[str | None, list[str]]:
     """Separate a file from a command: several words, or one that does not name a .beton file, are a command."""
-    words = ([] if file is None else [str(file)]) + (command or [])
+    words = ([] if file is None else [file]) + (command or [])
     if len(words) > 1 and words[0].endswith(".beton"):
         raise typer.BadParameter("give FILE or a command, not both")
     if len(words) == 1 and words[0].endswith(".py"):
@@ -158,7 +158,7 @@ def _file_or_command(file: Path | None, command: list[str] | None) -> tuple[Path
             f"{words[0]} is a program, not a .beton file; to watch its loaders: gpubeton doctor -- python {words[0]}"
         )
     if len(words) == 1 and (Path(words[0]).is_file() or words[0].endswith(".beton")):
-        return Path(words[0]), []
+        return words[0], []
     return None, words
 
 

@@ -182,7 +182,7 @@ def _imported_pipeline(path: str, name: str) -> list[Any]:
 
 
 def _augmented(
-    file: Path, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int, classes: dict[str, Any]
+    file: str, name: str, operations: list[Any], chosen: NDArray[np.int64], seed: int, classes: dict[str, Any]
 ) -> NDArray[np.float32]:
     """Load the samples as one batch, float32 (N, H, W, 3) from 0 to 255."""
     import numpy as np

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from gpubeton import Loader
+from gpubeton.cli.app import app
 from gpubeton.copying import copy_samples
 from gpubeton.diagnosis.environment import measure_disk, read_file_place
 from gpubeton.errors import StorageError
@@ -91,6 +93,14 @@ def test_it_is_summarized_verified_and_copied(stored, tmp_path):
     assert Contents(remote).to_file(0, name) == Contents(local).to_file(0, name)
     copied = copy_samples(remote, tmp_path / "copy.beton", [1])
     assert Contents(copied).to_file(0, name) == Contents(local).to_file(1, name)
+
+
+def test_the_commands_read_it(stored, tmp_path):
+    _, remote = stored
+    for command in (["info"], ["verify"], ["cat"], ["subset"]):
+        extra = {"cat": ["0"], "subset": [str(tmp_path / "part.beton"), "--indices", "0,1"]}.get(command[0], [])
+        result = CliRunner().invoke(app, [*command, remote, *extra])
+        assert result.exit_code == 0, result.output
 
 
 def test_its_place_and_speed_are_measured(stored):
