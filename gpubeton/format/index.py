@@ -24,7 +24,7 @@ from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields
-from gpubeton.format.layout import ALLOCATION_DTYPE, BYTES_DTYPE, IMAGE_DTYPE, FieldType, metadata_dtype
+from gpubeton.format.layout import ALLOCATION_DTYPE, IMAGE_DTYPE, METADATA_TYPES, PLAIN_TYPES, FieldType, metadata_dtype
 from gpubeton.format.regions import Allocations, Regions, locate
 
 if TYPE_CHECKING:
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from gpubeton.format.header import Descriptor
 
 __all__ = ["Index", "join"]
-
-_METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
-    FieldType.FLOAT: np.dtype("<f8"),
-    FieldType.INT: np.dtype("<i8"),
-    FieldType.RGB_IMAGE: IMAGE_DTYPE,
-    FieldType.BYTES: BYTES_DTYPE,
-    FieldType.NDARRAY: np.dtype("<u8"),
-    FieldType.JSON: BYTES_DTYPE,
-    FieldType.TORCH_TENSOR: np.dtype("<u8"),
-}
 
 
 class Index:
@@ -355,13 +345,13 @@ def _metadata_type(
                 f"file does not name. Pass it: custom_fields={{{descriptor.name!r}: TheFieldClass}}."
             )
         return np.dtype(custom_types[descriptor.name])
-    if descriptor.type_id not in _METADATA_TYPES:
+    if descriptor.type_id not in METADATA_TYPES:
         raise FieldTypeError(
             f"{path}: field {descriptor.name!r} has the unknown type {descriptor.type_id}, expected one of "
             f"{', '.join(f'{int(kind)} ({kind.name})' for kind in FieldType)}. "
             "The descriptor is damaged, or the file needs a newer version of this library."
         )
-    return _METADATA_TYPES[descriptor.type_id]
+    return METADATA_TYPES[descriptor.type_id]
 
 
 def _check_extents(path: str, file_size: int, header: Header, metadata_end: int) -> None:
@@ -388,7 +378,7 @@ def _check_table_size(path: str, file_size: int, header: Header, descriptors: tu
         for descriptor in descriptors
     ):
         return  # only its class knows how many regions a value takes
-    expected = header.num_samples * sum(kind not in (FieldType.INT, FieldType.FLOAT) for kind in kinds)
+    expected = header.num_samples * sum(kind not in PLAIN_TYPES for kind in kinds)
     found = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
     if found > expected:
         raise AllocationError(

@@ -32,10 +32,12 @@ __all__ = [
     "DESCRIPTOR_DTYPE",
     "HEADER_DTYPE",
     "IMAGE_DTYPE",
+    "METADATA_TYPES",
     "NAME_SIZE",
     "PAGE_SIZE_DEFAULT",
     "PAGE_SIZE_MAX",
     "PAGE_SIZE_MIN",
+    "PLAIN_TYPES",
     "VERSION",
     "FieldType",
     "ImageMode",
@@ -87,6 +89,21 @@ class FieldType(IntEnum):
     JSON = 5
     TORCH_TENSOR = 6
     CUSTOM = 255
+
+
+METADATA_TYPES: dict[int, np.dtype[np.generic]] = {
+    FieldType.FLOAT: np.dtype("<f8"),
+    FieldType.INT: np.dtype("<i8"),
+    FieldType.RGB_IMAGE: IMAGE_DTYPE,
+    FieldType.BYTES: BYTES_DTYPE,
+    FieldType.NDARRAY: np.dtype("<u8"),
+    FieldType.JSON: BYTES_DTYPE,
+    FieldType.TORCH_TENSOR: np.dtype("<u8"),
+}
+"""Metadata of each type of field but custom ones, whose class knows it."""
+
+PLAIN_TYPES = (FieldType.FLOAT, FieldType.INT)
+"""Types whose values are in the metadata itself, without regions."""
 
 
 class ImageMode(IntEnum):
