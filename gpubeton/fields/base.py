@@ -6,13 +6,13 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.errors import PipelineError
-from gpubeton.format.layout import ARGUMENTS_SIZE, IMAGE_DTYPE
+from gpubeton.format.layout import ARGUMENTS_SIZE, IMAGE_DTYPE, FieldType
 from gpubeton.pipeline.operation import Operation
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ class Field(ABC):
     >>> row[0]
     np.void((3, 4), dtype=[('left', '<i4'), ('right', '<i4')])
     """
+
+    # What a descriptor names; a class derived from one of the library's is a custom one all the same.
+    type_id: ClassVar[FieldType] = FieldType.CUSTOM
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.fields.base import Gather, Malloc, PlainField, RowDecoder
+from gpubeton.format.layout import FieldType
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class IntField(_NumberField):
     array([3])
     """
 
+    type_id = FieldType.INT
     metadata_type = np.dtype("<i8")
 
     def get_decoder_class(self) -> type[Operation]:
@@ -112,6 +114,7 @@ class FloatField(_NumberField):
     array([0.5])
     """
 
+    type_id = FieldType.FLOAT
     metadata_type = np.dtype("<f8")
 
     def get_decoder_class(self) -> type[Operation]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.base import Gather, Malloc, PlainField, RowDecoder
-from gpubeton.format.layout import BYTES_DTYPE
+from gpubeton.format.layout import BYTES_DTYPE, FieldType
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class BytesField(PlainField):
     ('ptr', 'size')
     """
 
+    type_id = FieldType.BYTES
     metadata_type = BYTES_DTYPE
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:

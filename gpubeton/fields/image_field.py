@@ -15,7 +15,7 @@ from gpubeton.fields.image_decoders import ImageDecoder, SimpleRGBImageDecoder
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.fields.png import encode_png, read_png_header
 from gpubeton.format.field_arguments import IMAGE_KINDS, RGB, ImageKind
-from gpubeton.format.layout import IMAGE_DTYPE, ImageMode
+from gpubeton.format.layout import IMAGE_DTYPE, FieldType, ImageMode
 from gpubeton.pipeline.validation import check_choice, check_probability, check_whole
 
 if TYPE_CHECKING:
@@ -288,6 +288,8 @@ class RGBImageField(_StoredImages, PlainField):
     >>> RGBImageField(write_mode="jpg", max_resolution=256, jpeg_quality=90)
     RGBImageField(write_mode='jpg', max_resolution=256, jpeg_quality=90)
     """
+
+    type_id = FieldType.RGB_IMAGE
 
     def __init__(
         self,

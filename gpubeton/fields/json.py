@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from gpubeton.fields.bytes import BytesDecoder, BytesField
+from gpubeton.format.layout import FieldType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +44,8 @@ class JSONField(BytesField):
     >>> JSONField.unpack(np.frombuffer(b'{"boxes": [1, 2]}' + bytes(3), "u1"))
     {'boxes': [1, 2]}
     """
+
+    type_id = FieldType.JSON
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
         """Store one value.

@@ -11,7 +11,7 @@ from gpubeton.errors import FieldArgumentsError, PipelineError
 from gpubeton.fields.base import ARG_TYPE, Field, Gather, Malloc, RowDecoder
 from gpubeton.fields.bytes import BytesDecoder, BytesField
 from gpubeton.format.field_arguments import ArrayArguments
-from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE
+from gpubeton.format.layout import ARGUMENTS_SIZE, BYTES_DTYPE, FieldType
 from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.ragged import VARYING, Ragged
 
@@ -78,6 +78,7 @@ class NDArrayField(Field):
     24
     """
 
+    type_id = FieldType.NDARRAY
     metadata_type = np.dtype("<u8")
 
     def __init__(self, dtype: DTypeLike, shape: Sequence[int]) -> None:
@@ -171,6 +172,8 @@ class TorchTensorField(NDArrayField):
     >>> TorchTensorField(torch.float16, (2, 3)).element_size
     12
     """
+
+    type_id = FieldType.TORCH_TENSOR
 
     def __init__(self, dtype: torch.dtype, shape: Sequence[int]) -> None:
         import torch

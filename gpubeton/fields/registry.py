@@ -9,13 +9,11 @@ from functools import partial
 
 import numpy as np
 
+from gpubeton import fields as all_fields
 from gpubeton.errors import FieldArgumentsError, StorageError
 from gpubeton.fields.base import Field
-from gpubeton.fields.basics import FloatField, IntField
-from gpubeton.fields.bytes import BytesField
-from gpubeton.fields.image_field import ImageField, RGBImageField
-from gpubeton.fields.json import JSONField
-from gpubeton.fields.ndarray import NDArrayField, RaggedField, TorchTensorField
+from gpubeton.fields.image_field import ImageField
+from gpubeton.fields.ndarray import RaggedField
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_descriptors
@@ -31,13 +29,9 @@ CustomFields = Mapping[str, type[Field] | Field]
 _NUM_THREADS = 8
 
 _CLASSES: dict[FieldType, type[Field]] = {
-    FieldType.FLOAT: FloatField,
-    FieldType.INT: IntField,
-    FieldType.RGB_IMAGE: RGBImageField,
-    FieldType.BYTES: BytesField,
-    FieldType.NDARRAY: NDArrayField,
-    FieldType.JSON: JSONField,
-    FieldType.TORCH_TENSOR: TorchTensorField,
+    found.type_id: found
+    for found in (getattr(all_fields, name) for name in all_fields.__all__)
+    if "type_id" in vars(found) and found is not Field
 }
 
 
@@ -45,10 +39,8 @@ def type_id_of(field: Field) -> FieldType:
     """Give the type that a descriptor names for a field."""
     if type(field) is RaggedField:
         return FieldType.BYTES
-    for type_id, field_class in _CLASSES.items():
-        if type(field) is field_class:
-            return type_id
-    return FieldType.CUSTOM
+    is_ours = type(field) in _CLASSES.values()
+    return field.type_id if is_ours else FieldType.CUSTOM
 
 
 def open_index(path: Paths, custom_fields: CustomFields | None = None) -> tuple[Index, dict[str, Field]]:
