@@ -185,7 +185,7 @@ def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
 
 
 def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
-    """Read each image `shifts` rows and columns, (N, 2), further on, in place; the rest becomes `fill`."""
+    """Shift each image up and left by `shifts` pixels, (N, 2), in place; `fill` the uncovered part."""
     images, colour = as_nhwc(batch), fill_like(batch, fill)
     for image, (down, right) in zip(images, shifts.tolist(), strict=True):
         height, width = image.shape[:2]

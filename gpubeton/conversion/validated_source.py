@@ -147,7 +147,11 @@ class ValidatedSource:
         image, *others = self._source[index]
         content = file_content(image)
         frame = None if content is None else read_frame(content)
-        opened: Any = image if content is None else None if frame is not None else _opened(content)
+        opened: Any = None
+        if content is None:
+            opened = image
+        elif frame is None:
+            opened = _opened(content)
         if frame is not None:
             properties = ImageProperties.of_jpeg(frame)
         elif hasattr(opened, "getbands"):

@@ -1,4 +1,4 @@
-"""Image tasks, and their views: the outputs made of one stored image, each with its own crop.
+"""Image tasks: a task is one stored image, a view is one output of it with its crop.
 
 A worker makes all views of an image in one pass over its compressed bits. The crop decoder gives each view the same
 bits as if it were alone. libjpeg-turbo, if the crop decoder refuses the image, decodes it once for all views, and

@@ -23,7 +23,7 @@ def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[in
 
 def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     """Make an image smaller."""
-    # `pixels`: uint8, uint16 or float32 (H, W, C); returns the same type (height, width, C): The smaller image; whole
+    # `pixels`: uint8, uint16 or float32 (H, W, C); returns the same type (height, width, C): the smaller image; whole
     # numbers are rounded
     if pixels.shape[:2] == (height, width):
         return pixels

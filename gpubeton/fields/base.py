@@ -266,7 +266,7 @@ class RowDecoder(Operation):
     @abstractmethod
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any] | Ragged:
         """Decode the samples of a batch."""
-        # `rows`: ndarray (N,); returns ndarray (N, ...), or Ragged: A new array, which the caller may keep
+        # `rows`: ndarray (N,); returns ndarray (N, ...), or Ragged: a new array
 
     def generate_code(self) -> Callable[..., Any]:
         """Refuse: loaders call `decode`, which needs no compiler, unless a class derived from this one has its own."""

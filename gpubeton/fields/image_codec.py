@@ -103,7 +103,7 @@ _ODD_PNG = {
 
 def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
     """Give the pixels of an image."""
-    # `value`: bytes, PIL.Image.Image, ndarray or torch.Tensor; returns the kind's dtype (H, W, C): The pixels, in C
+    # `value`: bytes, PIL.Image.Image, ndarray or torch.Tensor; returns the kind's dtype (H, W, C): the pixels, in C
     # order
     from PIL import Image
 
@@ -134,7 +134,7 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
 
 def reduced(pixels: NDArray[Any], height: int, width: int, kind: ImageKind, interpolation: str) -> NDArray[Any]:
     """Make an image smaller."""
-    # `pixels`: ndarray (H, W, C); returns the same type (height, width, C): The smaller image
+    # `pixels`: ndarray (H, W, C); returns the same type (height, width, C): the smaller image
     old_height, old_width = pixels.shape[:2]
     if (old_height, old_width) == (height, width):
         return pixels

@@ -79,7 +79,7 @@ def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
 
 def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unfilter) -> NDArray[Any]:
     """Decode a PNG file; every checksum in it is looked at."""
-    # returns uint8 or uint16 (H, W, C): The pixels, C-contiguous
+    # returns uint8 or uint16 (H, W, C): the pixels, C-contiguous
     header, packed = _read(content)
     if not header.holds(kind):
         raise PngError(

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 # Weight of a new measurement in the running mean.
 _NEWEST = 0.2
 
-# A lane that is not chosen is not measured either, and its old time may be wrong. Its time shrinks by this factor each
-# time that it is passed over, until it is tried again.
+# Shrink the estimate of a lane that was not chosen by this factor, so that it is tried again: its last time may be old.
 _OLDER = 0.99
 
 

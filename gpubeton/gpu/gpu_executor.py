@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 class GpuExecutor:
     """Makes the images of batches on a GPU; batches go in and come out in order."""
 
-    # The path of a batch: its slot is free, because the host has waited for the batch that used it before. Canaries
-    # are written into the arena, and waited for. Compressed bytes are copied to pinned memory, micro-batch by
-    # micro-batch, and given to the decoders; crops of raw-stored images are copied to the device. The kernels wait on
-    # the device for all of that, write the batch, and report the canaries that are left. `collect` waits on the host;
-    # images that were not decoded are decoded again, one by one, and then by the CPU.
+    # The path of a batch:
+    # 1. Take a free slot: the host has waited for the batch that used it before.
+    # 2. Write canaries into the arena, and wait for them.
+    # 3. Copy compressed bytes to pinned memory, micro-batch by micro-batch, and give them to the decoders. Copy the
+    #    crops of raw-stored images to the device.
+    # 4. The kernels wait on the device for all of that, write the batch, and report the canaries that are left.
+    # 5. `collect` waits on the host. Images with a canary left are decoded again, one by one, and then by the CPU.
 
     def __init__(
         self,

@@ -280,7 +280,7 @@ class Loader(FfcvSurface):
         return self._begin()
 
     def _begin(self, samples: NDArray[np.uint64] | None = None) -> LoaderIterator:
-        """Begin the next epoch; or one of these samples, as if it were the last that was counted."""
+        """Begin the next epoch, or an epoch of only `samples` with the number of the newest epoch."""
         with self._lock:
             if self._is_closed:
                 raise LoaderClosedError(f"{self.reader.index.title}: the loader was closed. Make a new one.")

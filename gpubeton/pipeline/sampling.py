@@ -39,7 +39,7 @@ def random_boxes(
     heights: NDArray[Any], widths: NDArray[Any], scale: Limits, ratio: Limits, uniform: Uniform
 ) -> NDArray[np.int32]:
     """Choose a part of each image."""
-    # `heights, widths`: integers (N,); returns int32 (N, 4): Top, left, height and width in pixels
+    # `heights, widths`: integers (N,); returns int32 (N, 4): top, left, height and width in pixels
     size = np.empty((len(heights), 2))
     size[:, 0], size[:, 1] = heights, widths
     numbers = uniform(USUAL_NUMBERS)

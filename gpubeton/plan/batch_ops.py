@@ -66,7 +66,7 @@ class BatchOps:
 def compile_batch_ops(
     operations: Sequence[Any], state: State, *, field_number: int, ordinal: int = 0, left_on: str | None = None
 ) -> BatchOps:
-    """Prepare the operations after the decoder; `ordinal` random operations are before them, `left_on` as `move_to`."""
+    """Prepare the operations after the decoder, which follow `ordinal` random ones; for `left_on` see `move_to`."""
     steps, streams = [], StreamNumbers(field_number, ordinal)
     for operation in snapshot(operations):
         step, state = compile_batch_op(operation, state, streams.next(operation))

@@ -95,7 +95,7 @@ class DrawRows:
         self.used += 1
 
     def translate(self, shift: NDArray[Any], fill: Fill) -> None:
-        """Read each image `shift` rows and columns, shape (N, 2), further on; paint the rest."""
+        """Shift each image up and left by `shift` pixels, (N, 2); paint the uncovered part."""
         self.rows[:, SHIFT_Y : SHIFT_X + 1] += shift.astype(np.int32)
         limit = np.array(self.size * 2, np.int32)
         if self.used:

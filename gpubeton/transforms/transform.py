@@ -52,7 +52,7 @@ class Geometry(Protocol):
         """Mirror the images where `flipped`, (N,), is 1."""
 
     def translate(self, shift: NDArray[Any], fill: Fill) -> None:
-        """Read each image `shift` rows and columns, (N, 2), further on; outside is `fill`."""
+        """Shift each image up and left by `shift` pixels, (N, 2); `fill` the uncovered part."""
 
     def paint(self, boxes: NDArray[Any], fill: Fill) -> None:
         """Paint rectangles: (N, 4) top, left, bottom and right."""
