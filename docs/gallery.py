@@ -25,7 +25,7 @@ _GAP = 6
 _TEXT = 18
 _WIDTH = (_COPIES + 1) * (_SIDE + _GAP)
 _BOXES = np.array([[8, 6, 138, 141], [28, 40, 62, 70], [103, 52, 131, 80]], np.float32)  # the cat's face and its eyes
-_BOX_COLOURS = ("#ff3b30", "#34c759", "#0a84ff")
+_BOX_COLORS = ("#ff3b30", "#34c759", "#0a84ff")
 
 
 def draw_gallery(folder: Path, page: Path) -> None:
@@ -284,8 +284,8 @@ def face_mask() -> NDArray[np.uint8]:
     """
     mask = Image.new("RGB", (_SIDE, _SIDE), "#222")
     draw = ImageDraw.Draw(mask)
-    for box, colour in zip(_BOXES.tolist(), _BOX_COLOURS, strict=True):
-        draw.ellipse(box, fill=colour)
+    for box, color in zip(_BOXES.tolist(), _BOX_COLORS, strict=True):
+        draw.ellipse(box, fill=color)
     return np.asarray(mask)
 
 
@@ -337,8 +337,8 @@ def _card(before: str, after: str) -> Image.Image:
 def _boxed(pixels: NDArray[np.uint8], boxes: NDArray[np.float32]) -> NDArray[np.uint8]:
     image = Image.fromarray(pixels)
     draw = ImageDraw.Draw(image)
-    for box, colour in zip(boxes.tolist(), _BOX_COLOURS, strict=False):
-        draw.rectangle(box, outline=colour, width=2)
+    for box, color in zip(boxes.tolist(), _BOX_COLORS, strict=False):
+        draw.rectangle(box, outline=color, width=2)
     return np.asarray(image)
 
 

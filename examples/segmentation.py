@@ -175,9 +175,9 @@ def make_loader(
     """Make a loader of images and masks. The mask's pipeline has no crop: it uses the image's."""
     side = (options.side, options.side)
     if training:
-        colours = ColorJitter(brightness=0.2, contrast=0.2)  # masks do not follow these
+        colors = ColorJitter(brightness=0.2, contrast=0.2)  # masks do not follow these
         image: list[Any] = [RandomResizedCropRGBImageDecoder(side, scale=(0.4, 1)), RandomHorizontalFlip()]
-        image += [RandomTranslate(options.side // 16), colours]
+        image += [RandomTranslate(options.side // 16), colors]
     else:
         image = [CenterCropRGBImageDecoder(side, ratio=1)]
     image += [NormalizeImage(MEAN, STD, np.float32), ToTensor(), ToDevice(device), ToTorchImage()]

@@ -4,11 +4,11 @@
 //   draws        int32    (count, columns)       see draw.cuh
 //   rule         int                             how to interpolate, see taps.cuh
 //   first, weights, numbers, most                room for what taps.cuh makes of the draws; `most` zeroed
-//   fills        uint8    (F, 3)                 colours of paints
-//   levels       uint8    (count, height, width, 3)   room for images whose colours are changed; null: none are
-//   steps        int32    (count, num_steps, 2)  what is done to their colours, see colour_step.cuh; at most MAX_STEPS
-//   sums         uint64   (count, num_sums)      room for the sums of colour_sum.cuh; zeroed
-//   late_paints  int                             paints that come behind the changes of colour: the first of them
+//   fills        uint8    (F, 3)                 colors of paints
+//   levels       uint8    (count, height, width, 3)   room for images whose colors are changed; null: none are
+//   steps        int32    (count, num_steps, 2)  what is done to their colors, see color_step.cuh; at most MAX_STEPS
+//   sums         uint64   (count, num_sums)      room for the sums of color_sum.cuh; zeroed
+//   late_paints  int                             paints that come behind the changes of color: the first of them
 //   num_paints   int                             and the one behind the last; no row of draws has fewer
 //   table        uint32   (256, 3)               bits of the output value of each level and channel; null: levels stay
 //   item_size    int                             1, 2 or 4: bytes of an output value
@@ -19,15 +19,15 @@
 //
 // The result is bit for bit that of gpubeton/cpu/resample.py and gpubeton/batch/color_formulas.py.
 //
-// The work has phases: taps, resampling, a sum of gray values for each contrast that images may have, colours. Blocks of a
+// The work has phases: taps, resampling, a sum of gray values for each contrast that images may have, colors. Blocks of a
 // phase begin with an image as soon as the phases before it are through with it. What goes from phase to phase stays in
-// the L2 cache, and one phase fills the multiprocessors that another leaves. Without changes of colour, resampling
+// the L2 cache, and one phase fills the multiprocessors that another leaves. Without changes of color, resampling
 // paints, looks up and stores, and is the last phase. With them, image i has row i.
 //
 // Launch: as many blocks as `blocks_of` says for all images, as (n, 1, 1); block (128).
 
-#include "colour.cuh"
-#include "colour_sum.cuh"
+#include "color.cuh"
+#include "color_sum.cuh"
 #include "resample.cuh"
 #include "steps.cuh"
 #include "taps.cuh"
@@ -44,11 +44,11 @@ enum { BLOCKS_AT_A_TIME = 8 };
 #endif
 
 // How many blocks each phase has for an image; gives the number of phases. gpubeton/gpu/launch.py counts them, too.
-static __device__ __forceinline__ int blocks_of(int height, int width, bool has_colours, int num_sums, int* blocks) {
+static __device__ __forceinline__ int blocks_of(int height, int width, bool has_colors, int num_sums, int* blocks) {
     int phases = 0, pixels = height * width;
     blocks[phases++] = 2 * ((max(height, width) + THREADS - 1) / THREADS);
     blocks[phases++] = (height + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    if (!has_colours) return phases;
+    if (!has_colors) return phases;
     for (int i = 0; i < num_sums; i++) blocks[phases++] = (pixels + SUMMED_PIXELS - 1) / SUMMED_PIXELS;
     blocks[phases++] = (pixels + BLOCK_PIXELS - 1) / BLOCK_PIXELS;
     return phases;
@@ -58,7 +58,7 @@ static __device__ __forceinline__ int blocks_of(int height, int width, bool has_
 union Room {
     ResampleRoom resample;
     SumRoom sum;
-    ColourRoom colour;
+    ColorRoom color;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
@@ -73,11 +73,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
     __shared__ unsigned blocks_of_image;
     __shared__ Room room;
     if (block_is_done()) return;
-    bool has_colours = levels != nullptr;
+    bool has_colors = levels != nullptr;
 
     block_step([&](int thread) {
         if (thread != 0) return;
-        int phases = blocks_of(height, width, has_colours, num_sums, blocks);
+        int phases = blocks_of(height, width, has_colors, num_sums, blocks);
         blocks_of_image = 0;
         for (int i = 0; i < phases; i++) blocks_of_image += (unsigned)blocks[i];
         ticket = take_ticket(tickets, blocks, phases, count);
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
             make_taps(draw, rule, height, width, image, block % 2, block / 2 * THREADS + thread, taps);
         });
     } else if (ticket.phase == 1) {
-        const Target target = {has_colours ? levels : out, has_colours ? nullptr : table, has_colours ? 1 : item_size,
+        const Target target = {has_colors ? levels : out, has_colors ? nullptr : table, has_colors ? 1 : item_size,
                                height, width};
         const Picture picture = pictures[image];
         resample_block(picture, draw, fills, taps, target, image, block, nonce, status + image, room.resample);
@@ -103,8 +103,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME)
             sum_block(levels + place, recipe, ticket.phase - 2, pixels, block, room.sum);
         } else {
             const LatePaints paints = {draw + DRAW_COLUMNS, fills, late_paints, num_paints, width};
-            colour_block(levels + place, recipe, paints, pixels, block, table, item_size,
-                         (unsigned char*)out + place * item_size, room.colour);
+            color_block(levels + place, recipe, paints, pixels, block, table, item_size,
+                         (unsigned char*)out + place * item_size, room.color);
         }
     }
     block_step([](int) {});

@@ -8,7 +8,7 @@
 // one thread for each, reading what it needs byte by byte, would take more than twice as many. So:
 //
 // - A warp makes two output rows at a time. It resamples down into shared memory, 16 bytes of a source row per lane,
-//   whatever colours they are: reads are whole and coalesced, each source column is made once (a thread of its own for
+//   whatever colors they are: reads are whole and coalesced, each source column is made once (a thread of its own for
 //   each output pixel would make it two or three times over), and a product costs two instructions, see levels.cuh.
 // - Across, one output column per lane, both rows share each weight. Weights of neighbouring columns lie side by side.
 // - Levels go back to shared memory, are painted there, and leave through the table in stores of 16 bytes.
@@ -40,7 +40,7 @@ enum { CHUNK = 16, CHUNKS = 64 };
 // Where images go, and as what.
 struct Target {
     void* out;
-    const unsigned* table;  // uint32 (256, 3): bits of the output value of each level and colour; null: levels stay
+    const unsigned* table;  // uint32 (256, 3): bits of the output value of each level and color; null: levels stay
     int item_size;          // 1, 2 or 4: bytes of an output value
     int height, width;
 };
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void resample_chunks(const unsigned char* sour
     }
 }
 
-// Resample what a strip needs for output row y down, 16 bytes per lane, whatever colours they are.
+// Resample what a strip needs for output row y down, 16 bytes per lane, whatever colors they are.
 static __device__ __forceinline__ void resample_down(const Given& given, const Job& job, const Strip& strip, int y,
                                                      uint4* target, int lane) {
     int row = given.first[job.down + y], taps = given.numbers[job.down + y];
@@ -154,7 +154,7 @@ static __device__ __forceinline__ void resample_down(const Given& given, const J
         resample_chunks<4>(source, pitch, weight, side, taps, none, chunks, target, lane);
 }
 
-// Add N neighbouring pixels to the sums of their colours, `place` bytes into a row. Words are loaded whole and shifted:
+// Add N neighbouring pixels to the sums of their colors, `place` bytes into a row. Words are loaded whole and shifted:
 // loads of single bytes would keep the shared memory busy for longer than everything else takes.
 template <int N>
 static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, unsigned place, const float* fractions) {
@@ -231,9 +231,9 @@ static __device__ __forceinline__ void resample_across(const Given& given, const
 // Resample one value straight from the source: of a picture that is not aligned, or where a single column has more taps
 // than the workspace has room for. It is some times slower; the GPU executor's arena aligns its pictures.
 static __device__ __forceinline__ unsigned char resample_alone(const Given& given, const Job& job, int x, int y,
-                                                               int colour) {
+                                                               int color) {
     int row = given.first[job.down + y], column = given.first[job.across + x], side = given.side;
-    const unsigned char* source = job.crop + (long long)row * job.pitch + 3 * column + colour;
+    const unsigned char* source = job.crop + (long long)row * job.pitch + 3 * column + color;
     const unsigned short *down = given.weights + job.weights_down + y, *across = given.weights + job.weights_across + x;
     Sum total = sum_of_none(2 * ((job.most_across + 1) / 2));
 #pragma unroll 1
@@ -251,11 +251,11 @@ static __device__ __forceinline__ unsigned char resample_alone(const Given& give
 static __device__ __forceinline__ void paint_row(const int* paint, const unsigned char* fills, int y, const Strip& strip,
                                                  int lane, unsigned char* levels) {
     if (y < paint[PAINT_TOP] || y >= paint[PAINT_BOTTOM]) return;
-    const unsigned char* colour = fills + 3ll * paint[PAINT_FILL];
+    const unsigned char* color = fills + 3ll * paint[PAINT_FILL];
     int left = max(paint[PAINT_LEFT] - strip.begin, 0), right = min(paint[PAINT_RIGHT] - strip.begin, strip.length);
     for (int column = left + lane; column < right; column += 32)
 #pragma unroll
-        for (int c = 0; c < 3; c++) levels[3 * column + c] = colour[c];
+        for (int c = 0; c < 3; c++) levels[3 * column + c] = color[c];
 }
 
 // Look up the values of a row of a strip and store them, 16 bytes per lane. `levels` is laid out as the output is: what
@@ -264,12 +264,12 @@ template <class Item>
 static __device__ __forceinline__ void store_row(unsigned char* target, const unsigned char* levels, int pad, int values,
                                                  const unsigned* table, int lane) {
     constexpr int SIZE = sizeof(Item), WIDE = 16 / SIZE;
-    // The colour of the lane's first value: 15 is a multiple of 3, and no pad is longer.
-    int colour = (lane * WIDE - pad + 15) % 3;
+    // The color of the lane's first value: 15 is a multiple of 3, and no pad is longer.
+    int color = (lane * WIDE - pad + 15) % 3;
     const unsigned char* tables[3];
 #pragma unroll
     for (int c = 0; c < 3; c++)
-        tables[c] = (const unsigned char*)table + SIZE * (colour + c < 3 ? colour + c : colour + c - 3);
+        tables[c] = (const unsigned char*)table + SIZE * (color + c < 3 ? color + c : color + c - 3);
     Item* items = (Item*)target - pad + lane * WIDE;
     for (int place = lane * WIDE; place < pad + values; place += 32 * WIDE, items += 32 * WIDE) {
         unsigned made[4] = {0, 0, 0, 0};
@@ -284,7 +284,7 @@ static __device__ __forceinline__ void store_row(unsigned char* target, const un
             *(uint4*)items = all;
         else
             store_some(items, all, pad - place, pad + values - place);
-        // The next values of this lane begin with another colour.
+        // The next values of this lane begin with another color.
         const unsigned char *one = tables[32 * WIDE % 3], *two = tables[(32 * WIDE + 1) % 3];
         tables[2] = tables[(32 * WIDE + 2) % 3];
         tables[0] = one;

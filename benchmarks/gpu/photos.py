@@ -82,7 +82,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _write_textures(folder: Path, wanted: PhotoSet) -> None:
-    """Write noise with the spectrum of photographs, in three correlated colours."""
+    """Write noise with the spectrum of photographs, in three correlated colors."""
     made = folder / _MADE
     if made.is_file() and json.loads(made.read_text()) == json.loads(json.dumps(asdict(wanted))):
         return

@@ -25,7 +25,7 @@ STD = (0.229, 0.224, 0.225)
 class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
     """Image files, each decoded, randomly cropped, mirrored and normalised.
 
-    `cutout` is the side of a square painted with the mean colour, or 0. With `is_tuned`, normalisation works in place;
+    `cutout` is the side of a square painted with the mean color, or 0. With `is_tuned`, normalisation works in place;
     otherwise it copies the image first, as torchvision does.
     """
 

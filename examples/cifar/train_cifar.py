@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> float:
     torch.manual_seed(options.seed)
     device = torch.device("cuda:0" if torch.cuda.is_available() and options.device != "cpu" else "cpu")
     torch.backends.cudnn.benchmark = True
-    colour = tuple(map(int, MEAN))
-    changes = [RandomHorizontalFlip(), RandomTranslate(4, fill=colour), Cutout(8, fill=colour)]
+    color = tuple(map(int, MEAN))
+    changes = [RandomHorizontalFlip(), RandomTranslate(4, fill=color), Cutout(8, fill=color)]
     train = make_loader(options.train, options, device, changes, OrderOption.RANDOM)
     test = make_loader(options.test, options, device, [], OrderOption.SEQUENTIAL)
     network: nn.Module = make_resnet9(options.width).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -68,7 +68,7 @@ def apply_steps(batch: Any, steps: NDArray[np.int32]) -> None:
 
         _change_floats(torch.from_numpy(images) if isinstance(images, np.ndarray) else images, steps)
     elif images.shape[3] == CHANNELS:
-        change_colours(images, steps)
+        change_colors(images, steps)
     elif (wrong := kinds[(kinds != BRIGHTNESS) & (kinds != CONTRAST)]).size:
         raise PipelineError(f"gray images have no saturation and no hue, but a step is of kind {wrong[0]}")
     else:
@@ -292,8 +292,8 @@ def _blend_tensors(kind: int, levels: Any, factor: Any) -> list[Any]:
 
 
 def _turn_tensors(levels: Any, factor: Any) -> list[Any]:
-    """Turn the colours on HSV's hexagon."""
-    # With the largest and the smallest channel of a pixel kept, and `side` their difference, its colour is a position
+    """Turn the colors on HSV's hexagon."""
+    # With the largest and the smallest channel of a pixel kept, and `side` their difference, its color is a position
     # on a hexagon of circumference `6 * side`: red at 0, green at `2 * side`, blue at `4 * side`. Along a side one
     # channel rises or falls while the others stay, so each channel is a trapezium over the position: only integers,
     # and no division. Rounded as torchvision does, which reads a channel as `level / 255` and writes it as
@@ -364,4 +364,4 @@ def _other(kind: int, values: Any) -> Any:
     return gray if kind == SATURATION else gray.mean((1, 2), keepdim=True, dtype=torch.float64).to(values.dtype)
 
 
-change_colours = ImageChange(_change_arrays, _change_tensors)
+change_colors = ImageChange(_change_arrays, _change_tensors)

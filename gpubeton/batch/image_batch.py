@@ -121,9 +121,9 @@ def fill_like(
 
 def paint_rectangles(batch: Any, corners: NDArray[Any], fill: Fill) -> None:
     """Paint a rectangle, (N, 4) top, left, bottom and right, over each image, in place."""
-    colour = fill_like(batch, fill)
+    color = fill_like(batch, fill)
     for image, (top, left, bottom, right) in zip(as_nhwc(batch), corners.tolist(), strict=True):
-        image[top:bottom, left:right] = colour
+        image[top:bottom, left:right] = color
 
 
 def paint_noise(batch: Any, rows: NDArray[np.int64]) -> None:
@@ -186,12 +186,12 @@ def flip_images(batch: Any, is_flipped: NDArray[Any]) -> None:
 
 def shift_images(batch: Any, shifts: NDArray[np.int32], fill: Fill) -> None:
     """Shift each image up and left by `shifts` pixels, (N, 2), in place; `fill` the uncovered part."""
-    images, colour = as_nhwc(batch), fill_like(batch, fill)
+    images, color = as_nhwc(batch), fill_like(batch, fill)
     for image, (down, right) in zip(images, shifts.tolist(), strict=True):
         height, width = image.shape[:2]
         kept = image[_overlap(down, height), _overlap(right, width)]
         kept = kept.copy() if isinstance(kept, np.ndarray) else kept.clone()
-        image[:] = colour
+        image[:] = color
         image[_overlap(-down, height), _overlap(-right, width)] = kept
 
 

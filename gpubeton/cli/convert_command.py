@@ -22,7 +22,7 @@ _MAX_SAME_REASON = 5
 _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
     "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
-    "colours": "had colours and became gray; --mode rgb keeps them",
+    "colours": "had colors and became gray; --mode rgb keeps them",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
     "files of 8 or 16 bits first",
     "palette": "had a palette: its indices were kept, not its colours; --mode rgb keeps the colours",

@@ -198,8 +198,8 @@ def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[LoopF
 
 
 def _weight_text(finding: LoopFinding) -> Text:
-    colours = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
-    return Text(printable(finding.weight), colours.get(finding.weight, "dim"))
+    colors = {"bottleneck": "bold red" if (finding.gain or 0) > 1 else "bold green", "advice": "bold yellow"}
+    return Text(printable(finding.weight), colors.get(finding.weight, "dim"))
 
 
 def _finding_text(finding: LoopFinding) -> Text:

@@ -76,9 +76,9 @@ class Conversion:
     began_anew : bool
         Whether an interrupted conversion with other settings, or of another source, was discarded.
     changed : dict of str to int
-        How many images have lost something: "alpha" (transparency left out), "bits" (16 of a colour cut to 8),
+        How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
         "colours" (made gray), "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette"
-        (its numbers kept, not its colours).
+        (its numbers kept, not its colors).
 
     Examples
     --------

@@ -40,10 +40,10 @@ class ImageProperties:
     >>> from gpubeton.format.field_arguments import IMAGE_KINDS
     >>> found = ImageProperties.of_pillow(Image.new("RGBA", (2, 2)))
     >>> found.changes(IMAGE_KINDS["gray"]), found.changes(IMAGE_KINDS["rgba"])
-    (['colours', 'alpha'], [])
+    (['colors', 'alpha'], [])
     """
 
-    channels: int  # 1 for gray, 3 for colours
+    channels: int  # 1 for gray, 3 for colors
     bits: int = 8  # of a channel: 8, or 16 for anything above
     has_alpha: bool = False
     has_palette: bool = False
@@ -115,7 +115,7 @@ class ImageProperties:
 
 def _largest(image: Image.Image, content: bytes) -> int:
     """Find the largest number that a channel of a file can have; 255 where it names none."""
-    # Pillow cuts colours of 16 bits without a warning: the file itself shows them.
+    # Pillow cuts colors of 16 bits without a warning: the file itself shows them.
     if image.format == "PNG" and len(content) > _PNG_BITS:
         return (1 << content[_PNG_BITS]) - 1
     if image.format == "TIFF":
@@ -207,7 +207,7 @@ class ValidatedSource:
         if self._settings.interpolation != "nearest" and not self._keeps_size(image.height, image.width):
             raise ValueError(
                 f"an image with a palette, of {image.height} x {image.width} pixels, to be made smaller: means of "
-                "palette numbers are not colours. Choose pixels instead (interpolation='nearest'; --interpolation "
+                "palette numbers are not colors. Choose pixels instead (interpolation='nearest'; --interpolation "
                 "nearest of the command)"
             )
         return np.asarray(image)

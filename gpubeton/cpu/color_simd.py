@@ -72,8 +72,8 @@ STEP_FIELDS = 4
 class ColorScratch(NamedTuple):
     """One worker's memory for color steps."""
 
-    steps: Array  # (MAX_COLOUR_STEPS, STEP_FIELDS) int16
-    tables: Array  # (MAX_COLOUR_STEPS, TABLE_SIZE) uint8
+    steps: Array  # (MAX_COLOR_STEPS, STEP_FIELDS) int16
+    tables: Array  # (MAX_COLOR_STEPS, TABLE_SIZE) uint8
     planes: Array  # (3 * max(W, GROUP),) int32: channels of some pixels
 
 
@@ -362,7 +362,7 @@ def _change_rest(pixels: Array, memory: Array, steps: Array, user_ops: Array, ad
 def change_colors(
     image: Array,  # (H, W, 3) uint8, C-contiguous: the u8 staging image, changed
     steps: Array,  # (2 * K,) int32: kind and factor of each step, see `gpubeton.batch.color_formulas`
-    user_ops: Array,  # (USER_OP_FIELDS * MAX_COLOUR_STEPS,) int64
+    user_ops: Array,  # (USER_OP_FIELDS * MAX_COLOR_STEPS,) int64
     memory: ColorScratch,
     target: int,  # address of the output image
     output: Array,  # settings, factors and table: see `epilogue`

@@ -67,7 +67,7 @@ class Outputs(NamedTuple):
     tables: Array  # (P, 256, 3) int64: see `store_row`
     plain_tables: Array  # (all programs' values, MAX_CHANNELS) uint32: bit patterns of output values, see `plain`
     fills: Array  # (all programs' fills, MAX_CHANNELS) int64: bit patterns of output values
-    user_ops: Array  # (P, USER_OP_FIELDS * MAX_COLOUR_STEPS) int64: see `user_pixel_ops`
+    user_ops: Array  # (P, USER_OP_FIELDS * MAX_COLOR_STEPS) int64: see `user_pixel_ops`
 
 
 @vector_kernel
@@ -246,7 +246,7 @@ def mix_and_store(
 
 def draw_columns(programs: Sequence[ImageProgram]) -> int:
     """Return the length of the longest row of draws; the color steps are its last columns."""
-    return max(_first_step(program) + 2 * program.num_colour_steps for program in programs)
+    return max(_first_step(program) + 2 * program.num_color_steps for program in programs)
 
 
 def _first_step(program: ImageProgram) -> int:
@@ -265,7 +265,7 @@ def outputs_of(programs: Sequence[ImageProgram]) -> Outputs:
         row[INTERPOLATION] = INTERPOLATIONS[program.interpolation]
         row[METHOD], row[ITEM_SIZE], row[CHANNELS] = epilogue.method, kind.dtype.itemsize, kind.channels
         row[SOURCE_SIZE], row[TABLE_ROW], row[MAX_VALUE] = kind.dtype.itemsize, -1, kind.max_level
-        row[FIRST_STEP], row[NUM_STEPS] = _first_step(program), program.num_colour_steps
+        row[FIRST_STEP], row[NUM_STEPS] = _first_step(program), program.num_color_steps
         row[EARLY_FILLS], row[IS_GRAY] = program.early_paints, is_gray(program)
         row[FIRST_FILL], stored = num_fills, values
         if program.table is not None and not (kind == RGB and program.mixing):

@@ -12,7 +12,7 @@ from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.taps import most_taps
-from gpubeton.plan.program import MAX_COLOUR_STEPS
+from gpubeton.plan.program import MAX_COLOR_STEPS
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
@@ -95,8 +95,8 @@ def allocate(
         lane_words=np.zeros(padded * 4 * (taps + 2), np.uint16),
         staging=np.zeros((views, 3 * staging[0] * staging[1] + _SLACK), np.uint8),
         colors=ColorScratch(
-            steps=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
-            tables=np.zeros((MAX_COLOUR_STEPS, TABLE_SIZE), np.uint8),
+            steps=np.zeros((MAX_COLOR_STEPS, STEP_FIELDS), np.int16),
+            tables=np.zeros((MAX_COLOR_STEPS, TABLE_SIZE), np.uint8),
             planes=np.zeros(3 * max(staging[1], GROUP) if staging[1] else 0, np.int32),
         ),
     )

@@ -16,7 +16,7 @@ from numba.core import types
 
 from gpubeton.batch.pixel_functions import compiled_line
 from gpubeton.cpu.simd import I64, Vector, VectorBuilder, vector_kernel
-from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram
+from gpubeton.plan.program import MAX_COLOR_STEPS, ImageProgram
 from gpubeton.transforms.pixel_operation import PixelOperation
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def call_user_op(
     emit.builder.call(emit.pointer(function, kind), [one.value for one in arguments])
 
 
-def user_ops_of(programs: Sequence[ImageProgram]) -> Array:  # (P, USER_OP_FIELDS * MAX_COLOUR_STEPS) int64
+def user_ops_of(programs: Sequence[ImageProgram]) -> Array:  # (P, USER_OP_FIELDS * MAX_COLOR_STEPS) int64
     """Compile the pixel operations of each program; return their addresses and numbers of parameters, in order."""
-    rows = np.zeros((len(programs), USER_OP_FIELDS * MAX_COLOUR_STEPS), np.int64)
+    rows = np.zeros((len(programs), USER_OP_FIELDS * MAX_COLOR_STEPS), np.int64)
     for row, program in zip(rows, programs, strict=True):
-        operations = [one for one, _ in program.colours if isinstance(one, PixelOperation)]
+        operations = [one for one, _ in program.colors if isinstance(one, PixelOperation)]
         for number, operation in enumerate(operations):
             assert operation.numba is not None
             change = compiled_line(operation.numba, operation.arguments, operation.parameters)

@@ -74,7 +74,7 @@ class Worker:
             max(program.width for program in programs),
             min(min(program.height, program.width) for program in programs),
         )
-        staged = [program for program in programs if program.num_colour_steps or is_gray(program)]
+        staged = [program for program in programs if program.num_color_steps or is_gray(program)]
         self._staging = (
             max((program.height for program in staged), default=0),
             max((program.width for program in staged), default=0),
@@ -385,8 +385,8 @@ def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job:
     rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
     columns = job.draws.shape[1]
     ring.draws[slot, first : first + count, :columns] = job.draws
-    if job.colours is not None:
-        ring.draws[slot, first : first + count, columns : columns + job.colours.shape[1]] = job.colours
+    if job.colors is not None:
+        ring.draws[slot, first : first + count, columns : columns + job.colors.shape[1]] = job.colors
     ring.codes[slot, first:stop] = OK
 
 

@@ -95,7 +95,7 @@ class Plan(Sequence[BatchPlan]):
             width=width,
             mode=source.column["mode"][samples],
             draws=program.draw(self.seed, self.epoch, samples, height, width),
-            colours=program.draw_colours(self.seed, self.epoch, samples),
+            colors=program.draw_colors(self.seed, self.epoch, samples),
             samples=samples,
             source=source.name,
         )

@@ -33,12 +33,12 @@ def area_average(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     rows, row_weights = _taps(pixels.shape[0], height)
     columns, column_weights = _taps(pixels.shape[1], width)
     result = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    # One colour at a time: single numbers are gathered several times faster than triples.
-    for colour in range(pixels.shape[2]):
-        plane = pixels[:, :, colour].astype(np.float32)
+    # One color at a time: single numbers are gathered several times faster than triples.
+    for color in range(pixels.shape[2]):
+        plane = pixels[:, :, color].astype(np.float32)
         narrow = _weighted_sum(plane, columns, column_weights, axis=1)
         small = _weighted_sum(narrow, rows, row_weights, axis=0)
-        result[:, :, colour] = np.rint(small, out=small) if is_whole else small
+        result[:, :, color] = np.rint(small, out=small) if is_whole else small
     return result
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["encode_jpeg", "file_content", "open_image", "pixels_of", "pixels_of_kind", "reduced"]
 
-#: Pillow's modes of more than 8 bits a colour, which it would cut instead of scaling them.
+#: Pillow's modes of more than 8 bits a color, which it would cut instead of scaling them.
 _DEEP_MODES = ("I", "F")
 
 
@@ -86,7 +86,7 @@ def open_image(content: bytes) -> Image.Image:
 def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:
     if image.mode.partition(";")[0] in _DEEP_MODES:
         raise ValueError(
-            f"an image of mode {image.mode}, which has more than 8 bits a colour; "
+            f"an image of mode {image.mode}, which has more than 8 bits a color; "
             "scale it to 0..255 before, or keep it in an ImageField of 16 bits"
         )
     # convert() copies an image that is RGB already.
@@ -95,7 +95,7 @@ def _pixels_of_pillow(image: Image.Image) -> NDArray[np.uint8]:
 
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _ODD_PNG = {
-    2: "rgb16, interlaced or with a colour that means transparent",
+    2: "rgb16, interlaced or with a color that means transparent",
     4: "gray with transparency, of 16 bits",
     6: "rgba16, interlaced",
 }
@@ -114,9 +114,9 @@ def pixels_of_kind(value: Any, kind: ImageKind) -> NDArray[Any]:
                 return decode_png(value, kind, (header.height, header.width), Compiler.compile(unfilter))
             except PngError as error:
                 raise OSError(f"a PNG file that cannot be decoded: {error}") from error
-        if header is not None and header.bits == 16 and header.colour_type in (2, 4, 6):
+        if header is not None and header.bits == 16 and header.color_type in (2, 4, 6):
             # Pillow would cut it to 8 bits without an error.
-            found = header.kind.name if header.kind else _ODD_PNG[header.colour_type]
+            found = header.kind.name if header.kind else _ODD_PNG[header.color_type]
             raise ValueError(f"a PNG file of kind {found}, but the field holds {kind.name}; convert it before")
         with open_image(value) as image:
             return _of_pillow(image, kind)
@@ -187,13 +187,13 @@ def _of_pillow(image: Image.Image, kind: ImageKind) -> NDArray[Any]:
         return np.ascontiguousarray(levels[..., None], kind.dtype)
     if mode in ("I", "F"):
         raise ValueError(
-            f"an image of mode {image.mode}, which has more than 8 bits a colour, but the field holds {kind.name}; "
+            f"an image of mode {image.mode}, which has more than 8 bits a color, but the field holds {kind.name}; "
             "scale it to 0..255 before, or use a field of 16 bits"
         )
     if kind.channels == 1 and mode in ("P", "PA"):
         raise ValueError(
             f"an image of mode {image.mode}, whose numbers are places in a palette. For these numbers, labels perhaps, "
-            "give np.asarray(image); for how bright the colours are, image.convert('L')"
+            "give np.asarray(image); for how bright the colors are, image.convert('L')"
         )
     wanted = _PILLOW_MODES[kind.channels]
     pixels = np.asarray(image if image.mode == wanted else image.convert(wanted))

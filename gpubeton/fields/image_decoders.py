@@ -308,7 +308,7 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
     ratio : float
         Side of the square as a share of the image's shorter side, more than 0 and at most 1.
     interpolation : str
-        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colours of RGBA images are weighted
+        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
 
     Raises
@@ -339,7 +339,7 @@ class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
     ratio : tuple of float
         Least and greatest aspect ratio of the part, width over height.
     interpolation : str
-        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colours of RGBA images are weighted
+        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
         by their alpha, as in Pillow.
 
     Raises
@@ -391,7 +391,7 @@ class FollowImage(SimpleRGBImageDecoder):
 
     For what belongs to an image pixel by pixel: a segmentation mask, a depth, a second camera. What was drawn for the
     image is drawn again, as a function of the seed, the epoch and the sample, so that the two agree in every batch.
-    Colours, cutouts, erasings and mixing are not followed. Operations after this decoder belong to the follower alone.
+    Colors, cutouts, erasings and mixing are not followed. Operations after this decoder belong to the follower alone.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class JpegFrame:
     components: tuple[int, ...]  # identifier of each component
     sampling: tuple[tuple[int, int], ...]  # sampling factors of each component, across and down
     is_jfif: bool  # whether there is a JFIF marker, which makes three components YCbCr
-    adobe_transform: int | None  # colour transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK
+    adobe_transform: int | None  # color transform of an Adobe marker: 0 none, 1 YCbCr, 2 YCCK
     is_complete: bool  # whether an end-of-image marker follows the image data
 
     @property
@@ -52,7 +52,7 @@ class JpegFrame:
     @property
     def is_ycbcr(self) -> bool:
         """Whether three components are YCbCr."""
-        # The rule of libjpeg: JFIF knows no other colours, then Adobe's word counts, then the identifiers.
+        # The rule of libjpeg: JFIF knows no other colors, then Adobe's word counts, then the identifiers.
         if self.is_jfif:
             return True
         if self.adobe_transform is not None:

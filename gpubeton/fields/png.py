@@ -1,6 +1,6 @@
 """PNG files (ISO/IEC 15948): of 8 and 16 bits, gray, RGB and RGBA, written and read without losing a bit.
 
-Pillow does not read colours of 16 bits, and leaves checksums of image data alone; both matter here. What is written are
+Pillow does not read colors of 16 bits, and leaves checksums of image data alone; both matter here. What is written are
 ordinary files. What is read is not interlaced and has no palette, as those that this module writes.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["PNG_SIGNATURE", "PngError", "PngHeader", "decode_png", "encode_png",
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 """How every PNG file begins."""
 
-_COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
+_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 """How PNG numbers images of so many channels."""
 
 _MOST_OF_A_BYTE = 1040
@@ -42,12 +42,12 @@ class PngHeader:
     height: int  # size in pixels
     width: int  # size in pixels
     bits: int  # bits of a channel
-    colour_type: int  # 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha
-    is_plain: bool  # whether it is neither interlaced nor has a colour that means transparent
+    color_type: int  # 0 gray, 2 RGB, 3 palette, 4 gray with alpha, 6 RGB with alpha
+    is_plain: bool  # whether it is neither interlaced nor has a color that means transparent
 
     def holds(self, kind: ImageKind) -> bool:
         """Tell whether the file holds images of a kind, as they are."""
-        return self.is_plain and (self.colour_type, self.bits) == (_COLOUR_TYPES[kind.channels], kind.bits)
+        return self.is_plain and (self.color_type, self.bits) == (_COLOR_TYPES[kind.channels], kind.bits)
 
     @property
     def kind(self) -> ImageKind | None:
@@ -73,7 +73,7 @@ def encode_png(pixels: NDArray[Any], level: int = 6) -> bytes:
     packed = min(
         (zlib.compress(one.tobytes(), level) for one in (plain, _filtered(rows, channels * bits // 8))), key=len
     )
-    header = struct.pack(">IIBBBBB", width, height, bits, _COLOUR_TYPES[channels], 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, bits, _COLOR_TYPES[channels], 0, 0, 0)
     return PNG_SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
 
 
@@ -83,7 +83,7 @@ def decode_png(content: bytes, kind: ImageKind, size: tuple[int, int], undo: Unf
     header, packed = _read(content)
     if not header.holds(kind):
         raise PngError(
-            f"it is a PNG file of {header.bits} bits and colour type {header.colour_type}, interlaced or with "
+            f"it is a PNG file of {header.bits} bits and color type {header.color_type}, interlaced or with "
             f"transparency: {not header.is_plain}; expected {kind.name}"
         )
     if (header.height, header.width) != size:
@@ -143,11 +143,11 @@ def _read(content: bytes) -> tuple[PngHeader, bytes]:
     header = bytes(parts.get(b"IHDR", [b""])[0])
     if len(header) != 13:
         raise PngError("it has no sound header")
-    width, height, bits, colour_type, compression, filtering, interlace = struct.unpack(">IIBBBBB", header)
+    width, height, bits, color_type, compression, filtering, interlace = struct.unpack(">IIBBBBB", header)
     if 0 in (width, height):
         raise PngError(f"its header has {height} x {width} pixels")
     is_plain = (compression, filtering, interlace) == (0, 0, 0) and b"tRNS" not in parts
-    return PngHeader(height, width, bits, colour_type, is_plain), b"".join(parts.get(b"IDAT", []))
+    return PngHeader(height, width, bits, color_type, is_plain), b"".join(parts.get(b"IDAT", []))
 
 
 def _chunks(content: bytes) -> Iterator[tuple[bytes, memoryview]]:

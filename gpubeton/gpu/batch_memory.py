@@ -61,7 +61,7 @@ class Slot:
         self.staging: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self.arena: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # decoded images
         self.taps: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)  # weights of the resampling
-        # uint8 images before their colours are changed
+        # uint8 images before their colors are changed
         self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.table = Table(device)  # the description of the batch
         self.done = device.make_event()  # after the last kernel that reads any of it

@@ -47,7 +47,7 @@ class BatchState:
         for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
             pictures = self.layout.pictures(number, job, self.sources, arena)
             draws = self.layout.draws(number, job)
-            arrays |= image_arrays(number, program, pictures, draws, job.colours)
+            arrays |= image_arrays(number, program, pictures, draws, job.colors)
             for one in self.layout.sent:
                 if one.program == number and not one.is_finished and job.is_pinned:
                     arrays[number, "gathers"] = one.gathers(job, arena)

@@ -55,8 +55,8 @@ class KernelImages:
     status: int  # int32 (N,), zeros
     most: int  # int32 (N, 2), zeros
     most_taps: int  # upper bound of the taps of an output pixel along an axis
-    colours: int  # int32 (N, 2 * num_steps)
-    num_steps: int  # colour steps of each image
+    colors: int  # int32 (N, 2 * num_steps)
+    num_steps: int  # color steps of each image
     sums: int  # uint64 (N, num_sums), zeros
     tickets: int  # uint32 (2 + N,), zeros
     out: int  # the output batch
@@ -68,17 +68,17 @@ def image_arrays(
     program: ImageProgram,
     pictures: NDArray[np.void],  # PICTURE (N,)
     draws: NDArray[np.int32],  # (N, columns)
-    colours: NDArray[np.int32] | None,  # (N, 2 * K)
+    colors: NDArray[np.int32] | None,  # (N, 2 * K)
 ) -> dict[Hashable, NDArray[Any]]:
     """Return the arrays that the kernel of one output needs on the device."""
     count = len(pictures)
-    steps = np.zeros((count, 0), np.int32) if colours is None else np.ascontiguousarray(colours)
+    steps = np.zeros((count, 0), np.int32) if colors is None else np.ascontiguousarray(colors)
     return {
         (number, "pictures"): pictures,
         (number, "draws"): draws,
         (number, "status"): np.zeros(count, np.int32),
         (number, "most"): np.zeros((count, 2), np.int32),
-        (number, "colours"): steps,
+        (number, "colors"): steps,
         (number, "sums"): np.zeros((count, num_sums(program)), np.uint64),
         (number, "tickets"): np.zeros(2 + count, np.uint32),
     }
@@ -96,8 +96,8 @@ def describe_images(
         status=places[number, "status"],
         most=places[number, "most"],
         most_taps=most_taps(job.draws, program),
-        colours=places[number, "colours"],
-        num_steps=0 if job.colours is None else job.colours.shape[1] // 2,
+        colors=places[number, "colors"],
+        num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
         sums=places[number, "sums"],
         tickets=places[number, "tickets"],
         out=job.out.data_ptr(),
@@ -107,7 +107,7 @@ def describe_images(
 
 def num_sums(program: ImageProgram) -> int:
     """Count the contrasts that an image of a program may have, each of which needs a sum of gray values."""
-    return sum(colour.num_contrasts for colour, _ in program.colours)
+    return sum(color.num_contrasts for color, _ in program.colors)
 
 
 def most_taps(draws: NDArray[np.int32], program: ImageProgram) -> int:

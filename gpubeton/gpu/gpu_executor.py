@@ -60,7 +60,7 @@ class GpuExecutor:
         self._device = resources.device
         self._programs = list(programs)
         self._cpu_programs = [
-            replace(program, table=None, mean_std=None, dtype="uint8", device="cpu", colours=(), mixing=None)
+            replace(program, table=None, mean_std=None, dtype="uint8", device="cpu", colors=(), mixing=None)
             for program in programs
         ]
         self._cpu = cpu
@@ -246,7 +246,7 @@ class GpuExecutor:
                     rows, start = one.rows, one.staged
             shape = (len(rows), program.height, program.width, 3)
             out = array[start : start + int(np.prod(shape))].reshape(shape)
-            jobs.append(replace(job.rows(rows, out), colours=None))  # the GPU changes them
+            jobs.append(replace(job.rows(rows, out), colors=None))  # the GPU changes them
         self._workers().submit(jobs)
 
     def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
@@ -301,7 +301,7 @@ def _identity(job: ImageJob, row: int) -> tuple[str, int]:
 
 
 def _with_early_paints(job: ImageJob, program: ImageProgram) -> ImageJob:
-    """Leave paints after changes of colour to the kernel."""
+    """Leave paints after changes of color to the kernel."""
     if program.early_paints == program.max_paints:
         return job
     draws = job.draws.copy()

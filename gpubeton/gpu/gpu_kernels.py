@@ -46,7 +46,7 @@ class UserKernel(str):
 
 def augment_kernel(program: ImageProgram) -> str:
     """Return the kernel of a program: ``augment``, or a `UserKernel` if it has pixel operations."""
-    text = source_of_operations([one for one, _ in program.colours if isinstance(one, PixelOperation)])
+    text = source_of_operations([one for one, _ in program.colors if isinstance(one, PixelOperation)])
     return UserKernel("augment", text) if text else "augment"
 
 

@@ -67,13 +67,13 @@ _PLACES = 3
 # Of augment.cu: the part of an image for a block, output rows when it resamples, otherwise pixels.
 _ROWS = 8
 _SUMMED_PIXELS = 16384
-_COLOURED_PIXELS = 8192
+_COLORED_PIXELS = 8192
 
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
 class _Constants(NamedTuple):
-    """Of one program: output values of levels, colours of paints, and the kernel's name."""
+    """Of one program: output values of levels, colors of paints, and the kernel's name."""
 
     table: Memory
     fills: Memory
@@ -106,12 +106,12 @@ class Augmenter:
             self._device.launch("canary", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
 
     def resampled_nbytes(self, program: int, count: int) -> int:
-        """Bytes that `count` images of a program take before their colours are changed; 0 if they are not."""
+        """Bytes that `count` images of a program take before their colors are changed; 0 if they are not."""
         own = self._programs[program]
-        return count * own.height * own.width * 3 if own.colours else 0
+        return count * own.height * own.width * 3 if own.colors else 0
 
     def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Resample, flip, paint, change colours, normalise and store the images of one output."""
+        """Resample, flip, paint, change colors, normalise and store the images of one output."""
         if images.count == 0:
             return
         own, constants = self._programs[program], self._constants[program]
@@ -119,7 +119,7 @@ class Augmenter:
         first, weights, numbers = taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes
         # Mixing needs the complete batch: until then the output is levels.
         table, size_of_item = (0, 1) if own.mixing else (constants.table.address, item_size(own))
-        contrasts = num_sums(own) if own.colours else None
+        contrasts = num_sums(own) if own.colors else None
         self._device.launch(
             constants.kernel,
             (images.count * blocks_of_image(own.height, own.width, contrasts), 1, 1),
@@ -129,7 +129,7 @@ class Augmenter:
                 *map(np.int32, (images.columns, INTERPOLATIONS[own.interpolation], own.height, own.width)),
                 *map(np.int32, (images.count, images.most_taps)),
                 *map(np.uint64, (first, weights, numbers, images.most)),
-                *map(np.uint64, (constants.fills.address, levels if own.colours else 0, images.colours)),
+                *map(np.uint64, (constants.fills.address, levels if own.colors else 0, images.colors)),
                 np.int32(images.num_steps), np.uint64(images.sums),
                 *map(np.int32, (contrasts or 0, own.early_paints, own.max_paints)),
                 np.uint64(table), np.int32(size_of_item), np.uint32(images.nonce),
@@ -167,7 +167,7 @@ def blocks_of_image(height: int, width: int, contrasts: int | None) -> int:
     if contrasts is None:
         return blocks
     pixels = height * width
-    return blocks + contrasts * -(-pixels // _SUMMED_PIXELS) + -(-pixels // _COLOURED_PIXELS)
+    return blocks + contrasts * -(-pixels // _SUMMED_PIXELS) + -(-pixels // _COLORED_PIXELS)
 
 
 def item_size(program: ImageProgram) -> int:

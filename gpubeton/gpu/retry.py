@@ -94,7 +94,7 @@ class PerImageRetry:
     ) -> list[KernelImages]:
         arrays: dict[Hashable, NDArray[Any]] = {}
         for (number, program), job in zip(programs, jobs, strict=True):
-            arrays |= image_arrays(number, program, picture, job.draws, job.colours)
+            arrays |= image_arrays(number, program, picture, job.draws, job.colors)
         places = self._slot.table.fill(arrays)
         self._slot.table.send(self._stream)
         return [

@@ -135,7 +135,7 @@ class Contents:
         return [name for name in self.index.names if self._images(name) is not None]
 
     def is_rgb(self, name: str) -> bool:
-        """Whether a field holds images of FFCV's own kind: three colours of 8 bits.
+        """Whether a field holds images of FFCV's own kind: three colors of 8 bits.
 
         Parameters
         ----------

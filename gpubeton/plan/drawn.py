@@ -28,7 +28,7 @@ def choices_of_pass(program: ImageProgram) -> list[Choice]:
     image = image_state(program.height, program.width, "cpu")
     streams = program.streams[len(program.streams) - len(program.steps) :]  # the decoder's comes before them, if any
     mixing = () if program.mixing is None else (program.mixing,)
-    drawing = (*zip(program.steps, streams, strict=True), *program.colours, *mixing)
+    drawing = (*zip(program.steps, streams, strict=True), *program.colors, *mixing)
     return [(operation, stream, image) for operation, stream in drawing]
 
 

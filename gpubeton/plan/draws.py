@@ -40,7 +40,7 @@ def compose(
     size: tuple[int, int],
     fills: Mapping[Fill, int],
 ) -> Rows:  # (N, DRAW_COLUMNS + K * PAINT_COLUMNS)
-    """Fold a crop and the steps after it into one row per image; `fills` numbers the colours of the executor.
+    """Fold a crop and the steps after it into one row per image; `fills` numbers the colors of the executor.
 
     Examples
     --------

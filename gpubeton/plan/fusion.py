@@ -20,7 +20,7 @@ from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
 from gpubeton.plan.philox import StreamNumbers
-from gpubeton.plan.program import MAX_COLOUR_STEPS, ImageProgram, image_state, numbered_fills
+from gpubeton.plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Moves, Transform
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.plan.program import GeometrySource
-    from gpubeton.transforms.color_jitter import ColourTransform
+    from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.normalize import NormalizeImage
     from gpubeton.transforms.random_resized_crop import RandomResizedCrop
@@ -101,7 +101,7 @@ class _Fusion:
         self.is_there = device != "cpu"
         self.stays = False
         self.returns_to_cpu = False
-        self.colours: list[tuple[ColourTransform, int]] = []
+        self.colors: list[tuple[ColorTransform, int]] = []
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.followed: GeometrySource | None = None
@@ -168,8 +168,8 @@ class _Fusion:
             mean_std=None if self.normalize is None else self.normalize.constants(channels),
             device=str(self.device),
             returns_to_cpu=self.returns_to_cpu,
-            colours=tuple(self.colours),
-            early_paints=self.early_paints if self.colours else self._num_paints(),
+            colors=tuple(self.colors),
+            early_paints=self.early_paints if self.colors else self._num_paints(),
             mixing=self.mixing,
             followed=self.followed,
             kind=self.kind,
@@ -177,7 +177,7 @@ class _Fusion:
 
     def add_crop(self, crop: RandomResizedCrop) -> bool:
         """Let the decoder take the part, if the images so far are the stored ones."""
-        is_untouched = not (self.steps or self.colours or self.normalize or self.mixing)
+        is_untouched = not (self.steps or self.colors or self.normalize or self.mixing)
         if not is_untouched or type(self.decoder) not in (SimpleRGBImageDecoder, ImageDecoder):
             return False
         self.streams.append(self._stream_of(crop))
@@ -197,23 +197,23 @@ class _Fusion:
         if step.moves is not Moves.NOTHING:
             # A color that depends on the position uses the one before the move. A contrast uses the mean of the image
             # before pixels move out of it.
-            has_contrast = any(colour.num_contrasts for colour, _ in self.colours)
-            if any(colour.uses_position for colour, _ in self.colours) or (step.num_paints and has_contrast):
+            has_contrast = any(color.num_contrasts for color, _ in self.colors)
+            if any(color.uses_position for color, _ in self.colors) or (step.num_paints and has_contrast):
                 return False
         self.streams.append(self._stream_of(step))
         self.steps.append(step)
         return True
 
-    def add_colour(self, colour: ColourTransform) -> bool:
-        # The passes over other kinds of images have no colours.
+    def add_color(self, color: ColorTransform) -> bool:
+        # The passes over other kinds of images have no colors.
         if self.kind != RGB or self.normalize is not None or self.mixing is not None:
             return False
-        # A rectangle that was painted over changed colours must not change with the next ones.
-        num_steps = sum(earlier.num_steps for earlier, _ in self.colours) + colour.num_steps
-        if num_steps > MAX_COLOUR_STEPS or (self.colours and self._num_paints() != self.early_paints):
+        # A rectangle that was painted over changed colors must not change with the next ones.
+        num_steps = sum(earlier.num_steps for earlier, _ in self.colors) + color.num_steps
+        if num_steps > MAX_COLOR_STEPS or (self.colors and self._num_paints() != self.early_paints):
             return False
         self.early_paints = self._num_paints()
-        self.colours.append((colour, self._stream_of(colour)))
+        self.colors.append((color, self._stream_of(color)))
         return True
 
     def add_mixing(self, mixing: ImageMixing) -> bool:

@@ -27,7 +27,7 @@ class ImageJob:
     width: NDArray[np.int32]  # (N,)
     mode: NDArray[np.uint8]  # (N,) see `gpubeton.format.ImageMode`
     draws: NDArray[np.int32]  # (N, D) see `gpubeton.plan.draws`
-    colours: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton.batch.color_formulas`
+    colors: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton.batch.color_formulas`
     samples: NDArray[np.uint64] | None = None  # (N,) sample ids
     source: str = ""  # the field; jobs of a batch with the same source have the same stored images
     # The engine adds the rest when the bytes are in memory.
@@ -45,7 +45,7 @@ class ImageJob:
             width=self.width[rows],
             mode=self.mode[rows],
             draws=self.draws[rows],
-            colours=None if self.colours is None else self.colours[rows],
+            colors=None if self.colors is None else self.colors[rows],
             samples=None if self.samples is None else self.samples[rows],
             address=self.address[rows],
             size=self.size[rows],

@@ -31,7 +31,7 @@ class JpegKind(IntEnum):
     ELABORATE = 2
     """nvJPEG without the engines: progressive, several scans, or chroma in a quarter of the columns."""
     FOREIGN = 3
-    """The CPU: four colours, RGB, 12 bits, arithmetic coding, lossless, other samplings."""
+    """The CPU: four colors, RGB, 12 bits, arithmetic coding, lossless, other samplings."""
 
 
 class Sampling(IntEnum):

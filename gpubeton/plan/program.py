@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
     from gpubeton.pipeline.sampling import Uniform
     from gpubeton.plan.batch_ops import BatchOps
-    from gpubeton.transforms.color_jitter import ColourTransform
+    from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
     from gpubeton.transforms.transform import Transform
 
@@ -71,8 +71,8 @@ def scaled_boxes(boxes: NDArray[Any], source: NDArray[Any], target: NDArray[Any]
     return np.concatenate([first, np.maximum(last - first, 1)], axis=1).astype(np.int32)
 
 
-MAX_COLOUR_STEPS = 24
-"""Most steps on the colours of an image that are fused."""
+MAX_COLOR_STEPS = 24
+"""Most steps on the colors of an image that are fused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class ImageProgram:
     interpolation: str  # how crops are resized
     steps: tuple[Transform, ...]  # of the pass, in order; those of `followed` come first
     max_paints: int  # rectangles in a row of draws
-    fills: NDArray[np.uint8]  # (F, C) their colours, of the kind's type; at least one
+    fills: NDArray[np.uint8]  # (F, C) their colors, of the kind's type; at least one
     # (256, 3) for RGB images of 8 bits: output for each value and channel (of bfloat16 the bits, as uint16). None if
     # the values themselves are the output.
     table: NDArray[Any] | None
@@ -100,16 +100,16 @@ class ImageProgram:
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     device: str = "cpu"  # where the pass runs: "cpu", or a GPU such as "cuda:0"
     returns_to_cpu: bool = False  # whether the GPU's images are copied to the CPU before `ops`
-    colours: tuple[tuple[ColourTransform, int], ...] = ()  # operations on colours, with stream numbers
+    colors: tuple[tuple[ColorTransform, int], ...] = ()  # operations on colors, with stream numbers
     early_paints: int = 0  # rectangles that are painted before them
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
     followed: GeometrySource | None = None  # the output that these images follow
     kind: ImageKind = RGB
 
     @property
-    def num_colour_steps(self) -> int:
-        """Number of steps on the colours of each image."""
-        return sum(colour.num_steps for colour, _ in self.colours)
+    def num_color_steps(self) -> int:
+        """Number of steps on the colors of each image."""
+        return sum(color.num_steps for color, _ in self.colors)
 
     @property
     def pass_dtype(self) -> str:
@@ -145,12 +145,12 @@ class ImageProgram:
         size = (self.height, self.width)
         return compose(self.steps, draws, boxes, size=size, fills=numbered_fills(self.steps))
 
-    def draw_colours(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Draw kind and factor of each step on the colours, (N, 2 * K): see `gpubeton.batch.color_formulas`."""
+    def draw_colors(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Draw kind and factor of each step on the colors, (N, 2 * K): see `gpubeton.batch.color_formulas`."""
         image = image_state(self.height, self.width, "cpu", self.kind)
         rows = [np.zeros((len(samples), 0), np.int32)]
-        for colour, stream in self.colours:
-            rows.append(colour.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), image))
+        for color, stream in self.colors:
+            rows.append(color.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), image))
         return np.concatenate(rows, axis=1)
 
     def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
@@ -188,7 +188,7 @@ class _Numbers:
 
 
 def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
-    """Number the colours of the rectangles: their rows in the table of fills."""
+    """Number the colors of the rectangles: their rows in the table of fills."""
     numbers: dict[Fill, int] = {}
     for step in steps:
         for fill in step.fills():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
 
 
-class ColourTransform(Transform):
+class ColorTransform(Transform):
     """An operation on the colors of images, levels from 0 to 255."""
 
     # `draw` gives the steps of each image, int32 of shape (N, 2 * num_steps): kind and factor of each, in the order
@@ -69,7 +69,7 @@ class ColourTransform(Transform):
         return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def fuse(self, image_pass: ImagePass) -> bool:
-        return image_pass.add_colour(self)
+        return image_pass.add_color(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
@@ -78,7 +78,7 @@ class ColourTransform(Transform):
         return batch
 
 
-class Blend(ColourTransform):
+class Blend(ColorTransform):
     """Brightness, contrast or saturation by a random factor."""
 
     kind: ClassVar[int]
@@ -212,7 +212,7 @@ class RandomSaturation(Blend):
     kind: ClassVar[int] = SATURATION
 
 
-class RandomGrayscale(ColourTransform):
+class RandomGrayscale(ColorTransform):
     """Make an image gray, with three equal channels, with a given probability.
 
     Parameters
@@ -248,7 +248,7 @@ class RandomGrayscale(ColourTransform):
         return {"": factors(self.draw(uniform, count, state))[:, 0] == 0}
 
 
-class ColorJitter(ColourTransform):
+class ColorJitter(ColorTransform):
     """Change brightness, contrast, saturation and hue by random factors, in random order.
 
     Factors and order differ from image to image.

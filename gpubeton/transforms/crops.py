@@ -41,7 +41,7 @@ class RandomCrop(Transform):
     padding : int
         Pixels that are added on each side beforehand.
     fill : sequence of three numbers
-        Colour of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+        Color of the padding, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
 
     Raises
     ------
@@ -177,14 +177,14 @@ class CornerCrop(Transform):
 
 
 class Pad(Transform):
-    """Add pixels of one colour around each image.
+    """Add pixels of one color around each image.
 
     Parameters
     ----------
     padding : int or sequence of two or four int
         Pixels on each side; or left and right, and at the top and bottom; or left, top, right and bottom.
     fill : sequence of three numbers
-        Their colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
+        Their color, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``.
 
     Raises
     ------

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Cutout(Transform):
-    """Paint a square of one colour over a random place of each image; the square lies wholly inside.
+    """Paint a square of one color over a random place of each image; the square lies wholly inside.
 
     Parameters
     ----------

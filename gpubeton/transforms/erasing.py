@@ -45,7 +45,7 @@ class RandomErasing(Transform):
     ratio : sequence of two floats
         Least and largest ratio of the rectangle's height to its width.
     value : number, sequence of three numbers, or "random"
-        Its colour, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
+        Its color, in the units of the batch: levels from 0 to 255 before ``NormalizeImage``, of which
         fractions are dropped. For images with one channel or four, so many numbers.
         "random" is noise, normally distributed around 0 with standard deviation 1, another for each channel of each
         pixel: for floating-point images, after ``NormalizeImage``.
@@ -87,25 +87,25 @@ class RandomErasing(Transform):
         self.scale = check_range("RandomErasing: scale", scale, 0, 1)
         self.ratio = check_range("RandomErasing: ratio", ratio, positive=True)
         if isinstance(value, str) and value != "random":
-            raise OptionError(f"RandomErasing: value is {value!r}; expected a colour, such as 0, or 'random' for noise")
+            raise OptionError(f"RandomErasing: value is {value!r}; expected a color, such as 0, or 'random' for noise")
         self.value = value if isinstance(value, str) else checked_fill("RandomErasing", value)
 
     @property
-    def colour(self) -> Fill:
+    def color(self) -> Fill:
         """The color, if it is not noise."""
         if isinstance(self.value, str):
-            raise TypeError(f"{self!r} paints noise, which has no colour")
+            raise TypeError(f"{self!r} paints noise, which has no color")
         return self.value
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
         image_size(self, previous_state, any_channels=True)
         dtype = dtype_name(previous_state.dtype)
         if self.value != "random":
-            checked_levels("RandomErasing", self.colour, previous_state)
+            checked_levels("RandomErasing", self.color, previous_state)
         elif "float" not in dtype:
             raise PipelineError(
                 f"RandomErasing: value 'random' is noise around 0, for floating-point images, but here the images are "
-                f"{dtype}. Put it after {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a colour "
+                f"{dtype}. Put it after {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a color "
                 f"as value."
             )
         return replace(previous_state, shape=tuple(previous_state.shape)), None
@@ -150,10 +150,10 @@ class RandomErasing(Transform):
         return image_pass.add_step(self)
 
     def fold(self, geometry: Geometry, draw: Any) -> None:
-        geometry.paint(draw, self.colour)
+        geometry.paint(draw, self.color)
 
     def fills(self) -> tuple[Fill, ...]:
-        return (self.colour,)
+        return (self.color,)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:
@@ -161,5 +161,5 @@ class RandomErasing(Transform):
         if self.value == "random":
             paint_noise(batch, draw)
         else:
-            paint_rectangles(batch, draw, self.colour)
+            paint_rectangles(batch, draw, self.color)
         return batch

@@ -17,7 +17,7 @@ from gpubeton.errors import OperationError, OptionError, PipelineError
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.validation import check_probability
 from gpubeton.transforms.checks import image_size
-from gpubeton.transforms.color_jitter import ColourTransform
+from gpubeton.transforms.color_jitter import ColorTransform
 from gpubeton.transforms.transform import between
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from gpubeton.pipeline.state import State
     from gpubeton.transforms.transform import ImagePass
 
-_COLOURS = ("r", "g", "b")
+_COLORS = ("r", "g", "b")
 _MAX_PARAMETERS = 16
 
 Range = float | Sequence[float]
 
 
-class PixelOperation(ColourTransform):
+class PixelOperation(ColorTransform):
     """Change each pixel by your function, given for the CPU, for the GPU, or for both.
 
     Its place is that of the library's color operations, between the decoder and ``NormalizeImage``. It is fused as they
@@ -242,7 +242,7 @@ class PixelOperation(ColourTransform):
         names = list(inspect.signature(plain).parameters)
         known = {*self.parameters, *POSITION}
         unknown = [name for name in names[3:] if name not in known]
-        if tuple(names[:3]) != _COLOURS or unknown:
+        if tuple(names[:3]) != _COLORS or unknown:
             raise OptionError(
                 f"{self}: the Numba function has the arguments {', '.join(names)}; expected r, g, b, and then any of "
                 f"{', '.join([*self.parameters, *POSITION])}"
@@ -288,10 +288,10 @@ def _checked_statements(cuda: str | None) -> str | None:
 
 def _checked_names(operation: str, names: list[str]) -> list[str]:
     for name in names:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in {*_COLOURS, *POSITION}:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in {*_COLORS, *POSITION}:
             raise OptionError(
                 f"PixelOperation {operation!r}: {name!r} cannot be the name of a parameter; expected a name that both "
-                f"languages know, other than {', '.join([*_COLOURS, *POSITION])}"
+                f"languages know, other than {', '.join([*_COLORS, *POSITION])}"
             )
     if len(set(names)) < len(names) or len(names) > _MAX_PARAMETERS:
         raise OptionError(

@@ -1,6 +1,6 @@
 """RandAugment and TrivialAugmentWide: policies that pick operations for each image out of torchvision's table.
 
-Each operation becomes a row of eleven int64: a colour step (kind, factor), a change of levels (kind, parameter), a
+Each operation becomes a row of eleven int64: a color step (kind, factor), a change of levels (kind, parameter), a
 sharpness factor, and a warp. All parts but those of the operation are neutral.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colours
+from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, ONE, SATURATION, change_colors
 from gpubeton.batch.filters import change_sharpness
 from gpubeton.batch.image_batch import ImageChange
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, KEEP, POSTERIZE, SOLARIZE, change_levels
@@ -39,11 +39,11 @@ POLICY_COLUMNS = 11
 #: Least and largest magnitude of each operation, and whether it goes both ways; translates in parts of the image.
 Space = tuple[tuple[str, float, float, bool], ...]
 
-_COLOURS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST}
+_COLORS = {"Brightness": BRIGHTNESS, "Color": SATURATION, "Contrast": CONTRAST}
 
 _NEUTRAL = np.array([BRIGHTNESS, ONE, KEEP, 0, ONE, *IDENTITY], np.int64)
 
-_COLOUR, _LEVELS, _SHARPNESS, _WARP = slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 11)
+_COLOR, _LEVELS, _SHARPNESS, _WARP = slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 11)
 
 RAND_AUGMENT: Space = (
     ("Identity", 0.0, 0.0, False),
@@ -88,7 +88,7 @@ class Policy(ChangeTransform):
     num_ops: int = 1
 
     moves_only: bool = False
-    """Whether colours and levels stay as they are, for what follows an image."""
+    """Whether colors and levels stay as they are, for what follows an image."""
 
     def __init__(self, num_magnitude_bins: int, interpolation: str, fill: Sequence[float] | None) -> None:
         name = type(self).__name__
@@ -134,7 +134,7 @@ class Policy(ChangeTransform):
     def image_change(self) -> ImageChange:
         moves = (_WARP, warp(self.interpolation, tuple(map(int, self.fill))))
         changes = (
-            (_COLOUR, change_colours),
+            (_COLOR, change_colors),
             (_LEVELS, change_levels),
             (_SHARPNESS, change_sharpness),
             moves,
@@ -297,8 +297,8 @@ def magnitudes(
 def _write(row: NDArray[np.int64], name: str, magnitude: float, size: tuple[int, int]) -> None:
     """Write one operation into its row."""
     height, width = size
-    if name in _COLOURS:
-        row[_COLOUR] = _COLOURS[name], round((1 + magnitude) * ONE)
+    if name in _COLORS:
+        row[_COLOR] = _COLORS[name], round((1 + magnitude) * ONE)
     elif name == "Sharpness":
         row[_SHARPNESS] = round((1 + magnitude) * ONE)
     elif name == "Posterize":

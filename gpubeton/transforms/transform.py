@@ -71,8 +71,8 @@ class ImagePass(Protocol):
     def add_step(self, step: Transform) -> bool:
         """Add an operation that `Transform.fold` describes."""
 
-    def add_colour(self, colour: Any) -> bool:
-        """Add a `ColourTransform`."""
+    def add_color(self, color: Any) -> bool:
+        """Add a `ColorTransform`."""
 
     def add_mixing(self, mixing: Any) -> bool:
         """Add an `ImageMixing`."""
@@ -181,7 +181,7 @@ class Transform(Operation):
         raise TypeError(f"{self!r} does not fold into the fused pass")
 
     def fills(self) -> tuple[Fill, ...]:
-        """Return the colours of the rectangles that `fold` paints."""
+        """Return the colors of the rectangles that `fold` paints."""
         return ()
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:

@@ -146,7 +146,7 @@ def test_every_backend_is_compared_with_the_cpu(target, encoded):
     assert found.figures["420, engines, interpolated"]["repeated"]["most"] > 0
 
 
-def test_swapped_colours_are_far_from_the_cpu(target, encoded):
+def test_swapped_colors_are_far_from_the_cpu(target, encoded):
     target.faults.decoder = lambda data: simplejpeg.decode_jpeg(data, colorspace="BGR")
     found = pixels.do_pixels_agree(target, [encoded.content(0)], images=1)
     assert found.holds is False

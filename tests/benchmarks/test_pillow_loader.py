@@ -8,8 +8,8 @@ from PIL import Image
 from benchmarks.harness.pillow_loader import MEAN, STD, PillowDataset, _collate, _random_crop
 
 
-def save(path, colour):
-    Image.new("RGB", (64, 48), colour).save(path)
+def save(path, color):
+    Image.new("RGB", (64, 48), color).save(path)
     return path
 
 
@@ -43,7 +43,7 @@ def test_images_are_cropped_and_mirrored(tmp_path):
     assert max(map(abs, rises)) > 1.5 * min(map(abs, rises)), "all show the same width"
 
 
-def test_a_cutout_has_its_size_and_the_mean_colour(tmp_path):
+def test_a_cutout_has_its_size_and_the_mean_color(tmp_path):
     dataset = PillowDataset([(save(tmp_path / "a.png", (255, 255, 255)), 0)], size=20, cutout=6)
     pixels, _ = dataset[0]
     assert (pixels == 0).sum().item() == 3 * 6 * 6

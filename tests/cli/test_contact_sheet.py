@@ -7,8 +7,8 @@ from gpubeton.cli.view_command import write_contact_sheet
 
 
 def test_images_are_drawn_side_by_side_in_rows(tmp_path):
-    colours = np.array([[250, 0, 0], [0, 250, 0], [0, 0, 250]], np.float32)
-    images = np.broadcast_to(colours[:, None, None], (3, 20, 40, 3))
+    colors = np.array([[250, 0, 0], [0, 250, 0], [0, 0, 250]], np.float32)
+    images = np.broadcast_to(colors[:, None, None], (3, 20, 40, 3))
     write_contact_sheet(tmp_path / "sheet.png", images, ["red", "green", "blue"], columns=2, side=40)
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.getpixel((6 + 20, 6 + 10)) == (250, 0, 0)

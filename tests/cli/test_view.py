@@ -107,7 +107,7 @@ def test_a_bad_image_is_named(tmp_path):
     assert (done.exit_code, "sample 1, field 'image'" in done.stderr.replace("\n", " ")) == (1, True)
 
 
-def test_pixels_of_any_kind_become_colours():
+def test_pixels_of_any_kind_become_colors():
     assert _as_rgb(np.full((1, 1, 1), 0xA234, np.uint16)).tolist() == [[[0xA2] * 3]]
     assert _as_rgb(np.array([[[1, 2, 3, 4]]], np.uint8)).tolist() == [[[1, 2, 3]]]
 

@@ -95,7 +95,7 @@ def test_numbers_come_through_as_they_are(name, write_mode, tmp_path):
 def test_files_that_agree_with_the_mode_are_taken_over(tmp_path):
     png = saved(Image.fromarray(GRAY16), compress_level=1)
     assert images(made(folder(tmp_path, {"x.png": png}), tmp_path, "gray16"))[0].content == png
-    source = folder(tmp_path / "jpg", {"colours.jpg": JPEG, "gray.jpg": GRAY_JPEG})
+    source = folder(tmp_path / "jpg", {"colors.jpg": JPEG, "gray.jpg": GRAY_JPEG})
     for check in (True, False):
         done = made(source, tmp_path, "gray", write_mode="jpg", check=check)
         assert [image.content == file for image, file in zip(images(done), (JPEG, GRAY_JPEG), strict=True)] == [0, 1]
@@ -158,7 +158,7 @@ def test_losses_are_counted_with_any_number_of_workers_and_after_an_interruption
 REFUSED = {
     "16 bits in 8": ("rgb", saved(Image.fromarray(GRAY16)), r"16 bits .* mode is rgb\. Mode gray16 .*--mode gray16"),
     "16 bits in gray": ("gray", TIFF16, "--mode gray16"),
-    "colours of 16 bits": ("rgba", encode_png(numbers((5, 6, 4), "u2")), "--mode rgba16"),
+    "colors of 16 bits": ("rgba", encode_png(numbers((5, 6, 4), "u2")), "--mode rgba16"),
     "8 bits in 16": ("gray16", saved(Image.fromarray(GRAY)), "would mean something else.*--mode gray "),
     "jpeg in 16": ("gray16", GRAY_JPEG, "--mode gray "),
     "another kind": ("gray16", encode_png(numbers((5, 6, 3), "u2")), "of kind rgb16, but the mode is gray16"),
@@ -186,7 +186,7 @@ def test_a_jpeg_that_ends_in_its_middle_is_found_wherever_it_is_decoded(whole, m
         made(folder(tmp_path, {"x.jpg": spoilt}), tmp_path, mode, write_mode=write_mode, check=check)
 
 
-def tiff_of_colours(pixels):
+def tiff_of_colors(pixels):
     """A TIFF file of RGB with 16 bits, which Pillow reads and does not write (TIFF 6.0, sections 2 and 6)."""
     height, width = pixels.shape[:2]
     entries = [
@@ -199,9 +199,9 @@ def tiff_of_colours(pixels):
     return head + pixels.astype("<u2").tobytes() + struct.pack("<H", len(entries)) + body + bytes(4)
 
 
-def test_a_tiff_of_colours_with_16_bits_is_cut_only_in_mode_rgb_and_counted(tmp_path):
+def test_a_tiff_of_colors_with_16_bits_is_cut_only_in_mode_rgb_and_counted(tmp_path):
     pixels = numbers((5, 6, 3), "u2")
-    source = folder(tmp_path, {"x.tiff": tiff_of_colours(pixels)})
+    source = folder(tmp_path, {"x.tiff": tiff_of_colors(pixels)})
     done = made(source, tmp_path, "rgb", write_mode="raw")
     np.testing.assert_array_equal(images(done)[0].pixels(), pixels >> 8)
     assert done.changed == {"bits": 1}
@@ -332,7 +332,7 @@ def test_scaled_numbers_are_counted(name, content, mode, changed, tmp_path):
     assert made(folder(tmp_path, {name: content}), tmp_path, mode).changed == changed
 
 
-def test_a_palette_keeps_its_transparency_only_with_its_colours():
+def test_a_palette_keeps_its_transparency_only_with_its_colors():
     found = ImageProperties.of_pillow(Image.open(io.BytesIO(with_palette(LABELS))))
     clear = ImageProperties(3, has_alpha=True, has_palette=True)
     assert (found.has_palette, found.changes(IMAGE_KINDS["rgb"])) == (True, [])

@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.batch.color_formulas import HUE, ONE
 from gpubeton.cpu.color_simd import GROUP, HAS_TABLES, STEP_FIELDS, TABLE_SIZE, ColorScratch, change_colors
 from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, OUT_FIELDS, Epilogue
-from gpubeton.plan.program import MAX_COLOUR_STEPS
+from gpubeton.plan.program import MAX_COLOR_STEPS
 
 # Less than a group, some groups and a rest, and more than is worked on at a time.
 SIZES = [(5, 7), (37, 50), (90, 110)]
@@ -37,8 +37,8 @@ def drawn(seed):
 def changed(image, steps):
     """The image after the steps; its own pixels are not kept."""
     memory = ColorScratch(
-        steps=np.zeros((MAX_COLOUR_STEPS, STEP_FIELDS), np.int16),
-        tables=np.zeros((MAX_COLOUR_STEPS, TABLE_SIZE), np.uint8),
+        steps=np.zeros((MAX_COLOR_STEPS, STEP_FIELDS), np.int16),
+        tables=np.zeros((MAX_COLOR_STEPS, TABLE_SIZE), np.uint8),
         planes=np.zeros(3 * max(image.shape[1], GROUP), np.int32),
     )
     finish, final, out = Epilogue(None), np.zeros(OUT_FIELDS, np.int64), np.zeros_like(image)

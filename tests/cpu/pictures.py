@@ -22,7 +22,7 @@ def noise(height, width, seed=0):
 
 
 def photo(height, width, seed=0):
-    """Slopes, edges, saturated colours and grain, as in a photograph."""
+    """Slopes, edges, saturated colors and grain, as in a photograph."""
     generator = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(height, width)
     picture = np.zeros((height, width, 3))

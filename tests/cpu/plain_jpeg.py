@@ -14,13 +14,13 @@ _ORDER = sorted(range(64), key=lambda k: (k // 8 + k % 8, k // 8 if (k // 8 + k 
 #: Row-major place of the k-th coefficient of a scan (figure A.6).
 ZIGZAG = np.array(_ORDER)
 
-#: Segments that say what the colours are.
+#: Segments that say what the colors are.
 JFIF = (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
 @dataclass
 class Component:
-    """One colour: `across` x `down` blocks of each MCU, quantised coefficients (rows, columns, 64), row-major."""
+    """One color: `across` x `down` blocks of each MCU, quantised coefficients (rows, columns, 64), row-major."""
 
     identifier: int
     across: int
@@ -198,9 +198,9 @@ def quantisation_of(table, number=0, *, wide=False):
     return bytes([16 * wide + number]) + values.astype(">u2" if wide else "u1").tobytes()
 
 
-def write(components, height, width, *, restart_interval=0, separate=False, wide=False, colours=(JFIF,), dht=None):
+def write(components, height, width, *, restart_interval=0, separate=False, wide=False, colors=(JFIF,), dht=None):
     """A whole file. `separate`: each component in its own scan. All components share one quantisation table."""
-    parts = [(0xD8, b""), *colours, (0xDB, quantisation_of(components[0].quantisation, wide=wide))]
+    parts = [(0xD8, b""), *colors, (0xDB, quantisation_of(components[0].quantisation, wide=wide))]
     parts.append((0xC0, frame_of(components, height, width)))
     parts.append((0xC4, dht or usual_tables()))
     if restart_interval:

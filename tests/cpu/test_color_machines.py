@@ -1,4 +1,4 @@
-"""Machines with and without AVX-512 change colours to the same bits."""
+"""Machines with and without AVX-512 change colors to the same bits."""
 
 from __future__ import annotations
 

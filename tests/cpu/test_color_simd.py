@@ -1,4 +1,4 @@
-"""Steps in vectors: to the bit those of `gpubeton.batch.color_formulas`, for every level, colour and factor."""
+"""Steps in vectors: to the bit those of `gpubeton.batch.color_formulas`, for every level, color and factor."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ SATURATE, TURN, BLEND = (
 )
 GRAYS = np.repeat(np.arange(256, dtype=np.uint8), 3).reshape(256, 3)
 FACTORS = [0, 1, ONE // 2 - 1, ONE // 2, ONE // 2 + 1, ONE - 1, ONE, ONE + 1, 3 * ONE // 2 - 1, 3 * ONE // 2, 45678]
-COLOURS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)
+COLORS = np.random.default_rng(1).integers(0, 256, (GROUP * 4096, 3), np.uint8)
 
 
 def all_gray_levels():
-    """Every colour there is, in a random order, and its gray value by whole numbers without limit."""
+    """Every color there is, in a random order, and its gray value by whole numbers without limit."""
     order = np.random.default_rng(0).permutation(1 << 24)
     pixels = np.stack([order >> 16, order >> 8 & 255, order & 255], axis=1)
     return pixels.astype(np.uint8), pixels @ np.array([2989, 5870, 1140]) // 10000
 
 
-def test_every_colour_has_its_gray_value():
+def test_every_color_has_its_gray_value():
     pixels, gray = all_gray_levels()
     found, _ = changed(pixels, (SATURATION, 0, 0))
     assert np.array_equal(found, np.repeat(gray[:, None], 3, axis=1))
@@ -105,22 +105,22 @@ def test_every_level_moves_from_every_mean(factor):
 
 
 @pytest.mark.parametrize("factor", [*FACTORS, LARGEST_FACTOR - 1, LARGEST_FACTOR])
-def test_colours_move_from_their_gray(factor):
+def test_colors_move_from_their_gray(factor):
     step = SATURATION, factor, 0
-    assert np.array_equal(changed(COLOURS, step)[0], expected(COLOURS, step))
+    assert np.array_equal(changed(COLORS, step)[0], expected(COLORS, step))
 
 
 @pytest.mark.parametrize("factor", [-ONE // 2, -12345, -1, 0, 1, 5461, ONE // 3, ONE // 2])
-def test_colours_turn(factor):
+def test_colors_turn(factor):
     step = HUE, factor, 0
-    grays_and_others = np.concatenate([GRAYS, COLOURS])
+    grays_and_others = np.concatenate([GRAYS, COLORS])
     assert np.array_equal(changed(grays_and_others, step)[0], expected(grays_and_others, step))
 
 
-def test_colours_turn_by_whatever_is_drawn():
+def test_colors_turn_by_whatever_is_drawn():
     for factor in np.random.default_rng(2).integers(-ONE // 2, ONE // 2, 40):
         step = HUE, int(factor), 0
-        assert np.array_equal(changed(COLOURS, step)[0], expected(COLOURS, step)), factor
+        assert np.array_equal(changed(COLORS, step)[0], expected(COLORS, step)), factor
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -132,7 +132,7 @@ def test_steps_follow_each_other_in_their_order(seed):
     steps = [
         (kind, factor, int(random.integers(-ONE, ONE)) * 99 if kind == CONTRAST else 0) for kind, factor, _ in steps
     ]
-    pixels = COLOURS[: GROUP * 40]
+    pixels = COLORS[: GROUP * 40]
     found, total = changed(pixels, *steps, with_sum=True)
     assert np.array_equal(found, expected(pixels, *steps))
     assert total == (found @ np.array([2989, 5870, 1140]) // 10000).sum()
@@ -144,14 +144,14 @@ def test_tables_do_what_their_steps_do_one_after_another(seed):
     random = np.random.default_rng(seed)
     steps = [(BRIGHTNESS, int(random.integers(0, 2 * ONE)), 0) for _ in range(3)]
     steps.insert(1, (CONTRAST, int(random.integers(0, 2 * ONE)), int(random.integers(-99 * ONE, 99 * ONE))))
-    pixels = guarded(COLOURS[: GROUP * 3])
+    pixels = guarded(COLORS[: GROUP * 3])
     look_up(
         pixels,
         np.array(steps, np.int64),
         guarded(np.zeros((1, STEP_FIELDS), np.int16)),
         guarded(np.zeros((1, TABLE_SIZE), np.uint8)),
     )
-    assert np.array_equal(pixels, expected(COLOURS[: GROUP * 3], *steps))
+    assert np.array_equal(pixels, expected(COLORS[: GROUP * 3], *steps))
 
 
 @numba.njit

@@ -1,4 +1,4 @@
-"""Colours that are changed inside the pass: to the bit what the operations do by themselves."""
+"""Colors that are changed inside the pass: to the bit what the operations do by themselves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(program, images):
     """What the pool writes, with all that is fused."""
     sizes = np.full(len(images), 64), np.full(len(images), 80)
     draws = program.draw(5, 2, SAMPLES, *sizes)
-    job = replace(job_of(program, images, draws), colours=program.draw_colours(5, 2, SAMPLES))
+    job = replace(job_of(program, images, draws), colors=program.draw_colors(5, 2, SAMPLES))
     pool = WorkerPool([program], len(images), num_workers=0, ring=1)
     assert pool.decode(0, job) == []
     return job.out
@@ -55,17 +55,17 @@ def step_by_step(operations, images):
     program = compiled(operations)
     geometry = [one for one in operations if isinstance(one, RandomResizedCropRGBImageDecoder)]
     levels = made(compiled(geometry), images)
-    drawn = dict(zip([id(one) for one, _ in program.colours], [one for one, _ in program.colours], strict=True))
-    assert len(drawn) == len(program.colours)
-    for colour, _ in program.colours:
-        steps = program.draw_colours(5, 2, SAMPLES)
-        begin = 2 * sum(own.num_steps for own, _ in program.colours[: list(drawn).index(id(colour))])
-        levels = colour.apply(levels, steps[:, begin : begin + 2 * colour.num_steps])
+    drawn = dict(zip([id(one) for one, _ in program.colors], [one for one, _ in program.colors], strict=True))
+    assert len(drawn) == len(program.colors)
+    for color, _ in program.colors:
+        steps = program.draw_colors(5, 2, SAMPLES)
+        begin = 2 * sum(own.num_steps for own, _ in program.colors[: list(drawn).index(id(color))])
+        levels = color.apply(levels, steps[:, begin : begin + 2 * color.num_steps])
     return levels
 
 
 @pytest.mark.parametrize(
-    "colours",
+    "colors",
     [
         [RandomBrightness(0.5, 1)],
         [RandomContrast(0.7, 1)],
@@ -78,10 +78,10 @@ def step_by_step(operations, images):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [None, np.float16, np.float32, "bfloat16"])
-def test_what_is_fused_is_what_the_operations_do_one_by_one(colours, dtype):
+def test_what_is_fused_is_what_the_operations_do_one_by_one(colors, dtype):
     import torch
 
-    operations = [RandomResizedCropRGBImageDecoder(SIZE), *colours]
+    operations = [RandomResizedCropRGBImageDecoder(SIZE), *colors]
     expected = step_by_step(operations, stored())
     if dtype is not None:
         normalize = NormalizeImage([120, 110, 100], [60, 61, 62], torch.bfloat16 if dtype == "bfloat16" else dtype)
@@ -89,10 +89,10 @@ def test_what_is_fused_is_what_the_operations_do_one_by_one(colours, dtype):
         expected = normalize.table()[expected, np.arange(3)]
     found = made(compiled(operations), stored())
     assert np.array_equal(found.view(f"u{found.itemsize}"), expected.view(f"u{found.itemsize}"))
-    assert (found != made(compiled([*operations[:1], *operations[1 + len(colours) :]]), stored())).any()
+    assert (found != made(compiled([*operations[:1], *operations[1 + len(colors) :]]), stored())).any()
 
 
-def test_what_is_painted_before_changes_with_the_colours_and_what_is_painted_after_does_not():
+def test_what_is_painted_before_changes_with_the_colors_and_what_is_painted_after_does_not():
     fills = (200, 100, 50), (9, 8, 7)
     early, late = Cutout(20, fills[0]), Cutout(6, fills[1])
     darken = ColorJitter(brightness=(0.5, 0.5))
@@ -109,7 +109,7 @@ def test_what_is_painted_before_changes_with_the_colours_and_what_is_painted_aft
     ("operations", "fused"),
     [
         ([RandomBrightness(0.5), Cutout(4), RandomHorizontalFlip()], 3),
-        ([RandomBrightness(0.5), Cutout(4), RandomSaturation(0.5)], 2),  # the cutout's colour would change
+        ([RandomBrightness(0.5), Cutout(4), RandomSaturation(0.5)], 2),  # the cutout's color would change
         ([RandomBrightness(0.5), RandomTranslate(3)], 2),
         ([RandomContrast(0.5), RandomTranslate(3)], 1),  # the mean is of the image before it is moved
         ([ImageMixup(0.5, False), RandomHorizontalFlip()], 1),  # its partner may be mirrored, too

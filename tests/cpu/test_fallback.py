@@ -46,9 +46,7 @@ def ycc_file(sampling, **options):
 
 
 def rgb_file():
-    return write(
-        components_of(photo(HEIGHT, WIDTH), ((1, 1),) * 3, identifiers=(82, 71, 66)), HEIGHT, WIDTH, colours=()
-    )
+    return write(components_of(photo(HEIGHT, WIDTH), ((1, 1),) * 3, identifiers=(82, 71, 66)), HEIGHT, WIDTH, colors=())
 
 
 SIMPLEJPEGS = {
@@ -108,7 +106,7 @@ def test_inks_with_a_transform_are_decoded_too():
     """YCCK: Y, Cb, Cr and black."""
     adobe = (0xEE, b"Adobe\0\x64\0\0\0\0\2")
     inks = np.dstack([planes(jpeg(photo(HEIGHT, WIDTH), 95, "4:4:4")), photo(HEIGHT, WIDTH, 1)[..., 0]])
-    data = write(components_of(inks, ((1, 1),) * 4), HEIGHT, WIDTH, colours=(adobe,))
+    data = write(components_of(inks, ((1, 1),) * 4), HEIGHT, WIDTH, colors=(adobe,))
     assert np.array_equal(decode_rgb(data), pillows(data))
 
 
@@ -180,7 +178,7 @@ def test_metadata_decide_no_pixel_and_no_verdict(name, content):
     data = {**SIMPLEJPEGS, **PILLOWS}[name]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        if content[1][:4] != b"JFIF" or name != "CMYK":  # JFIF makes an image of three colours YCbCr, and has no inks
+        if content[1][:4] != b"JFIF" or name != "CMYK":  # JFIF makes an image of three colors YCbCr, and has no inks
             assert np.array_equal(decode_rgb(with_segment(data, *content)), decode_rgb(data))
 
 
@@ -296,7 +294,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}])
 def test_no_plain_area_has_more_pixels_a_byte_than_are_allowed(options):
-    """The smallest files that Huffman coding allows, of one colour, with tables of their own."""
+    """The smallest files that Huffman coding allows, of one color, with tables of their own."""
     data = pillow_jpeg(np.full((5000, 5000, 3), 255, np.uint8), "L", quality=1, optimize=True, **options)
     assert jpeg_size(data) == (5000, 5000)
     assert 5000 * 5000 > 1 << 24

@@ -13,11 +13,11 @@ from tests.cpu.making import draw_of, make, make_one, program_of, stored_jpeg, s
 from tests.cpu.pictures import decoded, jpeg, noise, photo
 from tests.reference.image import reference_image
 
-colours = st.tuples(*[st.integers(0, 255)] * 3)
+colors = st.tuples(*[st.integers(0, 255)] * 3)
 steps = st.one_of(
     st.builds(RandomHorizontalFlip, st.sampled_from([0.0, 0.5, 1.0])),
-    st.builds(Cutout, st.integers(1, 9), colours),
-    st.builds(RandomTranslate, st.integers(1, 14), colours),
+    st.builds(Cutout, st.integers(1, 9), colors),
+    st.builds(RandomTranslate, st.integers(1, 14), colors),
 )
 
 

@@ -29,7 +29,7 @@ def assert_close(out, reference, kind):
     """Exact but for the last rounding; single precision moves it by some 10**-6 of the largest level."""
     off = np.abs(out - reference.levels)
     if kind.has_alpha:
-        # Where hardly anything is opaque, colours are quotients of small numbers.
+        # Where hardly anything is opaque, colors are quotients of small numbers.
         off = off[reference.levels[..., 3] > 1]
     assert off.max(initial=0) <= 0.5 + 4e-6 * kind.max_level
 
@@ -89,7 +89,7 @@ def test_paints_have_a_number_for_each_channel(kind, normalised):
 
 @pytest.mark.parametrize("box", [(0, 0, 41, 30), (3, 5, 30, 22)])
 def test_transparency_is_resized_as_pillow_does(box):
-    """Pillow rounds colours times alpha to 8 bits and divides: colours of rather opaque pixels differ by levels."""
+    """Pillow rounds colors times alpha to 8 bits and divides: colors of rather opaque pixels differ by levels."""
     kind = IMAGE_KINDS["rgba"]
     pixels = noise(kind, 41, 30)
     pixels[..., 3] = np.where(pixels[..., 3] < 100, 0, pixels[..., 3])
@@ -101,7 +101,7 @@ def test_transparency_is_resized_as_pillow_does(box):
     assert np.abs(out[..., 3] - expected[..., 3]).max() <= 1
     assert np.abs(out - expected)[expected[..., 3] > 60].max() <= 5
     naive = np.asarray(Image.merge("RGB", crop.split()[:3]).resize((9, 11), Image.Resampling.BILINEAR)).astype(int)
-    assert np.abs(out[..., :3] - naive).max() > 20, "colours nobody sees count as much as the others"
+    assert np.abs(out[..., :3] - naive).max() > 20, "colors nobody sees count as much as the others"
 
 
 def test_what_nobody_sees_is_kept_where_nothing_is_resized():

@@ -43,7 +43,7 @@ def made(program):
     pictures = [photo(64, 80, number) for number in range(6)]
     images = [stored_raw(one) if number % 2 else stored_jpeg(jpeg(one)) for number, one in enumerate(pictures)]
     draws = program.draw(5, 2, SAMPLES, np.full(6, 64), np.full(6, 80))
-    job = replace(job_of(program, images, draws), colours=program.draw_colours(5, 2, SAMPLES))
+    job = replace(job_of(program, images, draws), colors=program.draw_colors(5, 2, SAMPLES))
     pool = WorkerPool([program], len(images), num_workers=0, ring=1)
     assert pool.decode(0, job) == []
     return job.out
@@ -55,11 +55,11 @@ def test_the_pass_makes_what_each_operation_makes_by_itself(names):
     normalize = NormalizeImage((120, 110, 100), (60, 50, 40), np.float16)
     program = compiled(RandomHorizontalFlip(), *own, normalize)
     assert [note for _, note in program.notes] == ["fused"] * (3 + len(own))
-    levels, steps, place = made(compiled(RandomHorizontalFlip())), program.draw_colours(5, 2, SAMPLES), 0
+    levels, steps, place = made(compiled(RandomHorizontalFlip())), program.draw_colors(5, 2, SAMPLES), 0
     assert 0 < (steps[:, -1] == 0).sum() < 6 or names in {"before a contrast", "alone"}
-    for colour, _ in program.colours:
-        levels = colour.apply(levels, steps[:, place : place + 2 * colour.num_steps])
-        place += 2 * colour.num_steps
+    for color, _ in program.colors:
+        levels = color.apply(levels, steps[:, place : place + 2 * color.num_steps])
+        place += 2 * color.num_steps
     assert np.array_equal(made(program), program.table[levels, np.arange(3)])
 
 
@@ -67,7 +67,7 @@ def test_what_is_painted_before_is_changed_and_what_is_painted_after_is_not():
     negative = CASES["out of range"].make()
     before, after = made(compiled(Cutout(20, (7, 7, 7)), negative)), made(compiled(negative, Cutout(20, (7, 7, 7))))
     changed = ((7 - 128) * 3 <= 0) * 0, 77, 255
-    assert [(batch == colour).all(axis=-1).sum() >= 400 for batch, colour in ((before[0], changed), (after[0], 7))] == [
+    assert [(batch == color).all(axis=-1).sum() >= 400 for batch, color in ((before[0], changed), (after[0], 7))] == [
         True,
         True,
     ]
@@ -107,8 +107,8 @@ def test_outputs_of_any_size_are_changed(size):
     for operations in (own, own[:1]):
         plain = compile_image_program("image", 0, [crop], np.full(6, 64), np.full(6, 80))
         program = compile_image_program("image", 0, [crop, *operations], np.full(6, 64), np.full(6, 80))
-        levels, steps, place = made(plain), program.draw_colours(5, 2, SAMPLES), 0
-        for colour, _ in program.colours:
-            levels = colour.apply(levels, steps[:, place : place + 2 * colour.num_steps])
-            place += 2 * colour.num_steps
+        levels, steps, place = made(plain), program.draw_colors(5, 2, SAMPLES), 0
+        for color, _ in program.colors:
+            levels = color.apply(levels, steps[:, place : place + 2 * color.num_steps])
+            place += 2 * color.num_steps
         assert np.array_equal(made(program), levels)

@@ -155,8 +155,8 @@ def test_two_programs_have_each_its_size_and_type():
             assert np.array_equal(job.out[row], make_one(program, image, draw))
 
 
-def test_colours_of_paints_are_those_of_the_own_program():
-    programs = [program_of(4, 4, "area", Cutout(4, colour)) for colour in ((1, 2, 3), (4, 5, 6))]
+def test_colors_of_paints_are_those_of_the_own_program():
+    programs = [program_of(4, 4, "area", Cutout(4, color)) for color in ((1, 2, 3), (4, 5, 6))]
     paint = [(0, 0, 4, 4, 0)]
     with pool_of(*programs, batch_size=1) as pool:
         jobs = [job_of(each, [STOCK[5]], [draw_of(each, (0, 0, 9, 9), paints=paint)]) for each in programs]

@@ -51,12 +51,12 @@ def json_lines(text):
 
 
 def write_images(folder, classes=2, images=8, side=(40, 48)):
-    """Make a folder of small JPEG files, each class of a colour of its own."""
+    """Make a folder of small JPEG files, each class of a color of its own."""
     rng = np.random.default_rng(0)
     for label in range(classes):
         (folder / f"class{label}").mkdir(parents=True)
         for number in range(images):
-            colour = rng.integers(0, 60, 3) + np.array([180, 90, 0]) * (label + 1) % 200
-            pixels = rng.integers(0, 40, (*side, 3)) + colour
+            color = rng.integers(0, 60, 3) + np.array([180, 90, 0]) * (label + 1) % 200
+            pixels = rng.integers(0, 40, (*side, 3)) + color
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"class{label}" / f"{number}.jpg")
     return folder

@@ -16,7 +16,7 @@ from gpubeton.format.layout import ImageMode
 from tests.fields.room import encode
 
 KINDS = list(IMAGE_KINDS.values())
-COLOURS = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
+COLORS = np.random.default_rng(0).integers(0, 256, (30, 20, 3), np.uint8)
 
 
 def noise(kind, height=13, width=17):
@@ -56,9 +56,9 @@ def test_images_of_pillow_are_stored_and_converted(kind):
     mode = {1: "L", 3: "RGB", 4: "RGBA"}[kind.channels]
     field = ImageField(kind.name)
     for image in (
-        Image.fromarray(COLOURS),
-        Image.fromarray(COLOURS).convert("L"),
-        Image.fromarray(COLOURS).convert("RGBA"),
+        Image.fromarray(COLORS),
+        Image.fromarray(COLORS).convert("L"),
+        Image.fromarray(COLORS).convert("RGBA"),
     ):
         pixels = stored_pixels(field, *encode(field, image))
         assert np.array_equal(pixels.squeeze(), np.asarray(image.convert(mode)))
@@ -75,18 +75,18 @@ def test_images_of_16_bits_keep_every_bit(mode):
 
 
 @pytest.mark.parametrize("name", ["rgb16", "rgba16"])
-def test_colours_of_16_bits_are_read_from_png_files(name):
+def test_colors_of_16_bits_are_read_from_png_files(name):
     pixels, field = noise(IMAGE_KINDS[name]), ImageField(name)
     assert np.array_equal(stored_pixels(field, *encode(field, encode_png(pixels))), pixels)
 
 
 def test_files_that_fit_are_taken_over_as_they_are(tmp_path):
-    gray = file_of(Image.fromarray(COLOURS).convert("L"), "JPEG", quality=70)
+    gray = file_of(Image.fromarray(COLORS).convert("L"), "JPEG", quality=70)
     for field in (ImageField("gray", "jpg"), ImageField("rgb", "jpg"), ImageField("gray", "jpg", max_resolution=30)):
         row, region = encode(field, gray)
         assert (row["mode"], region) == (ImageMode.JPG, gray)
-    colour = encode_jpeg(COLOURS, 80)
-    assert encode(ImageField("rgb", "jpg"), colour)[1] == colour
+    color = encode_jpeg(COLORS, 80)
+    assert encode(ImageField("rgb", "jpg"), color)[1] == color
     for kind in KINDS:
         content = encode_png(noise(kind), 1)
         path = tmp_path / "image.png"
@@ -96,22 +96,22 @@ def test_files_that_fit_are_taken_over_as_they_are(tmp_path):
 
 
 def test_files_that_do_not_fit_are_encoded_again():
-    colour = encode_jpeg(COLOURS, 80)
-    row, region = encode(ImageField("gray", "jpg"), colour)
+    color = encode_jpeg(COLORS, 80)
+    row, region = encode(ImageField("gray", "jpg"), color)
     image = Image.open(io.BytesIO(region))
     assert (row["mode"], image.mode, image.size) == (ImageMode.JPG, "L", (20, 30))
-    row, region = encode(ImageField("gray", "jpg", max_resolution=15), file_of(Image.fromarray(COLOURS[..., 0])))
+    row, region = encode(ImageField("gray", "jpg", max_resolution=15), file_of(Image.fromarray(COLORS[..., 0])))
     assert Image.open(io.BytesIO(region)).size == (10, 15)
-    interlaced_like = file_of(Image.fromarray(COLOURS), "PNG", transparency=(1, 2, 3))
+    interlaced_like = file_of(Image.fromarray(COLORS), "PNG", transparency=(1, 2, 3))
     field = ImageField("rgb", "png")
-    assert np.array_equal(stored_pixels(field, *encode(field, interlaced_like)), COLOURS)
+    assert np.array_equal(stored_pixels(field, *encode(field, interlaced_like)), COLORS)
 
 
 def test_smart_and_proportion_choose_between_files_and_pixels():
     pixels = noise(IMAGE_KINDS["rgba16"])
     assert encode(ImageField("rgba16", "smart", smart_threshold=pixels.nbytes), pixels)[0]["mode"] == ImageMode.RAW
     assert encode(ImageField("rgba16", "smart", smart_threshold=pixels.nbytes - 1), pixels)[0]["mode"] == ImageMode.PNG
-    assert encode(ImageField("gray", "smart", smart_threshold=10), COLOURS[..., 0])[0]["mode"] == ImageMode.JPG
+    assert encode(ImageField("gray", "smart", smart_threshold=10), COLORS[..., 0])[0]["mode"] == ImageMode.JPG
     field = ImageField("gray16", "proportion", compress_probability=0.3, seed=4)
     modes = [int(encode(field, noise(field.kind, 2, 2), sample)[0]["mode"]) for sample in range(300)]
     assert 60 < modes.count(ImageMode.PNG) < 120
@@ -126,8 +126,8 @@ def test_larger_images_are_averaged(kind):
     if kind.has_alpha:
         weighted = means[..., :3] * means[..., 3:]
         alpha = means[..., 3:].mean(axis=(1, 3))
-        colours = weighted.mean(axis=(1, 3)) / alpha
-        expected = np.concatenate([colours, alpha], axis=2)
+        colors = weighted.mean(axis=(1, 3)) / alpha
+        expected = np.concatenate([colors, alpha], axis=2)
     else:
         expected = means.mean(axis=(1, 3))
     # Single precision has 24 bits.

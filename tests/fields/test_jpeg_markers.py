@@ -49,7 +49,7 @@ def test_progressive_and_cmyk_are_not_plain(content):
     assert not frame.is_plain
 
 
-def with_colours(app=b"", identifiers=b"\1\2\3"):
+def with_colors(app=b"", identifiers=b"\1\2\3"):
     """The baseline file without its JFIF marker, with another one and other component identifiers."""
     start = BASELINE.index(b"\xff\xe0")
     stop = start + 2 + int.from_bytes(BASELINE[start + 2 : start + 4], "big")
@@ -69,21 +69,21 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 @pytest.mark.parametrize(
     ("content", "is_plain"),
     [
-        (with_colours(), True),
-        (with_colours(identifiers=b"RGB"), False),
-        (with_colours(adobe(0)), False),
-        (with_colours(adobe(1)), True),
-        (with_colours(adobe(1), b"RGB"), True),
-        (with_colours(JFIF + adobe(0)), True),
-        (with_colours(JFIF, b"RGB"), True),
+        (with_colors(), True),
+        (with_colors(identifiers=b"RGB"), False),
+        (with_colors(adobe(0)), False),
+        (with_colors(adobe(1)), True),
+        (with_colors(adobe(1), b"RGB"), True),
+        (with_colors(JFIF + adobe(0)), True),
+        (with_colors(JFIF, b"RGB"), True),
     ],
 )
-def test_colours_are_told_as_libjpeg_tells_them(content, is_plain):
+def test_colors_are_told_as_libjpeg_tells_them(content, is_plain):
     assert read_frame(content).is_plain == is_plain
 
 
 def test_libjpeg_agrees_on_which_files_are_rgb():
-    for content, is_plain in [(with_colours(adobe(0)), False), (with_colours(JFIF + adobe(0)), True)]:
+    for content, is_plain in [(with_colors(adobe(0)), False), (with_colors(JFIF + adobe(0)), True)]:
         same = np.array_equal(np.asarray(Image.open(io.BytesIO(content))), np.asarray(Image.open(io.BytesIO(BASELINE))))
         assert same == is_plain
 

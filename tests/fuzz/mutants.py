@@ -180,7 +180,7 @@ def other_tables(data, rng):
 
 
 def application(data, rng):
-    """A segment of a program: Adobe's colours, JFIF, an ICC or Exif one, a thumbnail, a long comment."""
+    """A segment of a program: Adobe's colors, JFIF, an ICC or Exif one, a thumbnail, a long comment."""
     thumbnail = _one_of(rng, bases())[0]
     new = _one_of(
         rng,

@@ -25,7 +25,7 @@ def raw_photos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def smooth_photos(tmp_path_factory):
-    """JPEGs whose colours stay inside the gamut."""
+    """JPEGs whose colors stay inside the gamut."""
     return write_photos(tmp_path_factory.mktemp("smooth") / "smooth.beton", 60)
 
 
@@ -75,7 +75,7 @@ def test_jpegs_are_near_the_cpus(gpu, smooth_photos, interpolation):
 
 
 def test_photographs_are_near_the_cpus(gpu, photos):
-    """Chroma that is repeated instead of interpolated differs more, at edges of colours; on the mean it does not."""
+    """Chroma that is repeated instead of interpolated differs more, at edges of colors; on the mean it does not."""
     pipeline = [CenterCropRGBImageDecoder((128, 128), 0.9), ToTensor(), ToTorchImage()]
     found, wanted = (epoch(images_loader(photos.beton, pipeline, device=own)) for own in ("cuda:0", "cpu"))
     assert means_apart(found, wanted).max() <= 2.5

@@ -137,7 +137,7 @@ def test_every_pixel_is_within_a_level_of_the_reference(gpus, zoo, interpolation
 def test_jpegs_look_as_on_the_cpu(gpus, photos, interpolation):
     """The CPU resamples Y, Cb and Cr and makes RGB last; a GPU has RGB first.
 
-    Colours inside the gamut: resampling and the conversion are both linear, so that only roundings differ. The CPU is
+    Colors inside the gamut: resampling and the conversion are both linear, so that only roundings differ. The CPU is
     within 1 of its rounded reference, that is 1.5 of the exact one; the GPU too; and the reference of one is that of
     the other but for half a level, by which decoded RGB was rounded. 3.5 in all, and levels are whole.
     """

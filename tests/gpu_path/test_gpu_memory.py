@@ -72,7 +72,7 @@ def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, reques
 
 
 def test_an_epoch_begins_with_constants_alone(gpus, faults, made, photos):
-    """A table and colours for each output, and a place for rows of mixes where images are mixed."""
+    """A table and colors for each output, and a place for rows of mixes where images are mixed."""
     loader = gpu_loader(photos, PIPELINE)
     list(loader)
     made.clear()

@@ -46,8 +46,8 @@ JITTER = ColorJitter(0.4, 0.4, 0.4, 0.1)
 
 PIPELINES = {
     "erasing": [CROP, RandomErasing(0.7), RandomHorizontalFlip(), RandomErasing(value=(9, 8, 7)), NORMALIZE, *VIEWS],
-    "colours, erasing": [CROP, Cutout(3), JITTER, RandomErasing(1, value=(9.5, 255.9, 7)), NORMALIZE, *VIEWS],
-    "erasing, colours": [
+    "colors, erasing": [CROP, Cutout(3), JITTER, RandomErasing(1, value=(9.5, 255.9, 7)), NORMALIZE, *VIEWS],
+    "erasing, colors": [
         CROP,
         RandomErasing(1, value=99),
         RandomTranslate(2, (125.3, 122.9, 113.8)),
@@ -57,7 +57,7 @@ PIPELINES = {
     ],
     "erasing, normalised": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value=-0.5)],
     "noise, normalised": [CROP, NORMALIZE, *VIEWS, RandomErasing(1, value="random")],
-    "colours of floats": [CROP, FLOATS, *VIEWS, RandomBrightness(0.8), RandomContrast(0.8), RandomSaturation(0.8)],
+    "colors of floats": [CROP, FLOATS, *VIEWS, RandomBrightness(0.8), RandomContrast(0.8), RandomSaturation(0.8)],
     "view": [CROP, JITTER, RandomGaussianBlur(5, p=0.8), RandomSolarization(p=0.4), NORMALIZE, *VIEWS],
     "levels": [CROP, *VIEWS, RandomAutocontrast(), RandomEqualize(), RandomAdjustSharpness(2)],
     "turned": [CROP, RandomRotation(40, "bilinear", (1, 2, 3)), RandomCrop(18, 2), ToTensor(), Pad(1), ToTorchImage()],

@@ -76,8 +76,8 @@ class Negative(Operation):
             for row in range(images.shape[0]):
                 for y in range(images.shape[1]):
                     for x in range(images.shape[2]):
-                        for colour in range(3):
-                            images[row, y, x, colour] = 255 - images[row, y, x, colour]
+                        for color in range(3):
+                            images[row, y, x, color] = 255 - images[row, y, x, color]
             return images
 
         return negative

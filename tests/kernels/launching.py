@@ -44,13 +44,13 @@ class Batch:
     most : int
         Taps that there is room for.
     fills : ndarray of uint8, shape (F, 3)
-        Colours of paints.
+        Colors of paints.
     steps : ndarray of int32, shape (N, 2 * K), or None
-        Changes of colour.
+        Changes of color.
     num_sums : int or None
         Contrasts that images may have; as many as they have by default.
     late : tuple of int
-        Which paints come behind the changes of colour: the first, and the one behind the last.
+        Which paints come behind the changes of color: the first, and the one behind the last.
     table : ndarray of uint32, shape (256, 3), or None
         Bits of output values.
     item_size : int
@@ -114,28 +114,28 @@ def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=F
     """Run augment.cu; `place` puts arrays where it may find them."""
     count, columns = batch.draws.shape
     height, width = batch.size
-    side, most, has_colours = max(batch.size), batch.most, batch.steps is not None
+    side, most, has_colors = max(batch.size), batch.most, batch.steps is not None
     first = place(np.full((count, 2, side), -77, np.int32))
     weights = place(np.full((count, 2, most, side), 0xDEAD, np.uint16))
     numbers = place(np.full((count, 2, side), -77, np.int32))
     largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
-    steps = place(batch.steps if has_colours else np.zeros((count, 0), np.int32))
+    steps = place(batch.steps if has_colors else np.zeros((count, 0), np.int32))
     num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
     sums, tickets = place(np.zeros((count, num_sums), np.uint64)), place(np.zeros(2 + count, np.uint32))
     rows = count if batch.rows is None else batch.rows
     nbytes = rows * height * width * 3 * batch.item_size
     out = place(np.full(nbytes, UNTOUCHED, np.uint8), batch.shift * batch.item_size)
-    levels = place(np.full(count * height * width * 3 * has_colours, UNTOUCHED, np.uint8), batch.levels_shift)
+    levels = place(np.full(count * height * width * 3 * has_colors, UNTOUCHED, np.uint8), batch.levels_shift)
     draws, fills = place(batch.draws), place(batch.fills)
     table = None if batch.table is None else place(batch.table)
     arguments = [
         address(batch.pictures), address(draws), *ints(columns, batch.rule, height, width, count, most),
         address(first), address(weights), address(numbers), address(largest), address(fills),
-        address(levels) if has_colours else np.uint64(0), address(steps), *ints(steps.shape[1] // 2),
+        address(levels) if has_colors else np.uint64(0), address(steps), *ints(steps.shape[1] // 2),
         address(sums), *ints(num_sums, *batch.late), np.uint64(0) if table is None else address(table),
         *ints(batch.item_size), np.uint32(batch.nonce), address(out), address(status), address(tickets),
     ]  # fmt: skip
-    blocks = count * blocks_of_image(height, width, num_sums if has_colours else None)
+    blocks = count * blocks_of_image(height, width, num_sums if has_colors else None)
     run = (host_kernels() if kernels is None else kernels).launch
     if blocks:
         run(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, order, seed)
@@ -152,8 +152,8 @@ def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
     return made
 
 
-def change_colours(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
-    """Have augment.cu change the colours of images (N, H, W, 3), and do nothing else to them.
+def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
+    """Have augment.cu change the colors of images (N, H, W, 3), and do nothing else to them.
 
     `how` are options of `launch_batch`, `more` further fields of `Batch`.
     """
@@ -208,14 +208,14 @@ class Pictures:
 
 
 def table_of(program):
-    """Bits of the output value of each level and colour."""
+    """Bits of the output value of each level and color."""
     if program.table is None:
         return np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
     return program.table.view(ITEMS[program.table.itemsize]).astype(np.uint32)
 
 
 def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0, **more):
-    """Run augment.cu as the GPU executor does for a program without changes of colour; `more` as in `Batch`."""
+    """Run augment.cu as the GPU executor does for a program without changes of color; `more` as in `Batch`."""
     draws = np.stack(draws).astype(np.int32)
     size = program.height, program.width
     most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), min(size)) if most is None else most

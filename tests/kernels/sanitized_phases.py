@@ -12,19 +12,19 @@ import numpy as np
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, SATURATION
 from tests.kernels.host_build import RANDOM, HostKernels
-from tests.kernels.launching import change_colours
-from tests.kernels.sanitized_colours import unguarded
+from tests.kernels.launching import change_colors
+from tests.kernels.sanitized_colors import unguarded
 
 STEPS = np.array([BRIGHTNESS, 20_000, CONTRAST, 40_000, SATURATION, 30_000, CONTRAST, 20_000], np.int32)
 
 
 def run(kernels):
-    """Several batches, each with all phases: taps, resampling, two sums, colours."""
+    """Several batches, each with all phases: taps, resampling, two sums, colors."""
     images = np.random.default_rng(0).integers(0, 256, (4, 140, 150, 3), np.uint8)
     steps = np.tile(STEPS, (len(images), 1))
     for seed in range(8):
         how = {"kernels": kernels, "order": RANDOM, "seed": seed}
-        change_colours(images, steps, place=unguarded, how=how)
+        change_colors(images, steps, place=unguarded, how=how)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast
 from tests.kernels.compilers import compilers
 from tests.kernels.host_build import FORWARD, ORDERS, kernels_of, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits
-from tests.kernels.launching import change_colours
+from tests.kernels.launching import change_colors
 from tests.transforms.pixel_operations import CASES, referred
 
 SAMPLES = np.arange(6, dtype=np.uint64)
@@ -44,15 +44,15 @@ def run(program, images, steps, table, item_size, order=FORWARD):
     """What the kernel writes."""
     kernel = augment_kernel(program)
     how = {"kernels": kernels_of(kernel), "kernel": function_of(kernel), "order": order, "seed": 3}
-    return change_colours(images, steps, table, item_size, num_sums=num_sums(program), how=how).out
+    return change_colors(images, steps, table, item_size, num_sums=num_sums(program), how=how).out
 
 
 def on_cpu(program, images, steps):
     """Each operation by itself, one after another."""
     images, place = images.copy(), 0
-    for colour, _ in program.colours:
-        images = colour.apply(images, steps[:, place : place + 2 * colour.num_steps])
-        place += 2 * colour.num_steps
+    for color, _ in program.colors:
+        images = color.apply(images, steps[:, place : place + 2 * color.num_steps])
+        place += 2 * color.num_steps
     return images
 
 
@@ -66,7 +66,7 @@ def test_the_kernel_writes_what_the_numba_halves_do_to_the_bit(names, size, orde
     images[0], images[1] = 255, 0
     program, table = program_of(IN_ORDER[names], size), table_of_bits(2)
     assert len(program.ops.steps) == 0
-    steps = program.draw_colours(4, 1, SAMPLES)
+    steps = program.draw_colors(4, 1, SAMPLES)
     found = run(program, images, steps, table, 2, order)
     assert np.array_equal(found, looked_up(on_cpu(program, images, steps), table, 2))
 
@@ -76,7 +76,7 @@ def test_the_kernel_writes_what_the_numba_halves_do_to_the_bit(names, size, orde
 def test_levels_are_the_nearest_to_those_of_the_float64_reference(name):
     images = np.random.default_rng(9).integers(0, 256, (6, 20, 32, 3), np.uint8)
     program, table = program_of([name], (20, 32)), np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
-    steps = program.draw_colours(4, 1, SAMPLES)
+    steps = program.draw_colors(4, 1, SAMPLES)
     found = run(program, images, steps, table, 1)
     for image, own, row in zip(images, found, steps, strict=True):
         assert (np.abs(own - referred(CASES[name], image, row)) <= 0.5 + ROUNDING).all()
@@ -115,16 +115,16 @@ def test_the_kernel_compiles_for_a_gpu_without_a_warning():
 def test_a_mistake_in_the_statements_is_told_with_its_line():
     program = program_of(["position"], (4, 4))
     wrong = PixelOperation("r *= gain;\ng = gian;", parameters={"gain": 2.0}, name="warm")
-    kernel = UserKernel("augment", source_of_operations([program.colours[0][0], wrong]))
+    kernel = UserKernel("augment", source_of_operations([program.colors[0][0], wrong]))
     with pytest.raises(KernelError, match=r'PixelOperation warm, cuda\(2\): error: identifier "gian" is undefined'):
         nvrtc.load().compile(source_of(kernel), kernel, "sm_90")
 
 
 def test_a_program_draws_the_same_parameters_on_both_executors():
     on_gpu, cpu = (program_of(IN_ORDER["among others"], (8, 8), device) for device in ("cuda:0", "cpu"))
-    rows = on_gpu.draw_colours(4, 1, SAMPLES)
-    assert np.array_equal(rows, cpu.draw_colours(4, 1, SAMPLES))
-    assert np.array_equal(rows[[4, 2]], cpu.draw_colours(4, 1, SAMPLES[[4, 2]])), "whatever the batch"
-    assert not np.array_equal(rows, cpu.draw_colours(4, 2, SAMPLES))
+    rows = on_gpu.draw_colors(4, 1, SAMPLES)
+    assert np.array_equal(rows, cpu.draw_colors(4, 1, SAMPLES))
+    assert np.array_equal(rows[[4, 2]], cpu.draw_colors(4, 1, SAMPLES[[4, 2]])), "whatever the batch"
+    assert not np.array_equal(rows, cpu.draw_colors(4, 2, SAMPLES))
     state = State(True, "cpu", (8, 8, 3), np.dtype("uint8"))
     assert CASES["position"].make().draw(lambda count, _=None: np.zeros((2, count)), 2, state).shape == (2, 6)

@@ -10,7 +10,7 @@ import pytest
 
 from gpubeton.gpu.launch import blocks_of_image
 from tests.kernels.host_build import ROOT, build, needs_compiler
-from tests.kernels.test_sanitized_colours import sanitizer
+from tests.kernels.test_sanitized_colors import sanitizer
 
 pytestmark = [needs_compiler, pytest.mark.timeout(300)]
 
@@ -41,7 +41,7 @@ def test_if_they_did_not_wait_it_would_show():
 
 
 def test_a_batch_is_made_with_as_many_blocks_as_its_phases_have():
-    # Taps of both axes, bands of 8 rows; 16384 pixels of each sum, 8192 pixels of colours.
+    # Taps of both axes, bands of 8 rows; 16384 pixels of each sum, 8192 pixels of colors.
     assert blocks_of_image(224, 224, None) == 2 * 2 + 28
     assert blocks_of_image(224, 224, 2) == 2 * 2 + 28 + 2 * 4 + 7
     assert blocks_of_image(1, 129, 0) == 2 * 2 + 1 + 1

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from tests.kernels.host_build import ROOT, build, kernel_names, needs_compiler
-from tests.kernels.test_sanitized_colours import sanitizer
+from tests.kernels.test_sanitized_colors import sanitizer
 
 pytestmark = needs_compiler
 
 IMAGES = ["augment", "canary", "gather"]
-COLOURS = ["augment", "mix"]
+COLORS = ["augment", "mix"]
 
 
 def run_sanitized(library):
@@ -31,4 +31,4 @@ def test_the_kernels_that_make_images_touch_no_memory_but_their_own_and_compute_
 
 
 def test_every_kernel_is_run_with_sanitizers():
-    assert kernel_names() == sorted({*IMAGES, *COLOURS})
+    assert kernel_names() == sorted({*IMAGES, *COLORS})

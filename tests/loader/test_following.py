@@ -169,7 +169,7 @@ def test_what_comes_from_outside_has_the_followers_fill(pairs, moves):
     assert outside > 100
 
 
-def test_colours_and_paints_of_the_image_do_not_reach_the_mask(pairs):
+def test_colors_and_paints_of_the_image_do_not_reach_the_mask(pairs):
     paints = [Cutout(8), RandomErasing(1), RandomBrightness(0.9, 1), RandomGrayscale(1)]
     numbers = NormalizeImage([120] * 3, [60] * 3, np.float16)
     plain = loader(pairs, GEOMETRY["moved to and fro"])

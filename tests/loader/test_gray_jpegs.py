@@ -71,7 +71,7 @@ def test_gray_jpegs_are_cropped_as_in_an_rgb_field(tmp_path):
         assert np.array_equal(gray[..., 0], rgb[..., 0])
 
 
-def test_the_brightness_of_a_colour_jpeg_is_taken(tmp_path):
+def test_the_brightness_of_a_color_jpeg_is_taken(tmp_path):
     class Photos:
         def __len__(self):
             return 3

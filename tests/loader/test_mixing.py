@@ -66,7 +66,7 @@ def test_images_and_labels_of_a_loader_are_mixed_alike(raw_photos, image, label)
     assert len(set(shares)) == len(shares)
 
 
-def test_mixes_and_colours_are_the_same_with_any_number_of_workers(raw_photos):
+def test_mixes_and_colors_are_the_same_with_any_number_of_workers(raw_photos):
     image = [ColorJitter(0.4, 0.4, 0.4, 0.1), ImageMixup(0.5, False), NormalizeImage([120] * 3, [60] * 3, np.float16)]
     label = [LabelMixup(0.5, False), MixupToOneHot(191)]
     loaded = [load(raw_photos, image, label, num_workers=workers) for workers in (1, -1)]

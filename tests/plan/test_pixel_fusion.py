@@ -45,7 +45,7 @@ def test_both_halves_are_fused_among_the_librarys_own(device):
     )
     assert notes(program)[:6] == ["fused"] * 6
     assert "PixelOperation('threshold', p=1.0)  " in program.explain()
-    assert [type(one).__name__ for one, _ in program.colours] == ["RandomBrightness", "PixelOperation"]
+    assert [type(one).__name__ for one, _ in program.colors] == ["RandomBrightness", "PixelOperation"]
 
 
 @EXECUTORS
@@ -53,7 +53,7 @@ def test_both_halves_are_fused_among_the_librarys_own(device):
 def test_a_place_in_the_image_is_that_before_it_is_flipped_or_moved(device, geometry):
     assert notes(program_of(BOTH, geometry, device=device))[2] == "fused"
     program = program_of(CASES["position"].make(), geometry, NORMALIZE, device=device)
-    assert program.colours
+    assert program.colors
     assert not program.steps
     assert program.table is None
 

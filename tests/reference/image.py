@@ -84,10 +84,10 @@ def written(levels: np.ndarray, program: ImageProgram) -> np.ndarray:
 
 
 def resize_opaque(rgba: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
-    """Resize an image with transparency as Pillow does: colours count by how opaque they are."""
+    """Resize an image with transparency as Pillow does: colors count by how opaque they are."""
     if rgba.shape[:2] == size:
         return rgba.astype(np.float64)
     alpha = rgba[..., 3:].astype(np.float64)
     opaque = resize(np.concatenate([rgba[..., :3] * alpha, alpha], axis=2), size, interpolation)
-    colours = np.divide(opaque[..., :3], opaque[..., 3:], out=np.zeros((*size, 3)), where=opaque[..., 3:] > 1e-9)
-    return np.concatenate([colours, opaque[..., 3:]], axis=2)
+    colors = np.divide(opaque[..., :3], opaque[..., 3:], out=np.zeros((*size, 3)), where=opaque[..., 3:] > 1e-9)
+    return np.concatenate([colors, opaque[..., 3:]], axis=2)

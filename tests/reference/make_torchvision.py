@@ -1,4 +1,4 @@
-"""Make torchvision.npz: an image whose colours torchvision 0.29.2 changed.
+"""Make torchvision.npz: an image whose colors torchvision 0.29.2 changed.
 
 Run it where torchvision is installed; the tests need only the result.
 """

@@ -160,8 +160,8 @@ def test_noise_is_for_floating_point_images():
         compile_image_program("image", 0, [halves, noise], size, size)
     program = compile_image_program("image", 0, [halves, ToTensor(), ToTorchImage(), noise], size, size)
     assert (len(program.steps), program.ops.steps[-1].operation.value) == (0, "random")
-    with pytest.raises(TypeError, match="paints noise, which has no colour"):
-        noise.colour  # noqa: B018  (asked for in vain)
+    with pytest.raises(TypeError, match="paints noise, which has no color"):
+        noise.color  # noqa: B018  (asked for in vain)
 
 
 @pytest.mark.parametrize(

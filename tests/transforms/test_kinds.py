@@ -89,6 +89,6 @@ def test_images_of_any_channels_are_mixed_channel_by_channel(operation, channels
 
 @pytest.mark.parametrize("operation", [ColorJitter(brightness=0.1), RandomSaturation(0.5)])
 @pytest.mark.parametrize("channels", [1, 4])
-def test_colours_are_refused_for_images_without(operation, channels):
+def test_colors_are_refused_for_images_without(operation, channels):
     with pytest.raises(PipelineError, match="works on RGB images"):
         operation.declare_state_and_memory(State(True, "cpu", (*SHAPE, channels), np.dtype("uint8")))

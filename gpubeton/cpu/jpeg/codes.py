@@ -23,7 +23,7 @@ NOT_UNPACKED = 13  # a PNG file, not a JPEG
 REASONS = {
     OK: "decoded",
     NOT_BASELINE: "not a baseline JPEG",
-    NOT_YCBCR: "its colours are neither YCbCr nor gray",
+    NOT_YCBCR: "its colors are neither YCbCr nor gray",
     ODD_SAMPLING: "its chroma sampling is unusual",
     ODD_PRECISION: "its samples or quantisation tables have more than 8 bits",
     SEPARATE_SCANS: "its components come in separate scans",

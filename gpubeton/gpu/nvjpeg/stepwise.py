@@ -88,7 +88,7 @@ class JpegStream(Resource):
 
     @property
     def number_of_components(self) -> int:
-        """1 for gray, 3 for colour, 4 for CMYK and YCCK."""
+        """1 for gray, 3 for color, 4 for CMYK and YCCK."""
         number = c_uint()
         self.calls("nvjpegJpegStreamGetComponentsNum", self.pointer, byref(number))
         return number.value

@@ -104,9 +104,9 @@ def frame_changed(position, *values):
     return changed(0xC0, lambda content: replaced(content, position, *values))
 
 
-def rgb_file(*, identifiers=(82, 71, 66), colours=()):
+def rgb_file(*, identifiers=(82, 71, 66), colors=()):
     components = components_of(photo(HEIGHT, WIDTH), ((1, 1),) * 3, identifiers=identifiers)
-    return write(components, HEIGHT, WIDTH, colours=colours)
+    return write(components, HEIGHT, WIDTH, colors=colors)
 
 
 def ycc_file(sampling, **options):
@@ -119,8 +119,8 @@ REFUSED = {
     "arithmetic": (NOT_BASELINE, FILE.replace(b"\xff\xc0", b"\xff\xc9")),
     "lossless": (NOT_BASELINE, FILE.replace(b"\xff\xc0", b"\xff\xc3")),
     "RGB by its names": (NOT_YCBCR, rgb_file()),
-    "RGB by adobe": (NOT_YCBCR, rgb_file(identifiers=(1, 2, 3), colours=((0xEE, ADOBE + b"\0"),))),
-    "a JFIF segment that is too short": (NOT_YCBCR, rgb_file(colours=((0xE0, b"JFIF\0"),))),
+    "RGB by adobe": (NOT_YCBCR, rgb_file(identifiers=(1, 2, 3), colors=((0xEE, ADOBE + b"\0"),))),
+    "a JFIF segment that is too short": (NOT_YCBCR, rgb_file(colors=((0xE0, b"JFIF\0"),))),
     "CMYK": (NOT_YCBCR, pillow_jpeg(photo(HEIGHT, WIDTH), "CMYK")),
     "4:1:1": (ODD_SAMPLING, jpeg(photo(HEIGHT, WIDTH), 85, "4:1:1")),
     "4:1:0": (ODD_SAMPLING, ycc_file(((4, 2), (1, 1), (1, 1)))),

@@ -99,7 +99,7 @@ def test_a_gray_image_of_its_own_size_is_libjpegs_to_the_bit(quality):
 
 @pytest.mark.parametrize("quality", [1, 10, 40, 75, 90, 100])
 @pytest.mark.parametrize("sampling", ["4:2:0", "4:2:2", "4:4:0", "4:4:4"])
-def test_colours_of_any_quality_at_their_own_size_are_within_a_level(quality, sampling):
+def test_colors_of_any_quality_at_their_own_size_are_within_a_level(quality, sampling):
     data = jpeg(photo(45, 67), quality, sampling)
     out = decode_alone(program_of(45, 67), data)
     assert np.abs(out - expected_levels(data, (0, 0, 45, 67), (45, 67), "area")).max() <= 1

@@ -133,7 +133,7 @@ def test_samplings_that_nobody_uses_are_left_to_the_cpu(factors, expected):
     assert kind(changed(SOF0, change)) == expected
 
 
-def test_files_of_twelve_bits_two_colours_or_four_are_foreign():
+def test_files_of_twelve_bits_two_colors_or_four_are_foreign():
     assert kind(changed(SOF0, lambda frame: replaced(frame, 0, 12))) == JpegKind.FOREIGN
     assert kind(changed(SOF0, lambda frame: replaced(frame[:12], 5, 2))) == JpegKind.FOREIGN
     assert kind(changed(SOF0, lambda frame: replaced(frame + b"\x04\x11\0", 5, 4))) == JpegKind.FOREIGN
@@ -148,7 +148,7 @@ def test_files_of_twelve_bits_two_colours_or_four_are_foreign():
         (changed(SOF0, lambda frame: replaced(replaced(frame, 6, 82), 9, 71), without(APP0)), JpegKind.BASELINE),
         (with_segments((APP14, ADOBE + b"\0"), data=without(APP0)), "RGB"),
         (with_segments((APP14, ADOBE + b"\1"), data=without(APP0)), JpegKind.BASELINE),
-        (with_segments((APP14, ADOBE + b"\2"), data=without(APP0)), "RGB"),  # of no meaning for three colours
+        (with_segments((APP14, ADOBE + b"\2"), data=without(APP0)), "RGB"),  # of no meaning for three colors
         (with_segments((APP14, ADOBE + b"\0"), JFIF, data=without(APP0)), JpegKind.BASELINE),
         (with_segments((APP14, ADOBE[:9]), data=without(APP0)), JpegKind.BASELINE),
         (with_segments((APP14, ADOBE + b"\0"), (APP14, b"something else"), data=without(APP0)), "RGB"),
@@ -156,7 +156,7 @@ def test_files_of_twelve_bits_two_colours_or_four_are_foreign():
         (with_segments((APP0, b"JFXX\0\x10"), data=without(APP0)), JpegKind.BASELINE),
     ],
 )
-def test_the_colours_are_told_by_libjpegs_rule(data, expected):
+def test_the_colors_are_told_by_libjpegs_rule(data, expected):
     """A JFIF marker says YCbCr; then Adobe's word counts; then the components' names."""
     assert kind(data) == (JpegKind.FOREIGN if expected == "RGB" else expected)
 

@@ -13,7 +13,7 @@ from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
 from gpubeton.plan.batch_ops import compile_batch_ops
 from gpubeton.transforms import ColorJitter, RandomBrightness, RandomContrast, RandomGrayscale, RandomSaturation
-from tests.reference.colour import NEARLY, gray, step
+from tests.reference.color import NEARLY, gray, step
 from tests.transforms.layouts import LAYOUTS, as_nhwc_array, in_layout
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), np.uint8)
@@ -43,7 +43,7 @@ def applied(images, *row, layout="numpy"):
     return as_nhwc_array(ANY.apply(in_layout(images, layout), steps), layout)
 
 
-def every_colour():
+def every_color():
     """An image with each combination of every fifteenth level."""
     level = np.arange(0, 256, 15, dtype=np.uint8)
     return np.stack(np.meshgrid(level, level, level), axis=-1).reshape(1, 18, -1, 3)
@@ -63,7 +63,7 @@ def test_a_blend_is_the_exact_one_rounded_down(kind, factor, layout):
 
 @pytest.mark.parametrize("turn", [-ONE // 2, -9_999, -1, 1, 2_731, 5_461, 10_923, ONE // 2])
 def test_a_turn_of_the_hue_is_torchvisions(turn):
-    images = np.concatenate([every_colour().reshape(-1, 3), IMAGES.reshape(-1, 3)]).reshape(1, 1, -1, 3)
+    images = np.concatenate([every_color().reshape(-1, 3), IMAGES.reshape(-1, 3)]).reshape(1, 1, -1, 3)
     exact = step(images[0], HUE, turn / ONE)
     # 0.999 / 255 is known to 2e-5 of itself, and 7 of 15 bits below a level are dropped first: see `_rounded`.
     tolerance = 255 * 0.004 * 2e-5 + 2**-15 + 2**-8 * 0.004
@@ -82,18 +82,18 @@ def test_the_neutral_factor_leaves_every_level(kind):
     assert np.array_equal(applied(images, *beside), applied(images, *alone))
 
 
-def test_half_a_circle_gives_the_opposite_colour():
-    colours = np.array([[[[200, 10, 10], [10, 200, 10], [10, 200, 200], [200, 105, 10], [7, 7, 7]]]], np.uint8)
-    opposite = applied(colours, HUE, ONE // 2)[0, 0].tolist()
+def test_half_a_circle_gives_the_opposite_color():
+    colors = np.array([[[[200, 10, 10], [10, 200, 10], [10, 200, 200], [200, 105, 10], [7, 7, 7]]]], np.uint8)
+    opposite = applied(colors, HUE, ONE // 2)[0, 0].tolist()
     assert opposite == [[10, 200, 200], [200, 10, 200], [200, 10, 10], [10, 105, 200], [7, 7, 7]]
-    assert np.array_equal(applied(colours, HUE, -ONE // 2)[0, 0].tolist(), opposite)
+    assert np.array_equal(applied(colors, HUE, -ONE // 2)[0, 0].tolist(), opposite)
 
 
 def test_gray_is_rounded_down_from_the_exact_decimal_sum():
     # 0.2989 * 0 + 0.587 * 100 + 0.114 * 50 is 64.4; for (200, 10, 235): 92.44; and (0, 100, 0) is 58.7.
     image = np.array([[[[0, 100, 50], [200, 10, 235], [255, 255, 255], [100, 0, 0]]]], np.uint8)
     assert applied(image, SATURATION, 0)[0, 0, :, 1].tolist() == [64, 92, 254, 29]
-    every = every_colour()
+    every = every_color()
     assert np.array_equal(applied(every, SATURATION, 0)[0, ..., 0], gray(every[0]))
 
 
@@ -227,7 +227,7 @@ def test_a_jitter_with_a_probability_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_images_colours_do_not_depend_on_the_batch_it_is_in(operation):
+def test_an_images_colors_do_not_depend_on_the_batch_it_is_in(operation):
     tail = compile_batch_ops(
         [operation], State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8")), field_number=2
     )
@@ -242,7 +242,7 @@ def test_an_images_colours_do_not_depend_on_the_batch_it_is_in(operation):
 def test_only_images_of_levels_are_taken(operation):
     assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
     name = type(operation).__name__
-    if not operation.takes_floats:  # see test_colour_floats.py
+    if not operation.takes_floats:  # see test_color_floats.py
         with pytest.raises(PipelineError, match=rf"{name} works on levels, .* are float32. Put it before Normalize"):
             operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
     with pytest.raises(PipelineError, match=rf"{name} works on images"):

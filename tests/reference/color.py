@@ -1,4 +1,4 @@
-"""What torchvision's uint8 arithmetic makes of colours, in float64 and before the last rounding down.
+"""What torchvision's uint8 arithmetic makes of colors, in float64 and before the last rounding down.
 
 From ``torchvision/transforms/v2/functional/_color.py``: adjust_brightness, adjust_contrast, adjust_saturation and
 adjust_hue. FFCV's RandomBrightness, RandomContrast and RandomSaturation compute the same.

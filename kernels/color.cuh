@@ -1,4 +1,4 @@
-// colour.cuh -- changes the colours of an image, paints what comes behind, and writes what the network reads.
+// color.cuh -- changes the colors of an image, paints what comes behind, and writes what the network reads.
 //
 // The result is bit for bit that of gpubeton/batch/color_formulas.py.
 //
@@ -9,8 +9,8 @@
 #pragma once
 
 #include "block.cuh"
-#include "colour_step.cuh"
-#include "colour_sum.cuh"
+#include "color_step.cuh"
+#include "color_sum.cuh"
 #include "draw.cuh"
 #include "steps.cuh"
 #include "table.cuh"
@@ -18,7 +18,7 @@
 // GROUPS of four pixels for each lane, STRETCHES of pixels for each warp.
 enum { GROUPS = 4, WARP_PIXELS = 32 * PIXELS * GROUPS, STRETCHES = 4, BLOCK_PIXELS = STRETCHES * WARPS * WARP_PIXELS };
 
-// Paints that come behind the changes of colour.
+// Paints that come behind the changes of color.
 struct LatePaints {
     const int* paints;  // all of the image
     const unsigned char* fills;
@@ -27,7 +27,7 @@ struct LatePaints {
 };
 
 // What a block shares.
-struct ColourRoom {
+struct ColorRoom {
     Steps steps;
     unsigned made[WARPS][WARP_PIXELS * CHANNELS / 4];
     unsigned values[LEVELS * CHANNELS];
@@ -75,10 +75,10 @@ static __device__ __forceinline__ void store_pixels(const unsigned* made, int va
 }
 
 // Make the pixels of block number `block` of an image, and store them in `out`, where the image begins.
-static __device__ __forceinline__ void colour_block(const unsigned char* levels, const Recipe& recipe,
+static __device__ __forceinline__ void color_block(const unsigned char* levels, const Recipe& recipe,
                                                     const LatePaints& late, int pixels, int block,
                                                     const unsigned* table, int item_size, unsigned char* out,
-                                                    ColourRoom& room) {
+                                                    ColorRoom& room) {
     block_step([&](int thread) {
         load_table_of(item_size, table, room.values, thread, THREADS);
         if (thread == 0) read_steps(recipe.steps, recipe.num_steps, recipe.sums, pixels, -1, room.steps);

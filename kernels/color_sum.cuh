@@ -1,17 +1,17 @@
-// colour_sum.cuh -- sums of the gray values of an image, as they are when it comes to a contrast.
+// color_sum.cuh -- sums of the gray values of an image, as they are when it comes to a contrast.
 //
 // An image without that contrast, or with a factor of 1 there, is not read. Sums are of whole numbers, so the order in
 // which blocks come does not matter.
 #pragma once
 
 #include "block.cuh"
-#include "colour_step.cuh"
+#include "color_step.cuh"
 #include "steps.cuh"
 
 // Of an image, summed by one block.
 enum { SUMMED_PIXELS = 16384 };
 
-// What is done to the colours of an image.
+// What is done to the colors of an image.
 struct Recipe {
     const int* steps;          // (num_steps, 2): kind and factor of each
     int num_steps;             // at most MAX_STEPS

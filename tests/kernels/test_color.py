@@ -7,13 +7,13 @@ import pytest
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
 from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
-from gpubeton.plan.program import MAX_COLOUR_STEPS
+from gpubeton.plan.program import MAX_COLOR_STEPS
 from gpubeton.transforms import RandomBrightness
 from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits
-from tests.kernels.launching import change_colours
-from tests.reference.colour import NEARLY, gray, step
-from tests.reference.colour import steps as reference_steps
+from tests.kernels.launching import change_colors
+from tests.reference.color import NEARLY, gray, step
+from tests.reference.color import steps as reference_steps
 
 pytestmark = needs_compiler
 
@@ -21,7 +21,7 @@ pytestmark = needs_compiler
 SIZES = [(20, 32), (7, 9), (3, 4), (91, 101), (140, 150), (1, 1)]
 
 
-def random_steps(generator, count, num_steps=MAX_COLOUR_STEPS):
+def random_steps(generator, count, num_steps=MAX_COLOR_STEPS):
     """Steps of all kinds and any factors; a fifth of them changes nothing."""
     kinds = generator.integers(0, 4, (count, num_steps))
     factors = (ONE * 2.0 ** generator.uniform(-3, 3, kinds.shape)).astype(int)
@@ -32,7 +32,7 @@ def random_steps(generator, count, num_steps=MAX_COLOUR_STEPS):
 
 def run(images, steps, table=None, item_size=1, *, order=FORWARD, seed=0, **more):
     """What the kernel writes for images (N, H, W, 3), and the sums that it made."""
-    made = change_colours(images, steps, table, item_size, how={"order": order, "seed": seed}, **more)
+    made = change_colors(images, steps, table, item_size, how={"order": order, "seed": seed}, **more)
     return made.out, made.sums
 
 
@@ -100,7 +100,7 @@ def test_a_turn_of_the_hue_is_torchvisions(turn):
     images = np.random.default_rng(5).integers(0, 256, (1, 64, 64, 3), np.uint8)
     exact = step(images[0], HUE, turn / ONE)
     found = run(images, np.array([[HUE, turn]], np.int32))[0][0]
-    assert (found <= exact + 1e-4).all()  # see tests/transforms/test_colour.py
+    assert (found <= exact + 1e-4).all()  # see tests/transforms/test_color.py
     assert (found > exact - 1 - 1e-4).all()
 
 
@@ -166,7 +166,7 @@ def random_paints(generator, count, height, width):
 @pytest.mark.parametrize("item_size", [1, 2, 4])
 @pytest.mark.parametrize("late", [(0, 4), (1, 3), (3, 4), (2, 2)])
 @pytest.mark.parametrize("size", [(13, 21), (30, 3), (5, 1)])
-def test_late_paints_cover_what_the_colours_left_and_each_other_and_nothing_else(size, late, item_size, order):
+def test_late_paints_cover_what_the_colors_left_and_each_other_and_nothing_else(size, late, item_size, order):
     generator = np.random.default_rng(10 * late[0] + late[1])
     images, table = generator.integers(0, 256, (5, *size, 3), np.uint8), table_of_bits(item_size)
     steps, draws = random_steps(generator, 5, 2), random_paints(generator, 5, *size)
@@ -179,6 +179,6 @@ def test_late_paints_cover_what_the_colours_left_and_each_other_and_nothing_else
 
 
 def test_the_kernel_has_room_for_as_many_steps_as_a_program_fuses():
-    found = re.search(r"MAX_STEPS = (\d+)", (KERNELS / "colour_step.cuh").read_text())
+    found = re.search(r"MAX_STEPS = (\d+)", (KERNELS / "color_step.cuh").read_text())
     assert found is not None
-    assert int(found[1]) == MAX_COLOUR_STEPS
+    assert int(found[1]) == MAX_COLOR_STEPS

@@ -1,4 +1,4 @@
-// colour_step.cuh -- steps on the colours of an image; gpubeton/batch/color_formulas.py says what each of them is.
+// color_step.cuh -- steps on the colors of an image; gpubeton/batch/color_formulas.py says what each of them is.
 //
 // Factors are whole numbers, in units of 2**-15, and so is everything that is computed from them: the CPU's results come
 // out to the bit, and it is the integer units that they keep busy, while floats would have to be converted to levels
@@ -10,7 +10,7 @@
 // own step PIXEL, whose factor is the width of the image, or 0 where the image stays as it is.
 enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE, PARAMETER, PIXEL };
 
-// ONE is the factor 1; MAX_STEPS is MAX_COLOUR_STEPS of gpubeton/plan/program.py.
+// ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/plan/program.py.
 enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
 
 // Pixels that a thread works on at a time: three words.
@@ -75,7 +75,7 @@ static __device__ __forceinline__ int hue_level_of(int value) {
 }
 
 // HSV's hexagon has a circumference of 6 * side, with red at 0, green at 2 * side and blue at 4 * side; along it each
-// channel is a trapezium. No division is needed to find a colour's place on it.
+// channel is a trapezium. No division is needed to find a color's place on it.
 static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
     int red = pixel[0], green = pixel[1], blue = pixel[2];
     int most = max(max(red, green), blue), least = min(min(red, green), blue);

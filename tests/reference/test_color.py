@@ -7,7 +7,7 @@ import pytest
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, SATURATION
 from gpubeton.transforms import RandomBrightness
-from tests.reference.colour import steps
+from tests.reference.color import steps
 
 KINDS = {"brightness": BRIGHTNESS, "contrast": CONTRAST, "saturation": SATURATION, "hue": HUE}
 
