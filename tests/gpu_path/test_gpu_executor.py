@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from dataclasses import replace
@@ -298,6 +299,8 @@ def test_an_epoch_beside_another_has_equipment_of_its_own(begin):
 
 
 def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(device, faults):
+    gc.collect()  # tests in the same process may have left GPUs to the garbage collector
+    before = faults.live("state"), faults.live("handle")
     gpu = open_gpu(device)
     crew = gpu.crew([program_of()], cpu_services())
     out = submit(crew, PHOTOS)
@@ -305,7 +308,7 @@ def test_equipment_in_use_is_freed_when_its_epoch_ends_after_the_gpu_was_closed(
     assert crew.collect() == []
     assert np.array_equal(out.numpy(), expected(PHOTOS))
     crew.close()
-    assert (faults.live("state"), faults.live("handle")) == (0, 0)
+    assert (faults.live("state"), faults.live("handle")) == before
     gpu.close()
 
 
