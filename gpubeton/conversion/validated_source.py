@@ -40,7 +40,7 @@ class ImageProperties:
     >>> from gpubeton.format.field_arguments import IMAGE_KINDS
     >>> found = ImageProperties.of_pillow(Image.new("RGBA", (2, 2)))
     >>> found.changes(IMAGE_KINDS["gray"]), found.changes(IMAGE_KINDS["rgba"])
-    (['colors', 'alpha'], [])
+    (['colours', 'alpha'], [])
     """
 
     channels: int  # 1 for gray, 3 for colors
