@@ -7,7 +7,6 @@ import gc
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from unittest import mock
 
 import numba
 from numba.core import types
@@ -42,6 +41,7 @@ _OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt":
 # to compile than the functions.
 _INNER = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+_OPERATORS = {value for value in vars(operator).values() if callable(value)}
 _FOLDERS = folders()
 
 
@@ -87,7 +87,7 @@ class _WholeCompiler(_ShortCompiler):
 
     def compile_extra(self, function: Any) -> Any:
         """Compile `function`."""
-        with _no_garbage_collected(), mock.patch.object(BaseFunction, "get_call_type", _remembering()):
+        with _no_garbage_collected(), _signatures_remembered():
             return super().compile_extra(function)
 
 
@@ -104,13 +104,13 @@ def _no_garbage_collected() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _remembering() -> Callable[..., Any]:
-    """Make a method that finds the signature of a call as Numba's does, and remembers it.
+@contextlib.contextmanager
+def _signatures_remembered() -> Iterator[None]:
+    """Let Numba find the signature of each call once; it compiles in one thread at a time.
 
     For each `a + b` Numba tries some twenty overloads of `+`, three times over: a quarter of the time to compile.
     """
     find = _BaseFunction.get_call_type
-    operators = {value for value in vars(operator).values() if callable(value)}
     found: dict[Any, Any] = {}
 
     def remembering(function: Any, context: Any, arguments: Any, names: Any) -> Any:
@@ -118,14 +118,18 @@ def _remembering() -> Callable[..., Any]:
             return find(function, context, arguments, names)
         numbers = tuple(map(_types.unliteral, arguments))
         # An operator's result does not depend on the values of numbers, also where they are known.
-        if function.key[0] in operators and all(isinstance(number, _types.Number) for number in numbers):
+        if function.key[0] in _OPERATORS and all(isinstance(number, _types.Number) for number in numbers):
             arguments = numbers
         key = function, tuple(arguments)
         if key not in found:
             found[key] = find(function, context, arguments, names)
         return found[key]
 
-    return remembering
+    _BaseFunction.get_call_type = remembering
+    try:
+        yield
+    finally:
+        _BaseFunction.get_call_type = find
 
 
 def _part(function: Callable[..., object], **options: bool) -> Any:
