@@ -178,11 +178,14 @@ def open_bytes(
 ) -> ByteSource:
     """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
     kind, name = source_type(path), os.fspath(path)
-    if identity is None:
-        # It raises if opening would block, as with a pipe.
-        return kind.open(name, kind.find_identity(name).size, is_random=is_random)
-    source = kind.open(name, identity.size, is_random=is_random)
-    identity.check(name, source.identity())
+    found = kind.find_identity(name)  # it raises if opening would block, as with a pipe
+    source = kind.open(name, (identity or found).size, is_random=is_random)
+    if identity is not None:
+        try:
+            identity.check(name, source.identity())
+        except BaseException:
+            source.close()  # not only when the error and its traceback are gone
+            raise
     return source
 
 
@@ -389,10 +392,15 @@ class OpenSources:
                 source = self._open.get(number)
             try:
                 found = source_type(path).find_identity(path) if source is None else source.identity()
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError, FormatError) as error:
                 if is_mapped:
                     continue
-                raise
+                if isinstance(error, FileNotFoundError):
+                    raise
+                raise StorageError(
+                    f"{path}: no file has this name now ({error}), but one had when it was opened. The file was "
+                    "replaced: open it again, in training with a new Loader."
+                ) from error
             # The inode of a mapped file is in use, so that no other file can have its number.
             if not is_mapped or identity.is_same_source(found):
                 identity.check(path, found)

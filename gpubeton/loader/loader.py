@@ -246,8 +246,9 @@ class Loader(FfcvSurface):
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
     ) -> None:
-        # All arguments by their names: a new one needs no line here.
-        config = LoaderConfig.resolve({name: value for name, value in locals().items() if name in ARGUMENTS})
+        # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
+        given = dict(locals())
+        config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
         self.reader = Reader(config.fname, config.custom_fields)
         self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []

@@ -70,7 +70,8 @@ class TaskQueue:
     @classmethod
     def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
         """Split rows into chunks that any worker may take."""
-        return cls([task] for task in split_rows(start, stop, chunksize))
+        # One at a time: a dataset may have millions.
+        return cls([Task(row, min(row + chunksize, stop))] for row in range(start, stop, chunksize))
 
     def take(self, worker: int) -> Task | None:
         """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton import storage as reads_module
-from gpubeton.errors import LoaderClosedError, StorageError
-from gpubeton.format.byte_source import LocalFile, OpenSources
+from gpubeton.errors import FormatError, LoaderClosedError, StorageError
+from gpubeton.format.byte_source import LocalFile, OpenSources, open_bytes
 from gpubeton.storage import MappedStorage, ReadStorage
 
 pytestmark = pytest.mark.timeout(60)
@@ -178,6 +178,37 @@ def test_a_mapped_file_that_lost_its_name_is_the_same_in_memory(tmp_path):
     path.unlink()
     storage.check()
     assert not storage.arrays[0].any()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+@pytest.mark.timeout(10)  # opening a pipe that nothing writes to waits for ever
+def test_a_file_that_became_a_folder_or_a_pipe_is_refused_unless_it_is_mapped(make, tmp_path):
+    path = tmp_path / "replaced"
+    path.write_bytes(bytes(10_000))
+    files = opened(path)
+    mapped = MappedStorage(files)
+    files.close()  # as if many others had been opened since
+    path.unlink()
+    make(path)
+    mapped.check()
+    with pytest.raises(StorageError, match=r"replaced: .* replaced: open it again"):
+        files.check()
+    with pytest.raises((IsADirectoryError, FormatError)):
+        open_bytes(path, files.identities[0])
+
+
+def test_a_file_that_is_refused_is_closed_though_its_error_is_kept(tmp_path):
+    path = tmp_path / "rewritten"
+    path.write_bytes(bytes(10_000))
+    (identity,) = opened(path).identities
+    os.utime(path, ns=(1, 1))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    errors = []
+    for _ in range(3):
+        with pytest.raises(StorageError) as caught:
+            open_bytes(path, identity)
+        errors.append(caught)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monkeypatch):
