@@ -15,7 +15,7 @@ from gpubeton.pipeline.allocation_query import AllocationQuery
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.pipeline.operation import Memory, Operation
-from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
+from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.pipeline.validation import check_choice, check_number, check_range, check_size
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
@@ -277,7 +277,7 @@ class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
         if uniform is None:
             raise TypeError(f"{type(self).__name__}.boxes needs random numbers: pass `uniform`")
-        return random_boxes(heights, widths, self.scale, self.ratio, uniform)
+        return draw_crops(heights, widths, self.scale, self.ratio, uniform)
 
 
 class ImageDecoder(SimpleRGBImageDecoder):

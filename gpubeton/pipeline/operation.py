@@ -1,18 +1,32 @@
-"""Operation: one step of a pipeline, and the base of every step that a user writes."""
+"""Operation: one step of a pipeline, the base of every step that a user writes, and its random numbers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpubeton.pipeline.allocation_query import AllocationQuery
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gpubeton.pipeline.state import State
 
 Memory = AllocationQuery | Sequence[AllocationQuery] | None
 """What an operation may ask for: nothing, one array, or several."""
+
+
+class Uniform(Protocol):
+    """Uniform random numbers of the samples of one batch, for one operation."""
+
+    # Asking twice gives the same numbers twice: column k of sample n depends only on the seed, the epoch, the sample
+    # and the operation.
+    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return the first `count` numbers of each sample."""
+        # `rows` of the batch: intp (R,), by default all N; returns float64 (R, count), at least 0 and less than 1
+        ...
 
 
 class Operation(ABC):

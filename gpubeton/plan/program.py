@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpubeton.batch.image_batch import Fill
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.plan.batch_ops import BatchOps
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing

@@ -17,8 +17,7 @@ from gpubeton.transforms.transform import BatchKey, Transform
 
 if TYPE_CHECKING:
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 
 PLACEMENT_COLUMNS = 11

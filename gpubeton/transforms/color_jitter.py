@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]

@@ -22,8 +22,7 @@ from gpubeton.transforms.transform import ImagePass, Moves, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 
 MIXUP_NUMBERS, CUTMIX_NUMBERS = range(2)

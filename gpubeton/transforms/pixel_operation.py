@@ -23,8 +23,7 @@ from gpubeton.transforms.transform import between
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
     from gpubeton.transforms.transform import ImagePass
 

@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.batch.resize import LEVELS, crop_and_resize
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.pixel_type import PIXEL_TYPES, dtype_name
-from gpubeton.pipeline.sampling import USUAL_NUMBERS, random_boxes
+from gpubeton.pipeline.random_crops import USUAL_NUMBERS, draw_crops
 from gpubeton.pipeline.validation import check_range, check_whole
 from gpubeton.transforms.checks import image_size
 from gpubeton.transforms.crops import window_shape
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
     from gpubeton.pipeline.state import State
 
 _FLOATS = (*PIXEL_TYPES, "float64")
@@ -90,7 +89,7 @@ class RandomResizedCrop(Transform):
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         height, width = image_size(self, state, any_channels=True)
-        return random_boxes(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
+        return draw_crops(np.full(count, height), np.full(count, width), self.scale, self.ratio, uniform)
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_crop(self)

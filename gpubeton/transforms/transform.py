@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.sampling import Uniform
+    from gpubeton.pipeline.operation import Uniform
 
 
 class Moves(Enum):

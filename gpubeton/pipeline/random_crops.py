@@ -1,29 +1,20 @@
-"""Random numbers of samples, and random parts of images by torchvision's rule for random resized crops.
+"""Draw random resized crops by torchvision's rule.
 
-A try draws four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the part is the
+A try draws four numbers: area, aspect ratio, top, left. If none of ten tries fits into the image, the crop is the
 largest central one whose aspect ratio is within the limits.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-class Uniform(Protocol):
-    """Uniform random numbers of the samples of one batch, for one operation."""
-
-    # Asking twice gives the same numbers twice: column k of sample n depends only on the seed, the epoch, the sample
-    # and the operation.
-    def __call__(self, count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """Return the first `count` numbers of each sample."""
-        # `rows` of the batch: intp (R,), by default all N; returns float64 (R, count), at least 0 and less than 1
-        ...
+    from gpubeton.pipeline.operation import Uniform
 
 
 USUAL_NUMBERS = 24
@@ -35,10 +26,10 @@ _NUMBERS_PER_TRY = 4
 Limits = tuple[float, float]
 
 
-def random_boxes(
+def draw_crops(
     heights: NDArray[Any], widths: NDArray[Any], scale: Limits, ratio: Limits, uniform: Uniform
 ) -> NDArray[np.int32]:
-    """Choose a part of each image."""
+    """Draw a crop of each image."""
     # `heights, widths`: integers (N,); returns int32 (N, 4): top, left, height and width in pixels
     size = np.empty((len(heights), 2))
     size[:, 0], size[:, 1] = heights, widths
