@@ -19,7 +19,8 @@ from numba.core.untyped_passes import InlineClosureLikes
 from gpubeton.cpu.kept import KeptCode, folders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
     from types import FunctionType
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -142,92 +143,33 @@ def _part(function: Callable[..., object], **options: bool) -> Any:
     return dispatcher
 
 
-def compiled(function: _F, *, has_notice: bool = False) -> _F:
-    """Compile a function that Python calls; its machine code is kept on disk between runs, see `gpubeton.cpu.kept`.
-
-    Parameters
-    ----------
-    function : callable
-        A function in Numba's subset of Python. It runs without the GIL.
-    has_notice : bool
-        Whether a line is logged before it is compiled.
-
-    Returns
-    -------
-    callable
-        The compiled function, called like the original.
-    """
+def compiled(function: _F, *, has_notice: bool = False, folders: Sequence[Path] = _FOLDERS) -> _F:
+    """Compile a function that Python calls; `folders` keep its machine code between runs, see `gpubeton.cpu.kept`."""
     dispatcher = _njit(no_cfunc_wrapper=True, pipeline_class=_WholeCompiler, **_OPTIONS)(function)
-    dispatcher._cache = KeptCode(cast("FunctionType", function), _FOLDERS, has_notice)  # noqa: SLF001 - Numba has no option for it
+    # Numba has no option for a cache of another kind.
+    dispatcher._cache = KeptCode(cast("FunctionType", function), folders, has_notice)  # noqa: SLF001  as above
     return cast("_F", dispatcher)
 
 
 def compiled_with_notice(function: _F) -> _F:
-    """Compile a function as `compiled` does, and log a line before: it takes long.
-
-    Parameters
-    ----------
-    function : callable
-        A function in Numba's subset of Python. It runs without the GIL.
-
-    Returns
-    -------
-    callable
-        The compiled function, called like the original.
-    """
+    """Compile a function as `compiled` does, and log a line before: it takes long."""
     return compiled(function, has_notice=True)
 
 
 def stage(function: _F) -> _F:
-    """Compile a function that only compiled functions call; it travels inside their machine code.
-
-    Python must not call it (there is no way in, and Numba does not check): a test calls its ``py_func``, or compiles a
-    function that calls it.
-
-    Parameters
-    ----------
-    function : callable
-        A function in Numba's subset of Python.
-
-    Returns
-    -------
-    callable
-        The compiled function.
-    """
+    """Compile a function that only compiled functions call; it travels inside their machine code."""
+    # Python must not call it: there is no way in, and Numba does not check. A test calls its `py_func`, or compiles a
+    # function that calls it.
     return cast("_F", _part(function))
 
 
 def inlined(function: _F) -> _F:
-    """Compile a function into the body of each caller.
-
-    For the few that run once per JPEG block: a call and a tuple returned through memory would cost a tenth of them.
-
-    Parameters
-    ----------
-    function : callable
-        A function in Numba's subset of Python.
-
-    Returns
-    -------
-    callable
-        The compiled function.
-    """
+    """Compile a function into the body of each caller."""
+    # For the few that run once per JPEG block: a call and a tuple returned through memory would cost a tenth of them.
     return cast("_F", _part(function, forceinline=True))
 
 
 def merged(function: _F) -> _F:
-    """Compile a function as part of its one caller's body, before types are known.
-
-    For the few large functions that only pass the work on: the code is a little faster than with calls.
-
-    Parameters
-    ----------
-    function : callable
-        A function in Numba's subset of Python, called from one place.
-
-    Returns
-    -------
-    callable
-        The compiled function.
-    """
+    """Compile a function as part of its one caller's body, before types are known."""
+    # For the few large functions that only pass the work on: the code is a little faster than with calls.
     return cast("_F", _njit(inline="always", **_INNER)(function))

@@ -24,7 +24,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FunctionType
 
 _config: Any = numba.config
@@ -44,18 +44,8 @@ _NOTICE = (
 
 
 def folders(package: Path = _PACKAGE) -> list[Path]:
-    """List the folders where machine code of the present sources may be kept, the preferred one first.
-
-    Parameters
-    ----------
-    package : Path
-        The folder of the package.
-
-    Returns
-    -------
-    list of Path
-        In ``NUMBA_CACHE_DIR`` if that is set, in the package, and in the user's cache. They need not exist.
-    """
+    """List the folders where machine code of the present sources may be kept, the preferred one first."""
+    # In NUMBA_CACHE_DIR if that is set, in the package, and in the user's cache. They need not exist.
     state = hashlib.sha256()
     for folder in SOURCES:
         for source in sorted((package / folder).rglob("*.py")):
@@ -72,28 +62,15 @@ def folders(package: Path = _PACKAGE) -> list[Path]:
 
 
 class KeptCode:
-    """The machine code of one function; stands in for Numba's cache of a dispatcher.
+    """The machine code of one function, in place of Numba's cache of a dispatcher."""
 
-    Parameters
-    ----------
-    function : function
-        The function in Python; no closure, whose values would be unknown here.
-    folders : list of Path
-        Where to look, in this order, and where to write if the first may not be written.
-    has_notice : bool
-        Whether a line is logged before the function is compiled, by one process at a time.
-
-    Attributes
-    ----------
-    folder : Path or None
-        Where the machine code is that was asked for last; None if it could not be kept, or nothing was asked for.
-    """
-
-    def __init__(self, function: FunctionType, folders: list[Path], has_notice: bool) -> None:
+    # `function` has no closure, whose values would be unknown here. The folders are searched in their order; the first
+    # that can be written gets new code. With `has_notice` a line is logged before compiling, by one process at a time.
+    def __init__(self, function: FunctionType, folders: Sequence[Path], has_notice: bool) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}-{function.__code__.co_firstlineno}"
         self._folders = folders
         self.has_notice = has_notice
-        self.folder: Path | None = None
+        self.folder: Path | None = None  # of the code that was asked for last; None if there is none
 
     @property
     def cache_path(self) -> str:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "make_loader"]
 
-_SECONDS_TO_END = 10.0
-
 
 @dataclass(frozen=True)
 class LoopOptions:
@@ -93,7 +91,7 @@ def examine_log(path: str | os.PathLike[str]) -> list[Measurements]:
     return [_measurements(stats, facts, _places(facts), is_measured=False) for facts, stats in read_stats(path)]
 
 
-def examine_command(command: Sequence[str]) -> tuple[int, list[Measurements]]:
+def examine_command(command: Sequence[str], *, seconds_to_end: float = 10.0) -> tuple[int, list[Measurements]]:
     """Run a command and watch its loaders until it ends or Ctrl-C; returns its exit code and a result per loader."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "stats.jsonl"
@@ -102,21 +100,21 @@ def examine_command(command: Sequence[str]) -> tuple[int, list[Measurements]]:
         try:
             code = running.wait()
         except KeyboardInterrupt:
-            code = _ended(running)
+            code = _ended(running, seconds_to_end)
             # Ctrl-C may end a long training early: its results so far count.
             if not log.exists():
                 raise
         return code, examine_log(log) if log.exists() else []
 
 
-def _ended(running: subprocess.Popen[bytes]) -> int:
+def _ended(running: subprocess.Popen[bytes], seconds_to_end: float) -> int:
     """Wait for a command that also received Ctrl-C; terminate it if it does not end."""
     try:
-        return running.wait(_SECONDS_TO_END)
+        return running.wait(seconds_to_end)
     except subprocess.TimeoutExpired:
         running.terminate()
     try:
-        return running.wait(_SECONDS_TO_END)
+        return running.wait(seconds_to_end)
     except subprocess.TimeoutExpired:
         running.kill()
         return running.wait()

@@ -104,15 +104,14 @@ def test_what_is_called_is_optimised_with_its_caller_alone(monkeypatch):
     assert len(optimised) == 1
 
 
-def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
+def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path):
     assert gc.get_freeze_count() == 0
-    assert compiled(lambda x: increased(x, (2, 3)))(1) == 7
+    assert compiled(lambda x: increased(x, (2, 3)), folders=[tmp_path])(1) == 7
     assert gc.get_freeze_count() == 0
     gc.freeze()
     try:
         count = gc.get_freeze_count()
-        assert compiled(lambda x: increased(x, (2, 4)))(1) == 9
+        assert compiled(lambda x: increased(x, (2, 4)), folders=[tmp_path])(1) == 9
         assert gc.get_freeze_count() > count / 2
     finally:
         gc.unfreeze()
@@ -126,22 +125,20 @@ def test_compiling_leaves_the_garbage_collector_as_it_was(tmp_path, monkeypatch)
     ],
     ids=["numbers", "bits"],
 )
-def test_signatures_that_are_remembered_are_the_ones_of_numba(function, types, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
-    ours, theirs = compiled(function), njit(error_model="numpy")(function)
+def test_signatures_that_are_remembered_are_the_ones_of_numba(function, types, tmp_path):
+    ours, theirs = compiled(function, folders=[tmp_path]), njit(error_model="numpy")(function)
     for first, second in itertools.product(types, repeat=2):
         numbers = np.dtype(first).type(3), np.dtype(second).type(5), 2
         assert ours(*numbers) == theirs(*numbers)
         assert ours.nopython_signatures[-1] == theirs.nopython_signatures[-1]
 
 
-def test_numba_resolves_calls_by_itself_after_a_function_was_compiled_or_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpubeton.cpu.compile._FOLDERS", [tmp_path])
+def test_numba_resolves_calls_by_itself_after_a_function_was_compiled_or_refused(tmp_path):
     resolve = BaseFunction.get_call_type
-    assert compiled(lambda x: x + 12)(1) == 13
+    assert compiled(lambda x: x + 12, folders=[tmp_path])(1) == 13
     assert BaseFunction.get_call_type is resolve
     with pytest.raises(TypingError):
-        compiled(lambda x: x + "12")(1)
+        compiled(lambda x: x + "12", folders=[tmp_path])(1)
     assert BaseFunction.get_call_type is resolve
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpubeton.diagnosis import Machine, advise, doctor, read_stats, runs
+from gpubeton.diagnosis import Machine, advise, read_stats, runs
 from gpubeton.diagnosis.bench import BenchOptions, measure_rates
 from gpubeton.diagnosis.doctor import LoopOptions, examine_command, examine_file, examine_loader, make_loader
 from gpubeton.diagnosis.environment import block_starts, measure_disk
@@ -87,11 +87,10 @@ def test_a_command_that_is_ended_by_ctrl_c_is_looked_at_as_far_as_it_came(photos
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_a_command_that_does_not_hear_ctrl_c_is_ended(monkeypatch):
-    monkeypatch.setattr(doctor, "_SECONDS_TO_END", 0.2)
+def test_a_command_that_does_not_hear_ctrl_c_is_ended():
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + INTERRUPTS.partition("raise")[0]
     with pytest.raises(KeyboardInterrupt):
-        examine_command([sys.executable, "-c", deaf + "import time\ntime.sleep(200)"])
+        examine_command([sys.executable, "-c", deaf + "import time\ntime.sleep(200)"], seconds_to_end=0.2)
 
 
 def test_a_file_that_no_loader_wrote_is_refused_with_its_line(tmp_path):
