@@ -14,7 +14,7 @@ from gpubeton.engine.executors import ImageExecutors
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.plan.fusion import compile_image_program
-from gpubeton.plan.image_executor import BadImage
+from gpubeton.plan.image_executor import BadImage, Usage
 from gpubeton.transforms import NormalizeImage, ToTensor
 
 SIZES = np.array([9]), np.array([9])
@@ -34,6 +34,10 @@ class Workers:
         self.programs, self.arguments = programs, arguments
         self.bad = []
         self.fails = False
+
+    @property
+    def usage(self):
+        return Usage(1.0, 0.5) if self.where == "CPU" else Usage(4.0, 2.0)
 
     def note(self, name, *what):
         self.calls.append((self.where, name, *what))
@@ -194,6 +198,13 @@ def test_whoever_receives_a_batch_waits_for_its_tensors(mixed):
     arrive()
     assert mixed.calls == [("GPU", "arrival", 2), ("GPU", "arrived")]
     assert Bench(output("a", "cpu")).crews.arrival([torch.zeros(1)]) is None
+
+
+def test_the_usage_is_that_of_all_workers(mixed):
+    assert mixed.crews.usage == Usage(5.0, 2.5)
+    assert Bench(output("a", "cpu")).crews.usage == Usage(1.0, 0.5)
+    assert Bench(output("a", "cuda:0")).crews.usage == Usage(4.0, 2.0)
+    assert Bench().crews.usage == Usage()
 
 
 def test_both_are_closed_although_one_fails(mixed):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.engine.run_batch_ops import run_batch_ops
+from gpubeton.engine.run_batch_ops import Shared, run_batch_ops
 from gpubeton.engine.user_code import ONE_PARALLEL_REGION
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, State
@@ -156,6 +156,20 @@ def test_parallel_operations_of_two_threads_do_not_meet(monkeypatch):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_each_pipeline_that_goes_on_from_a_result_gets_a_copy_in_the_same_order_of_axes(kind):
+    shared, owner = Shared(), object()
+    batch = kind(np.arange(2 * 3 * 4 * 5).reshape(2, 4, 5, 3).transpose(0, 3, 1, 2))
+    expected, axes = batch.tolist(), torch.as_tensor(batch).stride()
+    shared.keep(owner, batch)
+    batch[:] = 0
+    for is_last in (False, False, True):
+        copy = shared.result(owner, is_last=is_last)
+        assert copy.tolist() == expected
+        assert torch.as_tensor(copy).stride() == axes
+        copy[:] = 0
 
 
 def test_a_compiled_operation_after_totensor_is_refused_by_name():

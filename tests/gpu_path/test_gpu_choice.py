@@ -78,6 +78,14 @@ def test_the_first_of_several_gpus_is_taken():
     assert choose_gpu("auto", "auto", pipelines).target.device == "cuda:3"
 
 
+def test_images_are_made_on_the_chosen_gpu_only_if_their_own_pipeline_moves_there():
+    pipelines = [[ToTensor()], [ToDevice("cpu")], [ToDevice("cuda:1")], [ToDevice("cuda:0")]]
+    for takes_everything, expected in ((False, [False, False, False, True]), (True, [True] * 4)):
+        target = GpuTarget("cuda:0", takes_everything)
+        assert [target.takes(pipeline) for pipeline in pipelines] == expected
+        assert not target._replace(decodes=False).takes(pipelines[3])
+
+
 def test_the_current_gpu_is_meant_where_no_number_is_given(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)

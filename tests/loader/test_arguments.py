@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -9,10 +10,11 @@ from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
     IntDecoder,
 )
-from gpubeton.loader import Loader
+from gpubeton.loader import Loader, config
 from gpubeton.machine import count_cores
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToDevice, ToTensor
+from gpubeton.traversal_order import TraversalOrder
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
 from tests.test_machine import container
 
@@ -38,6 +40,8 @@ pytestmark = pytest.mark.timeout(180)
         ({"order": int}, "order is <class 'int'>"),
         ({"on_error": "ignore"}, "on_error is 'ignore'.*'raise', 'skip', 'replace'"),
         ({"device": "tpu"}, "device is 'tpu'"),
+        ({"device": "cuda:first"}, "device is 'cuda:first'"),
+        ({"device": True}, "device is True"),
         ({"distributed": True}, "init_process_group"),
     ],
 )
@@ -95,6 +99,36 @@ def test_in_a_container_there_is_a_worker_for_each_core_that_its_quota_pays_for(
     container(tmp_path, monkeypatch, "200000")
     assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == 2
     assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
+
+
+def test_there_are_no_more_workers_than_numba_has_threads(photos, monkeypatch):
+    monkeypatch.setattr(config, "count_cores", lambda: 8)
+    for limit in (8, 2):
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", limit)
+        assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == limit
+
+
+def test_workers_have_at_most_three_batches_at_once_however_many_are_ahead(photos):
+    arguments = Loader(photos, 4, pipelines=ONLY_LABEL)._args
+    for ahead, in_flight in ((1, 1), (2, 2), (3, 3), (20, 3)):
+        assert config.LoaderConfig.resolve({**arguments, "batches_ahead": ahead}).num_in_flight == in_flight
+
+
+def test_a_loader_does_not_follow_changes_of_the_dicts_that_it_was_given(photos):
+    class Stepwise(TraversalOrder):
+        def __init__(self, loader, step):
+            super().__init__(loader)
+            self.step = step
+
+        def sample_order(self, epoch):
+            return self.indices[:: self.step]
+
+    pipelines, order_kwargs = dict(ONLY_LABEL), {"step": 20}
+    loader = Loader(photos, 3, num_workers=1, order=Stepwise, order_kwargs=order_kwargs, pipelines=pipelines)
+    pipelines["weight"], order_kwargs["step"] = (), 1
+    loader.indices = range(41)  # the order is made again
+    assert labels(loader) == [[0, 200, 400]]
+    assert loader.pipelines == ONLY_LABEL
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", True), ("1", False), ("", True)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +58,26 @@ def test_the_file_that_was_opened_is_read_to_the_end_though_another_takes_over_i
     assert path.stat().st_size == size
     assert labels(loader) == list(LEVELS)
     assert labels(make(path, os_cache=os_cache)) == list(LEVELS[::-1])
+
+
+def test_files_that_are_read_are_read_in_random_order_and_mapped_ones_as_the_system_likes(
+    tmp_path, os_cache, monkeypatch
+):
+    path = write_levels(tmp_path / "levels.beton", LEVELS)
+    advised, advise = [], os.posix_fadvise
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advised.append(arguments[-1]) or advise(*arguments))
+    assert labels(make(path, os_cache=os_cache)) == list(LEVELS)
+    assert (os.POSIX_FADV_RANDOM in advised) is not os_cache
+
+
+def test_a_closed_loader_maps_no_file_and_has_none_open(tmp_path, os_cache):
+    path = write_levels(tmp_path / "levels.beton", LEVELS)
+    loader = make(path, os_cache=os_cache)
+    labels(loader)
+    loader.close()
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert str(path) not in map(os.path.realpath, Path("/proc/self/fd").iterdir())
 
 
 def test_a_file_that_was_deleted_is_read_to_the_end(tmp_path, os_cache):

@@ -170,7 +170,7 @@ def test_the_order_of_the_next_epoch_can_be_asked_for(photos):
     loader = make(photos, order="random", drop_last=True)
     assert loader.next_traversal_order().tolist() == loader.first_traversal_order.tolist()
     expected = make(photos, order="random").next_traversal_order()
-    loader.next_traversal_order()[:] = 0  # a copy
+    loader.next_traversal_order()[:] = loader.first_traversal_order[:] = 0  # copies
     assert in_a_row(loader) == expected[:48].tolist()
     assert loader.next_traversal_order().tolist() != expected.tolist()
     assert loader.first_traversal_order.shape == (50,)
@@ -319,6 +319,17 @@ def test_an_iterator_of_other_samples_ends_with_the_loader(photos):
         EpochIterator(loader, [4, 9])
 
 
+def test_an_iterator_of_chosen_samples_draws_as_the_newest_epoch_and_before_all_as_the_first(photos):
+    loader = make(photos, pipelines={**ONLY_IMAGE, "image": augmented()})
+    ((before,),) = EpochIterator(loader, range(8))
+    first, _ = next(iter(loader))[0], next(iter(loader))
+    ((after,),) = EpochIterator(loader, range(8))
+    assert torch.equal(before, first)
+    loader.set_epoch(1)
+    assert torch.equal(after, next(iter(loader))[0])
+    assert not torch.equal(before, after)
+
+
 class OnDevice(Loader):
     """Has attributes of its own under names that FFCV's loader leaves free."""
 
@@ -346,6 +357,22 @@ def test_a_derived_loader_may_have_a_device_of_its_own(photos):
     assert (chosen.device, chosen.os_cache, chosen.decoder) == ("auto", True, "auto")
     with pytest.raises(OptionError, match=r"seed of a loader"):
         loader.seed = 4
+
+
+class TwiceTheBatch(Loader):
+    """Uses a loader's names before there is a loader."""
+
+    def __init__(self, path, batch_size, **kwargs):
+        self.batch_size = batch_size
+        self.batch_size *= 2
+        super().__init__(path, self.batch_size + 1, **kwargs)
+
+
+def test_a_derived_loader_may_use_any_name_before_the_loader_is_made(photos):
+    loader = TwiceTheBatch(photos, 10, num_workers=1, drop_last=False, pipelines=ONLY_LABEL)
+    assert (loader.batch_size, [len(batch) for batch in labels(loader)]) == (21, [21, 21, 8])
+    loader.batch_size = 25
+    assert (loader.batch_size, len(loader)) == (25, 2)
 
 
 def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):

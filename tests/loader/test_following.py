@@ -297,7 +297,7 @@ class Melt(Transform):
         ([crop()], [FollowImage("mask")], {}, "follows another output"),
         ([crop()], [FollowImage("n")], {}, "'n' .*'image'"),
         ([FollowImage("mask")], [FollowImage("image")], {}, "in a circle"),
-        ([crop()], [crop(), FollowImage()], {}, "FollowImage"),
+        ([crop()], [crop(), FollowImage()], {}, "FollowImage.* is a decoder, and has to come first"),
         ([crop(), Melt()], [FollowImage()], {}, "cannot follow .*Melt"),
         ([crop(), RandomTranslate(3)], [FollowImage(fill=300)], {}, "fill .300, 300, 300."),
     ],

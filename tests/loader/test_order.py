@@ -77,6 +77,28 @@ def test_an_order_of_ones_own_decides(photos):
     assert labels(loader) == [[70, 50, 30], [10]]
 
 
+class Beginning(TraversalOrder):
+    """Two batches of the loader's size, or as many samples as somebody says."""
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self.loader = loader
+
+    def sample_order(self, epoch):
+        return self.indices[: getattr(self, "count", 2 * self.loader.batch_size)]
+
+
+def test_the_length_follows_a_batch_size_and_an_attribute_that_the_order_reads(photos):
+    loader = Loader(photos, 4, num_workers=1, order=Beginning, pipelines=ONLY_LABEL)
+    assert len(loader) == 2
+    loader.batch_size = 20
+    assert len(loader) == 2
+    loader.traversal_order.count = 20
+    assert len(loader) == 1
+    del loader.traversal_order.count
+    assert len(loader) == 2
+
+
 def test_an_order_that_gives_what_is_no_sample_is_refused(photos):
     class Wrong(TraversalOrder):
         def sample_order(self, epoch):

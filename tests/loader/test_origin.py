@@ -129,3 +129,15 @@ def test_a_sampler_stays_when_other_indices_come(photos, order, monkeypatch):
             iter(loader)
     loader.order = "sequential"
     assert loader.traversal_order.sampler is None
+
+
+class WithSampler(Own):
+    def __init__(self, loader):
+        super().__init__(loader)
+        self.sampler = range(len(self.indices))
+
+
+def test_an_order_that_makes_its_own_sampler_makes_it_of_the_other_indices(photos):
+    loader = make(photos, order=WithSampler)
+    loader.indices = [7, 8, 9]
+    assert loader.traversal_order.sampler == range(3)

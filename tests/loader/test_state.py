@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from gpubeton.errors import StateError
+from gpubeton.fields import FloatField, IntField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
-from tests.small_files import write_photos
+from gpubeton.traversal_order import TraversalOrder
+from tests.small_files import write, write_photos
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -179,6 +181,47 @@ def test_the_state_of_another_file_is_refused_but_not_that_of_a_copy(photos, tmp
         make(write_photos(tmp_path / "raw.beton", 50, write_mode="raw")).load_state_dict(state)
 
 
+def test_the_state_of_a_file_with_another_field_is_refused_though_every_byte_of_its_samples_is_the_same(tmp_path):
+    files = {}
+    for name, field in {"label": IntField(), "weight": FloatField(), "digit": IntField()}.items():
+        files[name] = write(tmp_path / f"{name}.beton", {name: field}, [(0,)] * 9)
+    state = Loader(files["label"], 2, seed=1).state_dict()
+    Loader(files["label"], 2, seed=1).load_state_dict(state)
+    renamed = write(tmp_path / "renamed.beton", {"label": FloatField()}, [(0,)] * 9)
+    for other in (files["digit"], renamed):
+        with pytest.raises(StateError, match="the file"):
+            Loader(other, 2, seed=1).load_state_dict(state)
+
+
+def test_the_state_after_set_epoch_is_of_that_epoch_though_a_loop_was_left(photos):
+    loader = make(photos)
+    batches = iter(loader)
+    next(batches)
+    loader.set_epoch(5)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (5, 0)
+
+
+def test_a_state_between_epochs_does_not_fix_the_samples(photos):
+    loader = make(photos)
+    loader.load_state_dict(make(photos).state_dict())
+    loader.indices = range(40)
+    assert loader.state_dict()["indices"] == make(photos, indices=range(40)).state_dict()["indices"]
+
+
+def test_an_order_of_a_user_is_made_again_with_the_seed_that_a_state_brings(photos):
+    class Shuffled(TraversalOrder):
+        def __init__(self, loader):
+            super().__init__(loader)
+            self.shuffled = np.random.default_rng(self.seed).permutation(self.indices)
+
+        def sample_order(self, epoch):
+            return self.shuffled
+
+    loader, resumed = make(photos, order=Shuffled), make(photos, order=Shuffled, seed=None)
+    resumed.load_state_dict(loader.state_dict())
+    assert resumed.next_traversal_order().tolist() == loader.next_traversal_order().tolist()
+
+
 def test_all_that_differs_is_named_at_once(photos):
     with pytest.raises(StateError) as caught:
         make(photos, batch_size=9, drop_last=True).load_state_dict(make(photos).state_dict())
@@ -195,6 +238,8 @@ def test_all_that_differs_is_named_at_once(photos):
         (lambda state: {**state, "epoch": "0"}, "'epoch' is '0', .*int"),
         (lambda state: {name: value for name, value in state.items() if name != "seed"}, "'seed' is None"),
         (lambda state: {**state, "batch": -1}, "batch -1"),
+        (lambda state: {**state, "epoch": -1}, "epoch -1"),
+        (lambda state: {**state, "seed": -1}, "seed -1"),
         (lambda state: {**state, "batch": 8}, "batch 8, .*epoch 0 has 7"),
     ],
 )

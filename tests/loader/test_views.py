@@ -7,7 +7,7 @@ import torch
 
 from gpubeton.errors import BadImageError
 from gpubeton.fields import RGBImageField
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, RandomBrightness, RandomHorizontalFlip, RandomTranslate, ToTensor
@@ -49,6 +49,15 @@ def test_each_view_is_the_one_that_a_loader_of_its_own_gives(photos, os_cache):
             assert torch.equal(batch[number], own[number])
     for (plain,), batch in zip(loader(photos, ("plain",)), together, strict=True):
         assert torch.equal(plain, batch[3])
+
+
+def test_a_view_is_drawn_alike_whether_the_fields_before_it_are_left_out_or_not(photos):
+    label = {**dict.fromkeys(OTHERS), "label": [IntDecoder(), ToTensor()]}
+    second = {"image": None, "second": PipelineSpec("image", transforms=VIEWS["second"])}
+    usual = {"num_workers": 1, "seed": 5, "drop_last": False}
+    with_label = Loader(photos, 8, pipelines={**label, **second}, **usual)
+    for (view,), (_, same) in zip(loader(photos, ("second",), order="sequential"), with_label, strict=True):
+        assert torch.equal(view, same)
 
 
 def test_two_views_of_one_image_differ_and_do_not_depend_on_the_workers(photos):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from gpubeton import Loader
 from gpubeton.cli.app import app
 from gpubeton.copying import copy_samples
 from gpubeton.diagnosis.environment import measure_disk, read_file_place
-from gpubeton.errors import StorageError
+from gpubeton.errors import FormatError, StorageError
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
 from gpubeton.format import byte_source
 from gpubeton.format.byte_source import ByteSource, OpenSources, SourceIdentity, open_bytes
@@ -118,6 +119,26 @@ def test_one_that_changes_is_refused(stored):
         sources.check()
     with pytest.raises(StorageError, match="another version"):
         sources.open(0)
+
+
+def test_files_are_mapped_only_if_all_of_them_can_be(stored):
+    local, remote = stored
+    files = [(path, byte_source.source_type(path).find_identity(path)) for path in (local, remote)]
+    assert [OpenSources(some).is_mappable for some in (files[:1], files[1:], files)] == [True, False, False]
+
+
+def test_a_path_that_is_called_as_a_scheme_is_a_file(stored, tmp_path, monkeypatch):
+    local, _ = stored
+    monkeypatch.chdir(tmp_path)
+    Path("memory").write_bytes(local.read_bytes())
+    assert Reader("memory").num_samples == Reader(local).num_samples
+
+
+def test_metadata_that_no_memory_can_hold_are_an_error_of_the_file(stored):
+    with open_bytes(stored[0]) as source:
+        for size in (1 << 50, 1 << 63, 1 << 70):
+            with pytest.raises(FormatError, match=f"bytes 24 to {24 + size} are metadata"):
+                source.read_array(24, 24 + size)
 
 
 def test_ranges_that_are_cut_short_are_refused_and_it_cannot_be_mapped(stored):

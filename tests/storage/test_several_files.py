@@ -109,6 +109,14 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
         opened.open(1)
 
 
+@pytest.mark.parametrize("is_random", [True, False])
+def test_the_system_is_told_whether_files_are_read_in_random_order(files, monkeypatch, is_random):
+    advised = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, count, advice: advised.append((start, count, advice)))
+    OpenSources(files[:2], is_random=is_random).hold()
+    assert advised == [(0, 0, os.POSIX_FADV_RANDOM)] * 2 * is_random
+
+
 def test_several_threads_may_open_files_at_once(files):
     opened, wrong = OpenSources(files, max_open=2), []
 

@@ -5,6 +5,8 @@ import errno
 import gc
 import os
 import threading
+import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,6 +228,13 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
     assert announced == [(0, 10, os.POSIX_FADV_WILLNEED), (1_000_000, 3500, os.POSIX_FADV_WILLNEED)]
 
 
+def test_the_middle_byte_of_a_region_is_probed_and_never_one_behind_the_file(path, monkeypatch):
+    probed = []
+    monkeypatch.setattr(LocalFile, "is_cached", lambda _, position: probed.append(position) or True)
+    MappedStorage(opened(path)).fetch(u8(1_000_000, 3_000_000), u8(2000, 0))
+    assert probed == [1_001_000, 2_999_999]
+
+
 def test_a_file_that_was_just_written_is_found_in_memory(path):
     source = opened(path).open(0)
     assert source.is_cached(0)
@@ -262,6 +271,28 @@ def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
     assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
 
 
+def test_long_ranges_are_cut_between_regions_so_that_threads_share_them(path, counted_reads, monkeypatch):
+    monkeypatch.setattr(reads_module, "MAX_READ", 1000)
+    storage = ReadStorage(opened(path))
+    storage.fetch(u8(0, 600, 1200), u8(600, 600, 5000)).addresses()
+    storage.close()
+    assert sorted(counted_reads) == [(0, 600), (600, 600), (1200, 5000)]
+
+
+def test_as_many_reads_as_keep_a_file_busy_are_in_flight_at_once(path, monkeypatch):
+    together, preadv = threading.Barrier(LocalFile.num_readers, timeout=30), os.preadv
+
+    def meeting(file, buffers, offset):
+        together.wait()  # a broken barrier is an error, which `addresses` raises
+        return preadv(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", meeting)
+    storage = ReadStorage(opened(path))
+    offset, size = np.arange(LocalFile.num_readers) * 300_000, [10] * LocalFile.num_readers
+    assert content_at(storage.fetch(u8(*offset), u8(*size)), size) == content_of(offset, size)
+    storage.close()
+
+
 def test_a_read_that_brings_less_than_asked_for_is_continued(path, monkeypatch):
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda file, buffers, offset: preadv(file, [buffers[0][:1000]], offset))
@@ -296,6 +327,24 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
         fetch.release()
     fetch = storage.fetch(u8(77), u8(11))
     assert content_at(fetch, [11]) == content_of([77], [11])
+    storage.close()
+
+
+@pytest.mark.parametrize("broken", [{0}, {1_000_000}, {2_000_000}, {0, 2_000_000}])
+def test_the_first_error_of_a_fetch_is_raised_whatever_its_other_reads_give(path, monkeypatch, broken):
+    preadv = os.preadv
+
+    def breaking(file, buffers, offset):
+        if offset in broken:
+            raise OSError(errno.EIO, "Input/output error")
+        return preadv(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", breaking)
+    monkeypatch.setattr(LocalFile, "num_readers", 1)  # one read after the other
+    storage = ReadStorage(opened(path))
+    fetch = storage.fetch(u8(0, 1_000_000, 2_000_000), u8(10, 10, 10))
+    with pytest.raises(StorageError, match=f"10 bytes from {min(broken)} on"):
+        fetch.addresses()
     storage.close()
 
 
@@ -342,6 +391,59 @@ def test_the_number_of_blocks_does_not_grow_with_the_batches():
             staging.give_back(block)
     assert len(staging._free) == 3
     assert max(map(len, staging._free)) == 9 << 20
+
+
+def test_a_block_of_exactly_the_size_is_used_again_and_the_smallest_that_fits_is_taken():
+    staging = reads_module.Staging()
+    small, large = staging.take(reads_module.STEP), staging.take(3 * reads_module.STEP)
+    staging.give_back(large)
+    staging.give_back(small)
+    assert staging.take(reads_module.STEP) is small
+    assert staging.take(3 * reads_module.STEP) is large
+
+
+def test_a_thread_that_waits_for_work_holds_no_memory(path):
+    blocks = []
+
+    def allocate(nbytes):
+        block = np.empty(nbytes, np.uint8)
+        blocks.append(weakref.ref(block))
+        return block
+
+    storage = ReadStorage(opened(path), reads_module.Staging(allocate))
+    storage.fetch(u8(0), u8(1000)).addresses()
+    while blocks[0]() is not None:  # the thread lets go of it after the bytes are there
+        time.sleep(0.001)
+    storage.close()
+
+
+def fetch_until_refused(storage):
+    while True:
+        storage.fetch(u8(), u8())
+
+
+def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
+    is_begun, go, preadv = threading.Event(), threading.Event(), os.preadv
+
+    def slow(file, buffers, offset):
+        is_begun.set()
+        go.wait()
+        return preadv(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    monkeypatch.setattr(LocalFile, "num_readers", 1)
+    storage = ReadStorage(opened(path))
+    begun, waiting = storage.fetch(u8(100), u8(50)), storage.fetch(u8(200), u8(50))
+    is_begun.wait()
+    closing = threading.Thread(target=storage.close)
+    closing.start()
+    with pytest.raises(LoaderClosedError):
+        fetch_until_refused(storage)
+    go.set()
+    closing.join()
+    assert content_at(begun, [50]) == content_of([100], [50])
+    with pytest.raises(LoaderClosedError, match="closed while a batch was read"):
+        waiting.addresses()
 
 
 def test_closing_ends_the_threads_though_many_reads_are_waiting(path, monkeypatch):
