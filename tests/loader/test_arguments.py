@@ -128,7 +128,7 @@ def test_a_loader_does_not_follow_changes_of_the_dicts_that_it_was_given(photos)
     pipelines["weight"], order_kwargs["step"] = (), 1
     loader.indices = range(41)  # the order is made again
     assert labels(loader) == [[0, 200, 400]]
-    assert loader.pipelines == ONLY_LABEL
+    assert (loader.pipelines, loader.order_kwargs) == (ONLY_LABEL, {"step": 20})
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", True), ("1", False), ("", True)])
