@@ -88,6 +88,15 @@ def test_the_state_after_the_last_batch_is_the_next_epochs_beginning(numbers):
     assert other.next_epoch == 2
 
 
+def test_a_loaded_state_that_has_no_batch_left_is_the_next_epochs_beginning_too(numbers):
+    adapter, resumed = make(numbers), make(numbers)
+    for _ in adapter.loader:  # whose own state in the body of the last batch is still of its epoch
+        state = adapter.loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (0, len(adapter))
+    resumed.load_state_dict(state)
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["batch"]) == (1, 0)
+
+
 @pytest.mark.parametrize("indices", [range(4), range(22)])
 def test_other_indices_for_the_next_epoch_change_nothing_about_where_this_one_ends(numbers, indices):
     loader, other, resumed = make(numbers, indices=range(12)), make(numbers, indices=range(12)), make(numbers)
