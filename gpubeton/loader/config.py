@@ -132,7 +132,7 @@ def check_device(device: Any) -> str:
         device = f"cuda:{device}"
     name = str(device)
     kind, _, number = name.partition(":")
-    if name in ("auto", "cpu") or (kind == "cuda" and (not number or number.isdecimal())):
+    if name in ("auto", "cpu", "cuda") or (kind == "cuda" and number.isdecimal()):
         return name
     raise OptionError(f"device is {device!r}; expected 'auto', 'cpu', or a GPU such as 'cuda:0'")
 

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.timeout(180)
         ({"on_error": "ignore"}, "on_error is 'ignore'.*'raise', 'skip', 'replace'"),
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"device": "cuda:first"}, "device is 'cuda:first'"),
+        ({"device": "cuda:"}, "device is 'cuda:'"),
         ({"device": True}, "device is True"),
         ({"distributed": True}, "init_process_group"),
     ],
