@@ -1,4 +1,4 @@
-// draw.cuh -- columns of a row of draws; gpubeton/plan/draws.py in Python.
+// draw.cuh -- columns of a row of draws; gpubeton/plan/draw_rows.py in Python.
 #pragma once
 
 enum Draw { TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS, DRAW_COLUMNS };

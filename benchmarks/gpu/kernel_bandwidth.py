@@ -32,7 +32,7 @@ from gpubeton.format.index import Index
 from gpubeton.gpu.device import Stream
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
-from gpubeton.plan.draws import HEIGHT, WIDTH
+from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 
 __all__ = ["Launch", "copy_rate", "measure_pipeline", "noted_launches"]
 

@@ -18,7 +18,7 @@ from gpubeton.cpu.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.user_pixel_ops import user_ops_of
 from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
-from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,7 +161,7 @@ def store_bits(address: int, size: int, bits: int) -> None:
 
 @stage
 def fill_rects(
-    draw: Array,  # int32: the image's row, see `gpubeton.plan.draws`
+    draw: Array,  # int32: the image's row, see `gpubeton.plan.draw_rows`
     output: Array,  # (OUT_FIELDS,) int64
     fills: Array,  # `Outputs.fills`
     target: int,  # address of the output image

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.intrinsics import clear, copy, signed
-from gpubeton.plan.draws import HEIGHT, LEFT, TOP, WIDTH
+from gpubeton.plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
@@ -42,7 +42,7 @@ def pack_regions(
 def pack_crops(
     address: Array,  # (N,) uint64: first pixel of each image, uint8 RGB
     width: Array,  # (N,) int32: its width in pixels
-    draws: Array,  # (N, columns) int32: crop boxes inside the images, see `gpubeton.plan.draws`
+    draws: Array,  # (N, columns) int32: crop boxes inside the images, see `gpubeton.plan.draw_rows`
     target: Array,  # (N,) uint64: addresses for ``pitch * HEIGHT`` bytes each
     pitch: Array,  # (N,) int32: bytes from one row of the target to the next; bytes between rows do not change
 ) -> None:

@@ -36,7 +36,7 @@ from gpubeton.cpu.taps import effective, ideal, most_taps, resized_index
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind
-from gpubeton.plan.draws import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -236,7 +236,7 @@ def _store_row(pixels: Array, target: int, output: Array, tables: Array, blends:
 @stage
 def make_plain(
     task: Array,  # (TASK_FIELDS,) int64: see `image_tasks`
-    draw: Array,  # int32: see `gpubeton.plan.draws`
+    draw: Array,  # int32: see `gpubeton.plan.draw_rows`
     outputs: Outputs,
     scratch: PlainScratch,
 ) -> int:

@@ -50,7 +50,7 @@ from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
-from gpubeton.plan.draws import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
+from gpubeton.plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
@@ -78,7 +78,7 @@ class Ring(NamedTuple):
     control: Array  # (_CONTROL_WORDS,) int64
     remaining: Array  # (S,) int64: images of each batch still to be made
     tasks: Array  # (S, T, TASK_FIELDS) int64: see `image_tasks`
-    draws: Array  # (S, T, D) int32: see `gpubeton.plan.draws`; the last columns are color steps
+    draws: Array  # (S, T, D) int32: see `gpubeton.plan.draw_rows`; the last columns are color steps
     codes: Array  # (S, T) int64: see `jpeg.codes`
 
 

@@ -6,8 +6,7 @@ from gpubeton.engine.bad_images import BadSample
 from gpubeton.engine.batch_plan import BatchPlan, Plan
 from gpubeton.engine.buffers import ArrayPool
 from gpubeton.engine.engine import READS_AHEAD, Batch, Engine, EngineOptions
-from gpubeton.engine.output_graph import compile_outputs
-from gpubeton.engine.outputs import Output
+from gpubeton.engine.output_graph import Output, compile_outputs
 from gpubeton.engine.sources import Source
 
 __all__ = [

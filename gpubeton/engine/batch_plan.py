@@ -17,7 +17,7 @@ from gpubeton.storage import MAX_GAP, MAX_READ
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.engine.outputs import Output
+    from gpubeton.engine.output_graph import Output
     from gpubeton.engine.sources import Source
     from gpubeton.plan.order import EpochBatches
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from gpubeton.engine.outputs import BranchOutput, DrawnOutput, ImageOutput, Output, PipelineOutput, RowOutput
+from gpubeton.engine.drawn_output import DrawnOutput, choices_of_pass, choices_of_tail
+from gpubeton.engine.outputs import BranchOutput, ImageOutput, PipelineOutput, RowOutput
 from gpubeton.engine.sources import Source
 from gpubeton.engine.user_code import UserDecoder, brings_own_code, read_region
 from gpubeton.errors import NoSuchFieldError, PipelineError
@@ -20,8 +21,7 @@ from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.state import State
 from gpubeton.plan.batch_ops import compile_batch_ops, declare
-from gpubeton.plan.drawn import choices_of_pass, choices_of_tail
-from gpubeton.plan.draws import SHIFT_X
+from gpubeton.plan.draw_rows import SHIFT_X
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.linked_outputs import geometry_source_of, moves_of, placements_by
 from gpubeton.plan.snapshot import BranchPoint, snapshot
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import GeometrySource
 
 Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
+
+Output = PipelineOutput | DrawnOutput
 
 
 class GpuTarget(NamedTuple):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from gpubeton.engine.run_batch_ops import Shared, finish_images, run_batch_ops
 from gpubeton.engine.user_code import UserDecoder
 from gpubeton.errors import PipelineError
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import dtype_name, pixel_type
-from gpubeton.plan.drawn import Choice, draw_choices, draw_crop
-from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton.engine.buffers import ArrayPool
@@ -137,51 +134,8 @@ class BranchOutput:
         return explain_ops(self.name, [(operation_name(self.operation), f"in {self.parent!r}")], self.ops)
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnOutput:
-    """An output with the random parameters of another one. It draws them again, and needs no pixels."""
-
-    name: str
-    source: Source  # of the other output
-    followed: str  # name of the other output
-    program: ImageProgram | None  # crops the other output's images; None if it has none
-    choices: tuple[Choice, ...]  # random operations after the decoder
-    left_on: str | None = None  # GPU for the tensors; None for the CPU
-
-    def make(self, inputs: Inputs) -> dict[str, Any]:
-        """Draw the parameters, a tensor of shape (N, ...) for each; see `gpubeton.pipeline.DrawnParameters`."""
-        import torch
-
-        drawn = self._draw(inputs.samples, inputs.seed, inputs.epoch)
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in drawn.items()}
-        if self.left_on is None:
-            return tensors
-        move = ToDevice(self.left_on)
-        return {name: move.apply(tensor) for name, tensor in tensors.items()}
-
-    def explain(self) -> str:
-        """Describe each parameter."""
-        drawn = self._draw(np.zeros(1, np.uint64), 0, 0)
-        width = max(map(len, drawn), default=0)
-        lines = [
-            f"  {name:<{width}}  {dtype_name(values.dtype)} ({', '.join(['N', *map(str, values.shape[1:])])})"
-            for name, values in drawn.items()
-        ]
-        return "\n".join([f"{self.name}: a dict, what is drawn for {self.followed!r}", *lines])
-
-    def _draw(self, samples: NDArray[np.uint64], seed: int, epoch: int) -> dict[str, NDArray[Any]]:
-        crops: dict[str, NDArray[Any]] = {}
-        if self.program is not None:
-            column = self.source.column
-            size = np.stack([column[side][samples].astype(np.int32) for side in ("height", "width")], axis=1)
-            crops = {"size": size, "crop": draw_crop(self.program, seed, epoch, samples, size)}
-        return {**crops, **draw_choices(self.choices, seed, epoch, samples)}
-
-
 PipelineOutput = ImageOutput | RowOutput | BranchOutput
 """An output with a pipeline."""
-
-Output = PipelineOutput | DrawnOutput
 
 
 def explain_ops(name: str, first: Sequence[tuple[str, str]], ops: BatchOps) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.plan.draws import HEIGHT, WIDTH
+from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

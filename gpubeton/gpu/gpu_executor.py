@@ -20,7 +20,7 @@ from gpubeton.gpu.gpu_resources import EpochStreams, GpuResources
 from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.memory_layout import lay_out_batch
 from gpubeton.gpu.retry import PerImageRetry
-from gpubeton.plan.draws import NUM_PAINTS
+from gpubeton.plan.draw_rows import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
 

@@ -26,7 +26,7 @@ class ImageJob:
     height: NDArray[np.int32]  # (N,) of the stored images, by the file's metadata
     width: NDArray[np.int32]  # (N,)
     mode: NDArray[np.uint8]  # (N,) see `gpubeton.format.ImageMode`
-    draws: NDArray[np.int32]  # (N, D) see `gpubeton.plan.draws`
+    draws: NDArray[np.int32]  # (N, D) see `gpubeton.plan.draw_rows`
     colors: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton.batch.color_formulas`
     samples: NDArray[np.uint64] | None = None  # (N,) sample ids
     source: str = ""  # the field; jobs of a batch with the same source have the same stored images

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.state import State
-from gpubeton.plan.draws import compose
+from gpubeton.plan.draw_rows import compose
 from gpubeton.plan.philox import uniform, uniform_of_rows, uniforms
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class ImageProgram:
         heights: NDArray[Any],
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
-        """Draw a row for each image, see `gpubeton.plan.draws`; it does not depend on the batch of the sample."""
+        """Draw a row for each image, see `gpubeton.plan.draw_rows`; it does not depend on the batch of the sample."""
         chooser = self.decoder if self.followed is None else self.followed
         random = ((chooser,) if chooser.is_random else ()) + self.steps
         wanted = [(stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True)]

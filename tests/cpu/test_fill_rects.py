@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.plan.draws import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, RandomTranslate
 from tests.cpu.making import draw_of, make, make_one, program_of, stored_jpeg, stored_raw

@@ -71,7 +71,7 @@ def misses(dispatcher):
     ("file", "old", "new"),
     [
         ("cpu/intrinsics.py", "emit.pointer(source, I8), size.value, 1)", "emit.pointer(target, I8), size.value, 1)"),
-        ("plan/draws.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
+        ("plan/draw_rows.py", "TOP, LEFT, HEIGHT, WIDTH,", "LEFT, TOP, HEIGHT, WIDTH,"),
     ],
     ids=["function", "constant"],
 )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
-from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, LEFT, TOP, WIDTH
 from tests.cpu.guarded import Slots
 from tests.cpu.pictures import noise
 

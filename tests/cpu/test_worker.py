@@ -14,7 +14,7 @@ from gpubeton.cpu.epilogue import (
 )
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
-from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.transforms import Cutout, NormalizeImage, RandomTranslate
 from tests.cpu.making import program_of
 

@@ -18,7 +18,7 @@ from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
-from gpubeton.plan.draws import DRAW_COLUMNS
+from gpubeton.plan.draw_rows import DRAW_COLUMNS
 from gpubeton.transforms import NormalizeImage
 from tests.cpu.making import draw_of, program_of
 from tests.fuzz.arena import Arena

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
 from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch
-from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.lanes import Lane

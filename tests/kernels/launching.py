@@ -10,7 +10,7 @@ from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
 from gpubeton.gpu.device_structs import PICTURE
 from gpubeton.gpu.launch import blocks_of_image
-from gpubeton.plan.draws import DRAW_COLUMNS, HEIGHT, WIDTH
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
 from tests.kernels.host_device import placed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpubeton.batch.color_formulas import BRIGHTNESS, CONTRAST, HUE, MAX_FACTOR, ONE, SATURATION
-from gpubeton.plan.draws import DRAW_COLUMNS, PAINT_COLUMNS
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, PAINT_COLUMNS
 from gpubeton.plan.program import MAX_COLOR_STEPS
 from gpubeton.transforms import RandomBrightness
 from tests.kernels.host_build import FORWARD, KERNELS, ORDERS, RANDOM, needs_compiler

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.taps import effective, fill_axis, most_taps
-from gpubeton.plan.draws import DRAW_COLUMNS, FLIP, HEIGHT, SHIFT_X, SHIFT_Y, WIDTH
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, SHIFT_X, SHIFT_Y, WIDTH
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.launching import AREA_ENLARGING, RULES, make_taps
 from tests.reference.weights import resize_weights

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpubeton.plan.draws import (
+from gpubeton.plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
     HEIGHT,

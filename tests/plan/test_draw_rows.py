@@ -9,7 +9,7 @@ from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from gpubeton.pipeline import State
 from gpubeton.plan.batch_ops import compile_batch_ops
-from gpubeton.plan.draws import (
+from gpubeton.plan.draw_rows import (
     DRAW_COLUMNS,
     FLIP,
     HEIGHT,
