@@ -29,10 +29,12 @@ from gpubeton.cpu.intrinsics import (
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, OK, SEPARATE_SCANS
 from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, Tables, search
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
+from gpubeton.cpu.jpeg.markers import AC_TABLE, DC_TABLE, QUANTIZATION
 from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
+    from gpubeton.cpu.scratch import Scratch
 
 # Zero bytes after each restart interval: missing data read as zeros, and the bit reader may look ahead.
 PADDING = 16
@@ -251,6 +253,21 @@ def _skip_coefficients(
 
 
 @stage
+def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
+    """Fill one row of `scratch.blocks`, except for the addresses of its samples."""
+    tables = scratch.tables
+    dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
+    row[DC_SLOT] = dc
+    row[AC_SLOT] = 4 + ac
+    row[DC_LOOKUP] = tables.single[dc].ctypes.data
+    row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
+    row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
+    row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
+    row[MULTIPLIERS] = tables.multipliers[frame[QUANTIZATION + component]].ctypes.data
+    row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
+
+
+@stage
 def decode_mcus(
     reader: Reader,
     limit: int,  # no intact scan reads past this address
@@ -308,3 +325,11 @@ def decode_mcus(
             sound = sound and intact and length != 0
             block += _BLOCK_BYTES
     return (window, filled, position), sound
+
+
+@stage
+def fits(reader: Reader, end: int, at_end: bool) -> bool:
+    """Return True if a reader is inside a restart interval that ends at `end`, and at its end has no byte left."""
+    # If whole bytes are left, a wrong code earlier made the decoder lose step. libjpeg-turbo warns of them, too.
+    left = end * 8 - (reader[2] * 8 - reader[1])
+    return left >= 0 and not (at_end and left >= 8)

@@ -28,33 +28,24 @@ from gpubeton.cpu.image_tasks import (
 )
 from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, MANY_INTERVALS, ODD_SAMPLING, OK, WRONG_SIZE
 from gpubeton.cpu.jpeg.entropy import (
-    AC_LOOKUP,
-    AC_SLOT,
-    DC_LOOKUP,
-    DC_SLOT,
     MAX_BLOCKS,
-    MULTIPLIERS,
     PADDING,
-    PAIR_LOOKUP,
-    PREDICTOR,
-    SKIP_LOOKUP,
     STRIP,
     STRIP_STEP,
     Reader,
     decode_mcus,
+    describe_block,
+    fits,
     unstuff,
 )
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
 from gpubeton.cpu.jpeg.markers import (
-    AC_TABLE,
     COMPONENTS,
-    DC_TABLE,
     HEIGHT,
     LUMA_ACROSS,
     LUMA_DOWN,
     MCUS_ACROSS,
     MCUS_DOWN,
-    QUANTIZATION,
     RESTART_INTERVAL,
     SAMPLING,
     SCAN,
@@ -71,21 +62,6 @@ if TYPE_CHECKING:
 # Cb or Cr of a gray image, times 256.
 _NEUTRAL = 128 << 8
 _HALF = (1 << 15) * 65537
-
-
-@stage
-def describe_block(frame: Array, scratch: Scratch, component: int, row: Array) -> None:
-    """Fill one row of `scratch.blocks`, except for the addresses of its samples."""
-    tables = scratch.tables
-    dc, ac = frame[DC_TABLE + component], frame[AC_TABLE + component]
-    row[DC_SLOT] = dc
-    row[AC_SLOT] = 4 + ac
-    row[DC_LOOKUP] = tables.single[dc].ctypes.data
-    row[AC_LOOKUP] = tables.single[4 + ac].ctypes.data
-    row[PAIR_LOOKUP] = tables.pair[ac].ctypes.data
-    row[SKIP_LOOKUP] = tables.skip[ac].ctypes.data
-    row[MULTIPLIERS] = tables.multipliers[frame[QUANTIZATION + component]].ctypes.data
-    row[PREDICTOR] = scratch.predictors.ctypes.data + 8 * component
 
 
 @stage
@@ -232,14 +208,6 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
         store_row(pixels, target, columns, output[METHOD], factors, table)
         row += 1
     view[EMITTED] = row
-
-
-@stage
-def fits(reader: Reader, end: int, at_end: bool) -> bool:
-    """Return True if a reader is inside a restart interval that ends at `end`, and at its end has no byte left."""
-    # If whole bytes are left, a wrong code earlier made the decoder lose step. libjpeg-turbo warns of them, too.
-    left = end * 8 - (reader[2] * 8 - reader[1])
-    return left >= 0 and not (at_end and left >= 8)
 
 
 @stage

@@ -1,0 +1,184 @@
+"""Find the entry points of JPEGs, and the seal that shows whether an image and its entry points belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.cpu.compile import compiled, inlined, stage
+from gpubeton.cpu.intrinsics import load_i64, load_u8, shift_right_logical, signed, store_i16, store_i64
+from gpubeton.cpu.jpeg.codes import OK
+from gpubeton.cpu.jpeg.entropy import PADDING, decode_mcus, describe_block, find_marker, fits, unstuff
+from gpubeton.cpu.jpeg.markers import (
+    COMPONENTS,
+    LUMA_ACROSS,
+    LUMA_DOWN,
+    MCUS_ACROSS,
+    MCUS_DOWN,
+    RESTART_INTERVAL,
+    SCAN,
+    read_headers,
+)
+from gpubeton.cpu.scratch import Scratch, allocate
+from gpubeton.format.entry_points import ENTRY, EVERY, EntryPoints
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.cpu.intrinsics import Array
+
+_ENTRY_BYTES = ENTRY.itemsize
+# Bits are counted in 32 bits.
+_LARGEST = (1 << 29) - 1
+# 2 ** 64 divided by the golden ratio, as an int64.
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+# Words of the compressed data that a seal covers.
+_PROBES = 16
+
+
+@inlined
+def _mix(state: int, word: int) -> int:
+    """Add a word to a hash: another word always gives another state."""
+    state = (state ^ word) * _FACTOR
+    return state ^ shift_right_logical(state, 32)
+
+
+@stage
+def _mix_bytes(state: int, address: int, size: int) -> int:
+    stop = address + size
+    while address + 8 <= stop:
+        state = _mix(state, load_i64(address))
+        address += 8
+    rest = 0
+    while address < stop:
+        rest = (rest << 8) | load_u8(address)
+        address += 1
+    return _mix(state, rest)
+
+
+@stage
+def seal_of(
+    address: int,  # of the JPEG
+    scan: int,  # offset of its compressed data
+    size: int,  # bytes of the JPEG
+    entries: int,  # address of its entry points
+    count: int,  # number of them
+) -> int:
+    """Hash into 32 bits a JPEG's size, its headers, samples of its compressed data, and its entry points."""
+    address, scan, size, entries, count = signed(address), signed(scan), signed(size), signed(entries), signed(count)
+    state = _mix(_mix(_mix(_FACTOR, size), scan), count)
+    state = _mix_bytes(state, address, scan)
+    state = _mix_bytes(state, entries, _ENTRY_BYTES * count)
+    # Images of the same size and headers may have changed places.
+    step = (size - scan - 8) // _PROBES
+    if step > 0:
+        for i in range(_PROBES):
+            state = _mix(state, load_i64(address + scan + i * step))
+    return state & 0xFFFFFFFF
+
+
+@stage
+def _describe_blocks(frame: Array, scratch: Scratch) -> int:
+    """Fill `scratch.blocks`, except for places of samples, and return how many blocks an MCU has."""
+    luma_blocks = frame[LUMA_ACROSS] * frame[LUMA_DOWN]
+    count: int = luma_blocks + frame[COMPONENTS] - 1
+    for i in range(count):
+        describe_block(frame, scratch, max(0, i - luma_blocks + 1), scratch.blocks[i])
+    return count
+
+
+@stage
+def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scratch) -> bool:
+    """Write the `count` entry points of a JPEG whose headers are read; return False if its scan looks damaged."""
+    frame, values = scratch.frame, scratch.predictors
+    mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
+    source, stop, scan = address + frame[SCAN], address + size, signed(scratch.scan.ctypes.data)
+    if unstuff(source, stop, scan, scan + scratch.scan.size, scratch.starts, scratch.ends, 1) != OK:
+        return False
+    blocks = _describe_blocks(frame, scratch)
+    end = scratch.ends[0]
+    values[:] = 0
+    reader = (0, 0, scan)
+    # `source` and `scan` are the same byte in the JPEG and in the copy; `marker` is the next 0xFF of the JPEG.
+    marker = find_marker(source, stop)
+    for first in range(0, mcus, EVERY):
+        bit = reader[2] * 8 - reader[1]
+        while scan + marker - source < bit >> 3:
+            if load_u8(marker + 1) != 0:
+                return False  # a fill byte, which only markers may have before them
+            scan += marker - source + 1
+            source = marker + 2
+            marker = find_marker(source, stop)
+        if not (min(values[0], values[1], values[2]) >= -32768 and max(values[0], values[1], values[2]) <= 32767):
+            return False
+        place = ((source + (bit >> 3) - scan - address) << 3) | (bit & 7)
+        store_i64(target, place | ((values[0] & 0xFFFF) << 32) | (values[1] << 48))
+        store_i16(target + 8, values[2])
+        target += _ENTRY_BYTES
+        last = min(first + EVERY, mcus)
+        reader, sound = decode_mcus(
+            reader,
+            end + PADDING,
+            first,
+            last,
+            0,
+            0,
+            0,
+            scratch.blocks.ctypes.data,
+            blocks,
+            scratch.tables,
+            scratch.coefficients.ctypes.data,
+            scratch.zigzag.ctypes.data,
+        )
+        if not sound or not fits(reader, end, last == mcus):
+            return False
+    return True
+
+
+@stage
+def _find(address: int, size: int, target: int, room: int, scratch: Scratch) -> int:
+    """Write the entry points of one JPEG; return their number, 0 if it gets none."""
+    frame = scratch.frame
+    if size > _LARGEST or read_headers(address, size, frame, scratch.tables) != OK:
+        return 0
+    mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
+    count: int = (mcus + EVERY - 1) // EVERY
+    # Restart markers are entry points themselves.
+    if 0 < frame[RESTART_INTERVAL] < mcus or count > room:
+        return 0
+    return count if _find_in_scan(address, size, target, count, scratch) else 0
+
+
+@compiled
+def _find_all(
+    address: Array,  # (N,) uint64
+    size: Array,  # (N,) uint64: bytes
+    first: Array,  # (N + 1,) uint64, written
+    seals: Array,  # (N,) uint32, written
+    entries: Array,  # (M, 10) uint8, written
+    scratch: Scratch,
+) -> None:
+    done = 0
+    for i in range(address.size):
+        first[i] = done
+        at, bytes_ = signed(address[i]), signed(size[i])
+        target = signed(entries.ctypes.data) + _ENTRY_BYTES * done
+        count = _find(at, bytes_, target, entries.shape[0] - done, scratch)
+        seals[i] = seal_of(at, scratch.frame[SCAN], bytes_, target, count) if count > 0 else 0
+        done += count
+    first[address.size] = done
+
+
+def find_entries(
+    address: NDArray[np.uint64],  # (N,)
+    size: NDArray[np.uint64],  # (N,) bytes
+) -> EntryPoints:
+    """Find the entry points of JPEGs in memory; one that the crop decoder does not decode, or is damaged, has none."""
+    # A block has at least two bits, so that eight MCUs have at least two bytes. What is not written takes no memory.
+    room = int((size // np.uint64(2) + np.uint64(1)).sum())
+    first, seals = np.zeros(len(size) + 1, np.uint64), np.zeros(len(size), np.uint32)
+    entries = np.empty((room, _ENTRY_BYTES), np.uint8)
+    largest = min(int(size.max(initial=0)), _LARGEST)
+    _find_all(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
+    return EntryPoints(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))
