@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled, stage
+from gpubeton.cpu.compile import stage
 from gpubeton.cpu.epilogue import (
     CHANNELS,
     INTERPOLATION,
@@ -27,15 +27,11 @@ from gpubeton.cpu.epilogue import (
     fill_rects,
     store_bits,
 )
-from gpubeton.cpu.fallback import UndecodableError, decode_gray, decode_rgb, jpeg_size
 from gpubeton.cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, PROGRAM, SIZE, TARGET
 from gpubeton.cpu.intrinsics import load_u8, load_u16
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.taps import effective, ideal, most_taps, resized_index
-from gpubeton.fields.jpeg_markers import JPEG_START
-from gpubeton.fields.png import PngError, decode_png, unfilter
-from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
 if TYPE_CHECKING:
@@ -280,25 +276,3 @@ def make_plain(
         _store_row(pixels, target, output, outputs.plain_tables, blends)
     fill_rects(draw, output, outputs.fills, task[TARGET], 0, draw[NUM_PAINTS])
     return OK
-
-
-# --- whole files: PNG, and gray JPEGs that the crop decoder refuses ---------------------------------------------------
-
-_unfilter = compiled(unfilter)
-
-
-def decode_file(data: bytes, kind: ImageKind, size: tuple[int, int]) -> Array:  # (H, W, C) of the kind's dtype
-    """Decode a PNG or JPEG file that should hold `size` (height, width) pixels of a kind, or raise UndecodableError."""
-    if not data.startswith(JPEG_START):
-        try:
-            return decode_png(data, kind, size, _unfilter)
-        except PngError as error:
-            raise UndecodableError(str(error)) from error
-    if not kind.has_jpeg:
-        raise UndecodableError(f"it is a JPEG file, which cannot hold images of kind {kind.name}")
-    found = jpeg_size(data)
-    if found != size:
-        raise UndecodableError(
-            f"it is {found[0]} x {found[1]} pixels, but the file's metadata have {size[0]} x {size[1]} pixels"
-        )
-    return decode_rgb(data) if kind == RGB else decode_gray(data)

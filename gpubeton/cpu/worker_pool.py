@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
-from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_rgb, jpeg_size
 from gpubeton.cpu.image_tasks import (
     ADDRESS,
     IMAGE_HEIGHT,
@@ -26,8 +25,9 @@ from gpubeton.cpu.image_tasks import (
     SIZE,
     TARGET,
 )
-from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
-from gpubeton.cpu.plain import PlainScratch, allocate_plain, decode_file
+from gpubeton.cpu.jpeg.codes import OK
+from gpubeton.cpu.plain import PlainScratch, allocate_plain
+from gpubeton.cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton.cpu.ring import (
     BATCH_DONE,
     IDLE,
@@ -53,11 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.cpu.intrinsics import Array
     from gpubeton.plan.program import ImageProgram
-
-# The code of an image that no library decodes, in addition to those of `jpeg.codes`.
-UNDECODABLE = 100
 
 
 class Worker:
@@ -113,29 +109,15 @@ class Worker:
     def make_refused(self, ring: Ring, ticket: int) -> tuple[int, str]:
         """Make a refused image and its later views by a library, and set their codes.
 
-        Returns the image's code: one of `jpeg.codes`, or UNDECODABLE with the reason, which is then that of all views.
+        Returns the image's code, and the reason if it is UNDECODABLE, which is then that of all views.
         """
-        batches, images = ring.codes.shape
-        batch, views = (ticket // images) % batches, views_of(ring, ticket)
+        batch, views = views_of(ring, ticket)
         task, codes = ring.tasks[batch, views[0]], ring.codes[batch]
-        refusal = REASONS[next(code for code in codes[views].tolist() if code not in (OK, WRONG_CROP))]
-        kind, size = self._kinds[task[PROGRAM]], (int(task[IMAGE_HEIGHT]), int(task[IMAGE_WIDTH]))
-        try:
-            data = bytes_at(int(task[ADDRESS]), int(task[SIZE]))
-            if task[MODE] == PACKED or kind != RGB:
-                pixels = decode_file(data, kind, size)
-            else:
-                # Before anything of that size is allocated.
-                if jpeg_size(data) != size:
-                    codes[views] = WRONG_SIZE
-                    return WRONG_SIZE, ""
-                pixels = decode_rgb(data)
-        except UndecodableError as error:
-            codes[views] = UNDECODABLE
-            return UNDECODABLE, f"{refusal}; {error}"
-        except Exception as error:  # noqa: BLE001 - no error of a library over one image may end the loop
-            codes[views] = UNDECODABLE
-            return UNDECODABLE, f"{refusal}; {type(error).__name__}: {error}"
+        kind = self._kinds[task[PROGRAM]]
+        code, reason, pixels = decode_refused(task, codes[views], kind)
+        if pixels is None:
+            codes[views] = code
+            return code, reason
         own = self._own
         for image in views:
             own.control[:] = 0
@@ -147,16 +129,6 @@ class Worker:
             self.run(own, max(pixels.shape[:2]), 0)
             codes[image] = own.codes[0, 0]
         return int(codes[views[0]]), ""
-
-
-def views_of(ring: Ring, ticket: int) -> list[int]:
-    """List the images of a batch that are made together, from the ticket of the first."""
-    batches, images = ring.codes.shape
-    tasks = ring.tasks[(ticket // images) % batches]
-    views = [ticket % images]
-    while tasks[views[-1], NEXT_VIEW]:
-        views.append(int(tasks[views[-1], NEXT_VIEW]))
-    return views
 
 
 class WorkClock:
@@ -260,7 +232,7 @@ class WorkerPool:
             while batch is None or not batch.is_done:  # None: closed
                 self._raise_if_ended()
                 self._changed.wait()
-            bad = _bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons, self._programs)
+            bad = bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons, self._programs)
             del self._batches[self._collected]
             self._collected += 1
         return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
@@ -280,7 +252,7 @@ class WorkerPool:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
                 break
-        return [BadImage(program, row, reason) for row, reason in _bad_images(ring, 0, reasons, self._programs)]
+        return [BadImage(program, row, reason) for row, reason in bad_images(ring, 0, reasons, self._programs)]
 
     @property
     def usage(self) -> Usage:
@@ -308,7 +280,7 @@ class WorkerPool:
         """Let a library decode an image; return True if it was the last of its batch."""
         code, reason = worker.make_refused(ring, ticket)
         if code == UNDECODABLE:
-            reasons.update(dict.fromkeys(views_of(ring, ticket), reason))
+            reasons.update(dict.fromkeys(views_of(ring, ticket)[1], reason))
         return bool(complete(ring, ticket, code))
 
     def _serve(self, clock: WorkClock) -> None:
@@ -346,7 +318,7 @@ class WorkerPool:
             self._changed.notify_all()
 
 
-# --- jobs as tasks of the ring, and codes as reasons ------------------------------------------------------------------
+# --- jobs as tasks of the ring ----------------------------------------------------------------------------------------
 
 
 def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
@@ -410,28 +382,3 @@ def _extent(job: ImageJob) -> tuple[int, int]:
     """Return the longest side in pixels and the most bytes of a job's images."""
     side = max(int(job.height.max(initial=1)), int(job.width.max(initial=1)))
     return side, int(np.asarray(job.size)[job.mode == JPEG].max(initial=0))
-
-
-def _bad_images(
-    ring: Ring, slot: int, reasons: dict[int, str], programs: Sequence[ImageProgram]
-) -> list[tuple[int, str]]:
-    """List the places and reasons of the bad images of a finished batch."""
-    return [
-        (image, reasons.get(image) or _reason(ring.tasks[slot, image], int(ring.codes[slot, image]), programs))
-        for image in np.flatnonzero(ring.codes[slot]).tolist()
-    ]
-
-
-def _reason(task: Array, code: int, programs: Sequence[ImageProgram]) -> str:
-    """Return the reason for a code."""
-    if code != WRONG_SIZE:
-        return REASONS[code]
-    expected = f"the file's metadata have {task[IMAGE_HEIGHT]} x {task[IMAGE_WIDTH]} pixels"
-    if task[MODE] != JPEG:
-        pixel_size = programs[task[PROGRAM]].kind.pixel_size
-        return f"it has {task[SIZE]} bytes, but {expected}, {pixel_size * task[IMAGE_HEIGHT] * task[IMAGE_WIDTH]} bytes"
-    try:
-        height, width = jpeg_size(bytes_at(int(task[ADDRESS]), int(task[SIZE])))
-    except UndecodableError as error:
-        return f"{REASONS[WRONG_SIZE]}; {error}"
-    return f"it is {height} x {width} pixels, but {expected}"

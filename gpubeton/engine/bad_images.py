@@ -1,8 +1,8 @@
 """Bad images: the reasons by sample, the error about them, and the samples that may replace them.
 
-The executors decide which images are bad: `WorkerPool` in `gpubeton.cpu.worker_pool`, after the crop decoder and the
-libraries of `gpubeton.cpu.fallback` have refused an image, and `GpuExecutor` in `gpubeton.gpu.gpu_executor`. The engine
-then raises, skips or replaces (`Engine._handle_bad_images`).
+The executors decide which images are bad: `gpubeton.cpu.refused_images`, if the libraries refuse what the crop decoder
+has refused, and `GpuExecutor` in `gpubeton.gpu.gpu_executor`. The engine then raises, skips or replaces
+(`Engine._handle_bad_images`).
 """
 
 from __future__ import annotations

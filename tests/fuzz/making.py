@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import simplejpeg
 
-from gpubeton.cpu import worker_pool
+from gpubeton.cpu import refused_images
 from gpubeton.cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
 from gpubeton.cpu.fallback import decode_rgb
 from gpubeton.cpu.image_tasks import TASK_FIELDS
@@ -101,7 +101,7 @@ class Bench(Worker):
         event, ticket = self.run(ring, max(height, width), len(data))
         reason = ""
         if event == REFUSED:
-            with mock.patch.object(worker_pool, "decode_rgb", self._decode):
+            with mock.patch.object(refused_images, "decode_rgb", self._decode):
                 _, reason = self.make_refused(ring, ticket)
         codes = ring.codes[0].tolist()
         return [
