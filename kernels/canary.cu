@@ -1,9 +1,9 @@
 // canary.cu -- writes a canary into the memory of each guarded image, before it is decoded.
 //
 //   pictures  Picture  (count,)
-//   nonce     unsigned          another one for each batch; augment.cu is given the same
+//   nonce     unsigned          a new number for each batch; resample.cu gets the same
 //
-// One thread makes one of an image's three places. Launch: grid (ceil(3 * count / 128)), block (128).
+// One thread writes one of an image's three places. Launch: grid (ceil(3 * count / 128)), block (128).
 
 #include "canary.cuh"
 

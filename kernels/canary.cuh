@@ -1,7 +1,7 @@
-// canary.cuh -- bytes written to an image's memory before it is decoded: where they are left, nothing was decoded.
+// canary.cuh -- bytes written to an image's memory before it is decoded: if they are still there, nothing was decoded.
 //
-// Each byte's pattern is a hash of a number that changes with every batch and of the byte's own address: neither what
-// an earlier batch left there nor a neighbour's pattern passes for it, and places that overlap agree.
+// Each byte is a hash of its address and of a number that changes with every batch. So neither an earlier batch nor a
+// neighbour has the same bytes, and places that overlap agree.
 #pragma once
 
 #include "picture.cuh"
@@ -17,7 +17,7 @@ static __device__ __forceinline__ unsigned char canary_byte(unsigned nonce, unsi
     return (unsigned char)(mixed >> 24);
 }
 
-// How many bytes a place has: eight, or a narrower image's whole row.
+// The bytes of a place: eight, or the whole row of a narrower image.
 static __device__ __forceinline__ int canary_size(const Picture& picture) {
     return picture.width < 1 || picture.height < 1 ? 0 : min((int)CANARY_BYTES, 3 * picture.width);
 }

@@ -1,11 +1,9 @@
-// color.cuh -- changes the colors of an image, paints what comes behind, and writes what the network reads.
+// color.cuh -- changes the colors of an image, paints, and writes output values.
 //
-// The result is bit for bit that of gpubeton/batch/color_formulas.py.
-//
-// A warp takes 512 pixels at a time. Each lane loads four of them, next to its neighbour's, carries the steps out in
-// registers and puts the levels into shared memory; that four times over. From there a lane takes as many neighbouring
-// levels as make 16 bytes of output: the values that it has made itself lie 24 bytes from its neighbour's, and would be
-// stored in parts of sectors. Where images are no multiples of 8 pixels, stores are of single values, some times slower.
+// A warp takes 512 pixels at a time. Four times, each lane loads four pixels, next to its neighbour's, applies the steps in
+// registers and puts the levels into shared memory. Then a lane takes as many neighbouring levels as make 16 bytes of
+// output: its own values are 24 bytes from its neighbour's, and would be stored in parts of sectors. If the number of
+// pixels is no multiple of 8, values are stored one by one, several times slower.
 #pragma once
 
 #include "block.cuh"
@@ -18,7 +16,7 @@
 // GROUPS of four pixels for each lane, STRETCHES of pixels for each warp.
 enum { GROUPS = 4, WARP_PIXELS = 32 * PIXELS * GROUPS, STRETCHES = 4, BLOCK_PIXELS = STRETCHES * WARPS * WARP_PIXELS };
 
-// Paints that come behind the changes of color.
+// Paints that come after the changes of color.
 struct LatePaints {
     const int* paints;  // all of the image
     const unsigned char* fills;
@@ -26,14 +24,14 @@ struct LatePaints {
     int width;        // of the image
 };
 
-// What a block shares.
+// The shared memory of a block.
 struct ColorRoom {
     Steps steps;
     unsigned made[WARPS][WARP_PIXELS * CHANNELS / 4];
     unsigned values[LEVELS * CHANNELS];
 };
 
-// Paint four pixels, of which the first has the number `place` in its image.
+// Paint four pixels; `place` is the number of the first in its image.
 static __device__ __forceinline__ void paint_pixels(const LatePaints& late, int place, int (*pixels)[3]) {
 #pragma unroll 1
     for (int i = late.first; i < late.stop; i++) {
@@ -74,7 +72,7 @@ static __device__ __forceinline__ void store_pixels(const unsigned* made, int va
     }
 }
 
-// Make the pixels of block number `block` of an image, and store them in `out`, where the image begins.
+// Make the pixels of block number `block` of an image; `out` is the image's first byte.
 static __device__ __forceinline__ void color_block(const unsigned char* levels, const Recipe& recipe,
                                                     const LatePaints& late, int pixels, int block,
                                                     const unsigned* table, int item_size, unsigned char* out,

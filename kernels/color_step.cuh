@@ -1,24 +1,24 @@
-// color_step.cuh -- steps on the colors of an image; gpubeton/batch/color_formulas.py says what each of them is.
+// color_step.cuh -- steps that change the colors of an image; gpubeton/batch/color_formulas.py defines them.
 //
-// Factors are whole numbers, in units of 2**-15, and so is everything that is computed from them: the CPU's results come
-// out to the bit, and it is the integer units that they keep busy, while floats would have to be converted to levels
-// after each step, which GPUs do at an eighth of that rate.
+// Factors are integers, in units of 2**-15, and everything that is computed from them is an integer: so the results are
+// the CPU's to the bit. Floats would have to be converted to levels after each step, which GPUs do at an eighth of the
+// rate of integer operations.
 #pragma once
 
-// A kernel may carry out pixel operations of users: gpubeton/gpu/gpu_kernels.py then writes them in front of all this, and
-// defines OWN_OPERATIONS. A step PARAMETER has the bits of a float as its factor; those of an operation come before its
-// own step PIXEL, whose factor is the width of the image, or 0 where the image stays as it is.
+// For pixel operations of users gpubeton/gpu/gpu_kernels.py puts their functions before this text and defines
+// OWN_OPERATIONS. The factor of a step PARAMETER has the bits of a float; the parameters of an operation come before its
+// step PIXEL, whose factor is the width of the image, or 0 if the image stays unchanged.
 enum Kind { BRIGHTNESS, CONTRAST, SATURATION, HUE, PARAMETER, PIXEL };
 
 // ONE is the factor 1; MAX_STEPS is MAX_COLOR_STEPS of gpubeton/plan/program.py.
 enum { ONE_SHIFT = 15, ONE = 1 << ONE_SHIFT, MAX_STEPS = 24 };
 
-// Pixels that a thread works on at a time: three words.
+// Pixels that a thread works on at the same time: three words.
 enum { PIXELS = 4, PIXEL_BYTES = 3 * PIXELS };
 
 struct Step {
     int kind, factor;
-    int added;  // to all levels, in units of 2**-15, for contrast; which one, for an operation of a user
+    int added;  // contrast: added to all levels, in units of 2**-15; operation of a user: its number
 };
 
 // The steps of an image that change something.
@@ -32,8 +32,8 @@ static __device__ __forceinline__ long long divided_down(long long value, int di
     return quotient - (value % divisor < 0);
 }
 
-// Read the steps of an image up to its contrast number `until`, or all of them (-1). `sums` has those of the contrasts
-// before. Gives whether that contrast is there and changes something.
+// Read the steps of an image before its contrast number `until`, or all of them (-1). `sums` has the sums of earlier
+// contrasts. Return whether that contrast exists and changes something.
 static __device__ __forceinline__ bool read_steps(const int* row, int num_steps, const unsigned long long* sums,
                                                   int pixels, int until, Steps& read) {
     read.count = 0;
@@ -75,7 +75,7 @@ static __device__ __forceinline__ int hue_level_of(int value) {
 }
 
 // HSV's hexagon has a circumference of 6 * side, with red at 0, green at 2 * side and blue at 4 * side; along it each
-// channel is a trapezium. No division is needed to find a color's place on it.
+// channel is a trapezium. So a color's place on it needs no division.
 static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
     int red = pixel[0], green = pixel[1], blue = pixel[2];
     int most = max(max(red, green), blue), least = min(min(red, green), blue);
@@ -90,14 +90,14 @@ static __device__ __forceinline__ void turn_hue(int* pixel, int factor) {
 }
 
 #ifdef OWN_OPERATIONS
-// The nearest level, halves up; what is no number becomes 0.
+// The nearest level, halves up; NaN becomes 0.
 static __device__ __forceinline__ int nearest_level(float value) {
     float level = floorf(value + 0.5f);
     level = level > 0.0f ? level : 0.0f;
     return (int)(level < 255.0f ? level : 255.0f);
 }
 
-// Carry an operation of a user out on four pixels, of which the first has the number `place` in its image.
+// Apply an operation of a user to four pixels; `place` is the number of the first in its image.
 static __device__ __forceinline__ void apply_own(const Steps& steps, const Step* step, int place, int (*pixels)[3]) {
     int width = step->factor, height = steps.pixels / width;
     for (int p = 0; p < PIXELS; p++) {
@@ -112,8 +112,8 @@ static __device__ __forceinline__ void apply_own(const Steps& steps, const Step*
 }
 #endif
 
-// Carry all steps out on four pixels, of which the first has the number `place` in its image. Their kinds are the same
-// for all threads of a block.
+// Apply all steps to four pixels; `place` is the number of the first in its image. All threads of a block have the same
+// kinds of steps.
 static __device__ __forceinline__ void apply_steps(const Steps& steps, [[maybe_unused]] int place, int (*pixels)[3]) {
     for (int i = 0; i < steps.count; i++) {
         Step step = steps.steps[i];
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void apply_steps(const Steps& steps, [[maybe_u
     }
 }
 
-// Load four pixels; those behind the end are black.
+// Load four pixels; those after the end are black.
 static __device__ __forceinline__ void load_pixels(const unsigned char* source, long long bytes, int (*pixels)[3]) {
     if (bytes >= PIXEL_BYTES && (unsigned long long)source % 4 == 0) {
         unsigned words[3];

@@ -1,32 +1,31 @@
-// color_sum.cuh -- sums of the gray values of an image, as they are when it comes to a contrast.
+// color_sum.cuh -- the sum of the gray values of an image before one of its contrasts.
 //
-// An image without that contrast, or with a factor of 1 there, is not read. Sums are of whole numbers, so the order in
-// which blocks come does not matter.
+// An image without that contrast, or with a factor of 1 there, is not read. Sums are of integers, so the order of the
+// blocks does not matter.
 #pragma once
 
 #include "block.cuh"
 #include "color_step.cuh"
 #include "steps.cuh"
 
-// Of an image, summed by one block.
+// Pixels of an image for one block.
 enum { SUMMED_PIXELS = 16384 };
 
-// What is done to the colors of an image.
+// The changes of an image's colors.
 struct Recipe {
     const int* steps;          // (num_steps, 2): kind and factor of each
     int num_steps;             // at most MAX_STEPS
     unsigned long long* sums;  // of the gray values before each contrast; zeroed by the caller
 };
 
-// What a block shares.
+// The shared memory of a block.
 struct SumRoom {
     Steps before;
     int is_wanted;
     unsigned partial[THREADS];
 };
 
-// Add what the pixels of block number `block` have to the sum before contrast number `contrast`; the sums before the
-// contrasts before it are complete.
+// Add the pixels of block number `block` to the sum before contrast number `contrast`; earlier sums are complete.
 static __device__ __forceinline__ void sum_block(const unsigned char* levels, const Recipe& recipe, int contrast,
                                                  int pixels, int block, SumRoom& room) {
     block_step([&](int thread) {

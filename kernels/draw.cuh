@@ -3,5 +3,5 @@
 
 enum Draw { TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS, DRAW_COLUMNS };
 
-// Behind them: paints, each a rectangle and the row of its color among the fills.
+// Then the paints: each a rectangle and the row of its color in the fills.
 enum Paint { PAINT_TOP, PAINT_LEFT, PAINT_BOTTOM, PAINT_RIGHT, PAINT_FILL, PAINT_COLUMNS };

@@ -1,35 +1,34 @@
-// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/cpu/resample.py), one instruction for each product.
+// levels.cuh -- the fixed-point arithmetic of the CPU executor (gpubeton/cpu/resample.py), one instruction per product.
 //
-// A sum of levels, each times a 16-bit weight, is defined as
+// A sum of levels, each multiplied by a 16-bit weight, is defined as
 //
 //   (128 + lost + (level * weight >> 8) + (level * weight >> 8) + ...) >> 8
 //
-// where `lost`, half the number of taps, gives back what the products lose by being rounded down. As integers that is a
-// multiplication, a shift and an addition for each product, on units that GPUs have half as many of. As floats it is one
-// multiply-add at full rate: `Sum` is held between 2**-118 and 2**-117, where neighbouring floats are 2**-141 apart, and
-// a level is used as it lies in a register, the bits of the denormal number level * 2**-149. The product with a weight
-// is exact; adding it to the sum and rounding down drops what is below 2**-141, that is 256 * 2**-149: the shift.
-// No more than 65535 ever comes together, so that a sum stays between those powers of two. The kernels are compiled
-// with --ftz=false; the hardware takes denormal numbers without delay.
+// where `lost`, half the number of taps, gives back what the products lose by rounding down. With integers that is a
+// multiplication, a shift and an addition for each product, at half the rate of float operations. With floats it is one
+// multiply-add: `Sum` is kept between 2**-118 and 2**-117, where neighbouring floats are 2**-141 apart. The bits of a level
+// in a register are those of the denormal number level * 2**-149. Its product with a weight is exact; adding it to the sum
+// and rounding down drops everything below 2**-141, that is 256 * 2**-149: the shift. A sum never gets more than 65535, so
+// it stays between those powers of two. The kernels are compiled with --ftz=false; denormal numbers run at full rate.
 #pragma once
 
 struct Sum {
     float value;
 };
 
-// Nothing yet but what rounds, and what `taps` products lose: at most 127, which keeps the sum below 2**16.
+// The sum of no products: only the rounding, and what `taps` products lose; at most 127, to keep the sum below 2**16.
 static __device__ __forceinline__ Sum sum_of_none(int taps) {
     return {__uint_as_float(0x04800000u + 128u + (unsigned)min(taps / 2, 127))};
 }
 
-// A weight as `add` wants it.
+// A weight for `add`.
 static __device__ __forceinline__ float fraction_of(unsigned short weight) { return __uint2float_rn(weight); }
 
 static __device__ __forceinline__ void add(Sum& sum, unsigned level, float fraction) {
     sum.value = __fmaf_rd(__uint_as_float(level), fraction, sum.value);
 }
 
-// The level is in bits 8 to 15 of this; the rest is of no use.
+// The level is in bits 8 to 15; the other bits have no meaning.
 static __device__ __forceinline__ unsigned word_of(Sum sum) { return __float_as_uint(sum.value); }
 
 static __device__ __forceinline__ unsigned char level_of(Sum sum) { return (unsigned char)(word_of(sum) >> 8); }

@@ -1,4 +1,4 @@
-// mix.cu -- mixup and cutmix: mixes each image with another of the batch inside a box, and writes what the network reads.
+// mix.cu -- mixup and cutmix: mixes each image with another one of the batch inside a box, and writes output values.
 //
 //   levels     uint8   (count, height, width, 3)
 //   mixes      int32   (count, 6)                  partner, weight and box of each image, see mix_row.cuh
@@ -8,19 +8,18 @@
 //
 // The result is bit for bit that of gpubeton/batch/mix.py.
 //
-// Launch: grid (ceil(3 * height * width * item_size / 8192), count), block (128); any grid.x will do.
+// Launch: grid (n * count, 1, 1), block (128); any n works, ceil(3 * height * width * item_size / 8192) is enough.
 //
-// A thread makes 16 bytes of output values at a time, neighbours next to each other, so that all is coalesced. Values
-// are mixed one by one; it is only for the box that a pixel's place is needed. Outputs are written in their own aligned
-// pieces of 16 bytes, of which an image's first and last may be shared with its neighbours.
+// A thread makes 16 bytes of output values at a time, next to its neighbour's, so memory accesses are coalesced. Values
+// are mixed one by one; only the box needs a pixel's place. Outputs are written in aligned pieces of 16 bytes; an image's
+// first and last piece may have values of its neighbours.
 
+#include "block.cuh"
 #include "mix_row.cuh"
 #include "steps.cuh"
 #include "table.cuh"
 
-enum { THREADS = 128 };
-
-// What is to be done to one image.
+// The work on one image.
 struct Job {
     const unsigned char *own, *partner;
     int values, row;                // of the image, and of one row of it
@@ -45,7 +44,7 @@ static __device__ __forceinline__ Job job_of(const unsigned char* levels, const 
     return job;
 }
 
-// Which of the values from `first + start` to `first + stop` are inside the box, a bit for each.
+// A bit for each of the values from `first + start` to `first + stop`: 1 if it is inside the box.
 static __device__ __forceinline__ unsigned inside_of(const Job& job, int first, int start, int stop) {
     if (job.is_everywhere) return ~0u;
     unsigned inside = 0;
@@ -60,7 +59,7 @@ static __device__ __forceinline__ unsigned inside_of(const Job& job, int first, 
     return inside;
 }
 
-// Load the levels of 16 bytes of values. Only those from `start` to `stop` are there; the others are 0.
+// Load the levels of 16 bytes of values. Only those from `start` to `stop` exist; the others become 0.
 template <class Item>
 static __device__ __forceinline__ void load_levels(const unsigned char* source, int start, int stop, unsigned* words) {
     constexpr int VALUES = Wide<Item>::VALUES;
@@ -85,7 +84,7 @@ static __device__ __forceinline__ void load_levels(const unsigned char* source, 
         if (i >= start && i < stop) words[i / 4] |= (unsigned)source[i] << (i % 4 * 8);
 }
 
-// Make 16 bytes of an image's values, as far as they are its own.
+// Make 16 bytes of values, except those of other images.
 template <class Item>
 static __device__ __forceinline__ void make_values(const Job& job, int first, const void* table, Item* target) {
     constexpr int VALUES = Wide<Item>::VALUES;
@@ -113,12 +112,13 @@ static __device__ __forceinline__ void make_values(const Job& job, int first, co
 }
 
 template <class Item>
-static __device__ __forceinline__ void make_image(const Job& job, const void* table, Item* target, int thread) {
+static __device__ __forceinline__ void make_image(const Job& job, const void* table, Item* target, const Share& share,
+                                                  int thread) {
     constexpr int VALUES = Wide<Item>::VALUES;
-    // Values of the 16 aligned bytes in which the image begins, that are not the image's.
+    // Values between the 16-byte boundary before the image and the image.
     int pad = (int)((unsigned long long)target / sizeof(Item) % VALUES);
-    long long stride = (long long)gridDim.x * THREADS * VALUES;
-    for (long long first = ((long long)blockIdx.x * THREADS + thread) * VALUES - pad; first < job.values; first += stride)
+    long long stride = (long long)share.blocks * THREADS * VALUES;
+    for (long long first = ((long long)share.block * THREADS + thread) * VALUES - pad; first < job.values; first += stride)
         make_values(job, (int)first, table, target);
 }
 
@@ -127,15 +127,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const unsigned* __restrict__ table, int item_size, void* __restrict__ out) {
     __shared__ unsigned values[LEVELS * CHANNELS];
     if (block_is_done()) return;
-    int image = (int)blockIdx.y;
-    if (image >= count) return;
+    const Share share = share_of_block(count);
 
     block_step([&](int thread) { load_table_of(item_size, table, values, thread, THREADS); });
-    const Job job = job_of(levels, mixes + (long long)MIX_COLUMNS * image, image, height, width);
+    const Job job = job_of(levels, mixes + (long long)MIX_COLUMNS * share.image, share.image, height, width);
     block_step([&](int thread) {
-        long long place = (long long)image * job.values;
-        if (item_size == 1) make_image(job, values, (unsigned char*)out + place, thread);
-        if (item_size == 2) make_image(job, values, (unsigned short*)out + place, thread);
-        if (item_size == 4) make_image(job, values, (unsigned*)out + place, thread);
+        long long place = (long long)share.image * job.values;
+        if (item_size == 1) make_image(job, values, (unsigned char*)out + place, share, thread);
+        if (item_size == 2) make_image(job, values, (unsigned short*)out + place, share, thread);
+        if (item_size == 4) make_image(job, values, (unsigned*)out + place, share, thread);
     });
 }

@@ -1,6 +1,6 @@
 // mix_row.cuh -- columns of an image's mix; gpubeton/batch/mix.py in Python.
 //
-// Inside the box it is (weight * own + (1 - weight) * partner), weight in units of 2**-15, rounded down; outside, its own.
+// A level inside the box becomes (weight * own + (1 - weight) * partner), weight in units of 2**-15, rounded down.
 #pragma once
 
 enum Mix { PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT, MIX_COLUMNS };

@@ -1,4 +1,4 @@
-// picture.cuh -- where one decoded image lies; gpubeton.gpu.device_structs.PICTURE in Python.
+// picture.cuh -- the place of one decoded image in memory; gpubeton.gpu.device_structs.PICTURE in Python.
 #pragma once
 
 struct Picture {

@@ -1,19 +1,20 @@
-// resample.cuh -- crops become levels of the output's size, which are painted and stored.
+// resample.cuh -- resizes crops to the output's size, paints and stores them.
 //
-// The result is bit for bit that of gpubeton/cpu/resample.py: rows are resampled down first, rounded to 8 bits, then across.
+// The result is bit for bit that of gpubeton/cpu/resample.py: first down, rounded to 8 bits, then across.
 //
-// What it costs, and why it is built so. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
+// The cost, and the reasons for this design. An image of 224 x 224 half floats from a crop of 310 x 310 reads 290 kB and
 // writes 300 kB: 12 bytes for each output pixel. A GPU of 4.8 TB/s and 132 multiprocessors moves them in the time of 70
-// instructions, so that these count as much as bytes do. Counted in the code for sm_90, there are about 100 for a pixel;
-// one thread for each, reading what it needs byte by byte, would take more than twice as many. So:
+// instructions, so instructions matter as much as bytes. The code for sm_90 has about 100 for a pixel; one thread for each
+// pixel that reads byte by byte would take more than twice as many. So:
 //
 // - A warp makes two output rows at a time. It resamples down into shared memory, 16 bytes of a source row per lane,
-//   whatever colors they are: reads are whole and coalesced, each source column is made once (a thread of its own for
-//   each output pixel would make it two or three times over), and a product costs two instructions, see levels.cuh.
-// - Across, one output column per lane, both rows share each weight. Weights of neighbouring columns lie side by side.
-// - Levels go back to shared memory, are painted there, and leave through the table in stores of 16 bytes.
-// - Warps wait for no other warp between the table's coming and the block's end, and 3.6 kB of shared memory for each
-//   lets most of those that a multiprocessor can hold be there, to cover the time that reads take.
+//   of any color: reads are whole and coalesced, each source column is computed once (one thread for each output pixel
+//   would compute it two or three times), and a product costs two instructions, see levels.cuh.
+// - Across, a lane makes one output column, and both rows share each weight. Weights of neighbouring columns are
+//   neighbours in memory.
+// - Levels go back to shared memory, are painted there, looked up in the table and stored 16 bytes at a time.
+// - After the table is loaded, no warp waits for another one, and with 3.6 kB of shared memory for each warp a
+//   multiprocessor holds most of the warps that it can: some compute while others wait for reads.
 #pragma once
 
 #include "block.cuh"
@@ -24,28 +25,28 @@
 #include "table.cuh"
 #include "taps.cuh"
 
-// What is said of an image.
+// The result for an image.
 enum Status {
     DONE = 0,
-    MISSING = 1,     // a canary is left: nothing was decoded, or not all
-    WRONG_CROP = 2,  // the crop is no part of the image, or has more taps than there is room for: nothing was written
+    MISSING = 1,     // a canary is left: the image, or a part of it, was not decoded
+    WRONG_CROP = 2,  // the crop is not inside the image, or has more taps than fit: nothing was written
 };
 
 // A warp makes ROWS rows of at most COLUMNS columns at a time, a block BLOCK_ROWS of them.
 enum { ROWS = 2, BLOCK_ROWS = WARPS * ROWS, COLUMNS = 256 };
 
-// Resampled down, 16 bytes at a time, of which there is room for so many.
+// Source columns are resampled down in chunks of 16 bytes; a warp has memory for so many.
 enum { CHUNK = 16, CHUNKS = 64 };
 
-// Where images go, and as what.
+// The output.
 struct Target {
     void* out;
-    const unsigned* table;  // uint32 (256, 3): bits of the output value of each level and color; null: levels stay
+    const unsigned* table;  // uint32 (256, 3): bits of the output value of each level and color; null: levels are stored
     int item_size;          // 1, 2 or 4: bytes of an output value
     int height, width;
 };
 
-// What is the same for all images. It stays in registers, where the compiler sees whose addresses these are.
+// The same for all images. It stays in registers, where the compiler knows the address space of these pointers.
 struct Given {
     const int *first, *numbers;
     const unsigned short* weights;
@@ -66,24 +67,24 @@ struct Job {
     bool is_aligned;
 };
 
-// Some columns of two output rows: those that a warp makes at a time.
+// Columns of two output rows that a warp makes at the same time.
 struct Strip {
     int y;                        // the first of the rows
     int begin, length;            // the columns
-    int source;                   // from where, in the crop's rows, bytes are resampled down; 16 of them are aligned
-    int chunks;                   // how many times 16 bytes
+    int source;                   // first byte that is resampled down, in the crop's rows; aligned to 16
+    int chunks;                   // number of chunks
     unsigned char* target[ROWS];  // its first byte in the output
-    int pad[ROWS];                // values between the 16 aligned bytes in which that lies and it
+    int pad[ROWS];                // output values from the 16-byte boundary before it to it
 };
 
-// What a warp has between the steps.
+// The shared memory of a warp.
 struct Workspace {
-    uint4 resampled[ROWS][CHUNKS + 1];                  // source columns, resampled down; one more chunk may be read
+    uint4 resampled[ROWS][CHUNKS + 1];                  // source columns, resampled down; one chunk more may be read
     uint4 levels[ROWS][(3 * COLUMNS + CHUNK) / CHUNK];  // output columns, `pad` values before them
     Strip strip;
 };
 
-// Prepare a strip of at most `length` columns: as many as have room, whole warps of them where that can be.
+// Prepare a strip of at most `length` columns: as many as fit, if possible whole warps of columns.
 static __device__ __forceinline__ void plan_strip(const Given& given, const Job& job, int y, int begin, int length,
                                                   Strip& strip) {
     const int *first = given.first + job.across + begin, *numbers = given.numbers + job.across + begin;
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void plan_strip(const Given& given, const Job&
     strip.chunks = (before + bytes + CHUNK - 1) / CHUNK;
 }
 
-// Resample chunks of `taps` source rows down, N at a time: N reads are on their way before the first is used.
+// Resample chunks of `taps` source rows down, N rows at a time: N reads begin before the first is used.
 template <int N>
 static __device__ __forceinline__ void resample_chunks(const unsigned char* source, int pitch,
                                                        const unsigned short* weight, int side, int taps, Sum none,
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void resample_chunks(const unsigned char* sour
     }
 }
 
-// Resample what a strip needs for output row y down, 16 bytes per lane, whatever colors they are.
+// Resample down what a strip needs for output row y, 16 bytes of any color per lane.
 static __device__ __forceinline__ void resample_down(const Given& given, const Job& job, const Strip& strip, int y,
                                                      uint4* target, int lane) {
     int row = given.first[job.down + y], taps = given.numbers[job.down + y];
@@ -154,8 +155,8 @@ static __device__ __forceinline__ void resample_down(const Given& given, const J
         resample_chunks<4>(source, pitch, weight, side, taps, none, chunks, target, lane);
 }
 
-// Add N neighbouring pixels to the sums of their colors, `place` bytes into a row. Words are loaded whole and shifted:
-// loads of single bytes would keep the shared memory busy for longer than everything else takes.
+// Add N neighbouring pixels, `place` bytes into a row, to the sums of their colors. Words are loaded whole and shifted:
+// loads of single bytes would keep the shared memory busy longer than everything else takes.
 template <int N>
 static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, unsigned place, const float* fractions) {
     constexpr int LOADED = (3 + 3 * N + 3) / 4, ALIGNED = (3 * N + 3) / 4;
@@ -170,8 +171,8 @@ static __device__ __forceinline__ void add_pixels(Sum* sums, const uint4* row, u
     for (int i = 0; i < 3 * N; i++) add(sums[i % 3], __byte_perm(words[i / 4], 0, 0x4440 + i % 4), fractions[i / 3]);
 }
 
-// Resample a strip of both rows across, one column per lane, N taps at a time. With N taps in all, columns of fewer have
-// weights of zero behind their own: lanes would wait for the slowest among them anyway.
+// Resample a strip of both rows across, one column per lane, N taps at a time. If N is the largest number of taps, columns
+// with fewer have weights of zero after their own: lanes would wait for the slowest one anyway.
 template <int N>
 static __device__ __forceinline__ void resample_columns(const Given& given, const Job& job, bool is_all,
                                                         Workspace& workspace, int lane) {
@@ -228,8 +229,8 @@ static __device__ __forceinline__ void resample_across(const Given& given, const
         resample_columns<4>(given, job, false, workspace, lane);
 }
 
-// Resample one value straight from the source: of a picture that is not aligned, or where a single column has more taps
-// than the workspace has room for. It is some times slower; the GPU executor's arena aligns its pictures.
+// Resample one value directly from the source: if the picture is not aligned, or one column has more taps than the
+// workspace can hold. Several times slower; the GPU executor's arena aligns its pictures.
 static __device__ __forceinline__ unsigned char resample_alone(const Given& given, const Job& job, int x, int y,
                                                                int color) {
     int row = given.first[job.down + y], column = given.first[job.across + x], side = given.side;
@@ -258,8 +259,8 @@ static __device__ __forceinline__ void paint_row(const int* paint, const unsigne
         for (int c = 0; c < 3; c++) levels[3 * column + c] = color[c];
 }
 
-// Look up the values of a row of a strip and store them, 16 bytes per lane. `levels` is laid out as the output is: what
-// lies in 16 aligned bytes there begins at a multiple of as many values here. The first `pad` values are not ours.
+// Look up the values of a row of a strip and store them, 16 bytes per lane. `levels` has the alignment of the output: 16
+// aligned bytes there begin at a multiple of as many values here. The first `pad` values belong to others.
 template <class Item>
 static __device__ __forceinline__ void store_row(unsigned char* target, const unsigned char* levels, int pad, int values,
                                                  const unsigned* table, int lane) {
@@ -320,14 +321,14 @@ static __device__ __forceinline__ void make_levels(const Given& given, const Job
         });
 }
 
-// What a block shares.
+// The shared memory of a block.
 struct ResampleRoom {
     Job job;
     Workspace workspaces[WARPS];
     unsigned values[LEVELS * CHANNELS];
 };
 
-// Make BLOCK_ROWS rows of an image: those of block number `block`. The first block checks the image's canaries.
+// Make BLOCK_ROWS rows of an image. Block 0 checks the image's canaries, too.
 static __device__ __forceinline__ void resample_block(const Picture& picture, const int* draw,
                                                       const unsigned char* fills, const Taps& taps, const Target& to,
                                                       int image, int block, unsigned nonce, int* status,
@@ -383,7 +384,7 @@ static __device__ __forceinline__ void resample_block(const Picture& picture, co
                 workspace.strip.target[lane] = target;
                 workspace.strip.pad[lane] = (int)((unsigned long long)target % 16) >> (job.item_size / 2);
             });
-            // Read here, since the next strip is planned as soon as this one is stored.
+            // Read it now: a lane plans the next strip as soon as this one is stored.
             begin = strip.begin + strip.length;
             make_levels(given, job, workspace);
             warp_step([&](int lane) {

@@ -1,10 +1,10 @@
-// table.cuh -- levels become the values of the output: a look-up for each, and stores of 16 bytes.
+// table.cuh -- looks up the output value of each level, and stores 16 bytes of values at a time.
 #pragma once
 
 enum { LEVELS = 256, CHANNELS = 3 };
 
-// Copy the table, uint32 of shape (256, 3), to shared memory, each value as wide as it is in the output. Without a table
-// levels stay what they are.
+// Copy the table, uint32 of shape (256, 3), to shared memory, each value as wide as in the output. Without a table a level
+// is its own value.
 template <class Item>
 static __device__ __forceinline__ void load_table(const unsigned* table, void* shared, int thread, int threads) {
     for (int i = thread; i < LEVELS * CHANNELS; i += threads)
@@ -18,13 +18,13 @@ static __device__ __forceinline__ void load_table_of(int item_size, const unsign
     if (item_size == 4) load_table<unsigned>(table, shared, thread, threads);
 }
 
-// How many values are 16 bytes.
+// The number of values in 16 bytes.
 template <class Item>
 struct Wide {
     enum { VALUES = 16 / sizeof(Item), BITS = 8 * sizeof(Item), WORDS = (VALUES + 3) / 4 };
 };
 
-// Look up 16 bytes of values. Their levels are the bytes of `words`; `channel` is the first one's.
+// Look up 16 bytes of values. Their levels are the bytes of `words`; `channel` is the channel of the first.
 template <class Item>
 static __device__ __forceinline__ uint4 look_up(const unsigned* words, int channel, const void* shared) {
     const Item* tables[CHANNELS];
@@ -39,7 +39,7 @@ static __device__ __forceinline__ uint4 look_up(const unsigned* words, int chann
     return make_uint4(made[0], made[1], made[2], made[3]);
 }
 
-// Store 16 bytes of values; only those from `start` to `stop` are ours, or the target is not aligned.
+// Store 16 bytes of values where only those from `start` to `stop` are ours, or the target is not aligned.
 template <class Item>
 static __device__ __forceinline__ void store_some(Item* target, uint4 values, int start, int stop) {
     const unsigned made[4] = {values.x, values.y, values.z, values.w};

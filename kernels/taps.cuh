@@ -1,27 +1,27 @@
-// taps.cuh -- which source pixels make an output pixel and how much of each, for each row and column of each image.
+// taps.cuh -- the source pixels of each output column and row of an image, and their weights.
 //
-// Axis 0 goes across (output columns), axis 1 down. Weights of one tap lie side by side, since resample.cuh reads them so:
-// one output column per lane.
+// Axis 0 is across (output columns), axis 1 down. The weights of one tap for all columns are neighbours in memory, because
+// resample.cuh reads one output column per lane.
 //
-// The arithmetic is that of gpubeton/cpu/taps.py, operation for operation, in double: both round to the same weights.
-// Products and sums are spelled out, or the compiler would fuse them, which rounds once less.
+// The same operations in double as in gpubeton/cpu/taps.py, so both round to the same weights. Products and sums are
+// intrinsics: the compiler would fuse plain ones, which rounds once less.
 #pragma once
 
 #include "draw.cuh"
 
 enum Rule { BILINEAR, AREA, ANTIALIAS, AREA_ENLARGING, NEAREST };
 
-// OpenCV ignores slivers of a source pixel below this.
+// OpenCV ignores parts of a source pixel that are smaller than this.
 #define SLIVER 1e-3
 #define WHOLE 65536
 
-// The taps of one output pixel, as far as they are needed to compute any of its weights.
+// The taps of one output pixel: all that is needed to compute any of its weights.
 struct PixelTaps {
     int first, count;
     // Two taps, or an area: the first weight if it differs, the last if it differs, and those between.
     double head, part, tail;
     int has_head, inner;
-    // A triangle (support > 0): its centre, half its width, and the sum of its weights before they are divided by it.
+    // A triangle (support > 0): its centre, half its width, and the sum of its weights, by which they are divided.
     double centre, support, total;
 };
 
@@ -53,8 +53,8 @@ static __device__ PixelTaps bilinear(int index, double scale, int size) {
     return two_taps(first, __dsub_rn(centre, first), size);
 }
 
-// OpenCV rounds twice, which decides where an output pixel ends at a source pixel's border; and in float a share of
-// almost one is one, which counts as none.
+// OpenCV rounds twice, which matters where an output pixel ends at a source pixel's border. A fraction of almost one
+// becomes one in float, which counts as zero.
 static __device__ PixelTaps area_enlarging(int index, int size, int output) {
     double inverse = __ddiv_rn(output, size);
     int first = (int)floor(__dmul_rn(index, __ddiv_rn(1.0, inverse)));
@@ -75,13 +75,13 @@ static __device__ PixelTaps area(int index, double scale, int size) {
     taps.part = __ddiv_rn(1.0, cell);
     int last = min((int)floor(stop), size - 1);
     int whole = min((int)ceil(start), last);
-    double before = __dsub_rn(whole, start), behind = __dsub_rn(stop, last);
+    double before = __dsub_rn(whole, start), after = __dsub_rn(stop, last);
     taps.has_head = before > SLIVER;
     taps.head = __dmul_rn(before, taps.part);
     taps.first = whole - taps.has_head;
     taps.inner = last - whole;
-    taps.tail = __dmul_rn(min(min(behind, 1.0), cell), taps.part);
-    taps.count = taps.has_head + taps.inner + (behind > SLIVER);
+    taps.tail = __dmul_rn(min(min(after, 1.0), cell), taps.part);
+    taps.count = taps.has_head + taps.inner + (after > SLIVER);
     return taps;
 }
 
@@ -117,9 +117,9 @@ static __device__ PixelTaps taps_of(int rule, int index, int size, int output) {
 
 // Taps of all output columns and rows.
 struct Taps {
-    int* first;               // (count, 2, side)             first source pixel, counted from the crop's
-    unsigned short* weights;  // (count, 2, most_taps, side)  16-bit fractions, `numbers` of them, and zeros up to four
-    int* numbers;             // (count, 2, side)             how many; 0 if the crop or its taps cannot be
+    int* first;               // (count, 2, side)             first source pixel, from the crop's first
+    unsigned short* weights;  // (count, 2, most_taps, side)  16-bit fractions: `numbers` of them, then zeros up to four
+    int* numbers;             // (count, 2, side)             how many; 0 if the crop is wrong or has too many taps
     int* most;                // (count, 2)                   the largest number of them; zeroed by the caller
     int side, most_taps;      // side = max(height, width) of the output
 };
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void make_taps(const int* draw, int rule, int 
     if (draw[WIDTH] < 1 || draw[HEIGHT] < 1) return;
 
     if (rule == AREA && (draw[HEIGHT] < height || draw[WIDTH] < width)) rule = AREA_ENLARGING;
-    // Which resized pixel output pixel i shows; the draw's flip comes before its shift.
+    // The resized pixel that output pixel i shows; a draw flips before it shifts.
     int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(output - 1));
     if (axis == 0 && draw[FLIP] != 0) index = output - 1 - index;
 
@@ -147,8 +147,8 @@ static __device__ __forceinline__ void make_taps(const int* draw, int rule, int 
     taps.first[place] = made.first;
     taps.numbers[place] = made.count;
 
-    // Each weight rounds what the ones before left over. The largest takes what is missing to one in the end; one itself
-    // does not fit into 16 bits: 65535/65536 is a 256th of a grey level away.
+    // Each weight also rounds what earlier weights left over. The largest gets what is missing to one at the end. One
+    // itself does not fit into 16 bits; 65535/65536 differs by a 256th of a gray level.
     unsigned short* column = taps.weights + (long long)line * taps.most_taps * taps.side + i;
     double rest = 0.5;
     int total = 0, largest = -1, at = 0;

@@ -140,7 +140,7 @@ def measure_pipeline(
             (batch,) = next(iterator)
             written = batch.nbytes
             _wait_until_quiet(launches)
-            made = sum(launch.kernel == "augment" for launch in launches)
+            made = sum(launch.kernel == "resample" for launch in launches)
             draws = [loader.plan(0)[number].images["image"].draws for number in range(made - _BATCHES, made)]
             crops = float(np.mean([_bytes_of_crops(own) for own in draws]))
             kernels = {}
@@ -157,7 +157,7 @@ def measure_pipeline(
         "bound_microseconds": 1e6 * bound,
         "kernels": kernels,
         "share_of_bound": bound / making,
-        "share_of_bound_augment_alone": bound / (kernels["augment"]["median_microseconds"] / 1e6),
+        "share_of_bound_resample_alone": bound / (kernels["resample"]["median_microseconds"] / 1e6),
     }
 
 

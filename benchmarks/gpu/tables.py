@@ -113,12 +113,12 @@ def _kernels(found: dict[str, Any]) -> str:
     if not pipelines:
         return ""
     lines = [
-        row(["pipeline", "bound", "augment", "all kernels", "of the bound"]),
+        row(["pipeline", "bound", "resample", "all kernels", "of the bound"]),
         rule(4),
     ]
     for name, own in pipelines.items():
         times = {kernel: one["median_microseconds"] for kernel, one in own["kernels"].items()}
-        cells = [f"{own['bound_microseconds']:.1f} µs", f"{times['augment']:.1f} µs", f"{sum(times.values()):.1f} µs"]
+        cells = [f"{own['bound_microseconds']:.1f} µs", f"{times['resample']:.1f} µs", f"{sum(times.values()):.1f} µs"]
         lines.append(row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
     rate = found["copy_bytes_per_second"] / 1e12
     facts = f"Kernels of a batch of {found['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."

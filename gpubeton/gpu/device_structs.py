@@ -58,7 +58,6 @@ class KernelImages:
     colors: int  # int32 (N, 2 * num_steps)
     num_steps: int  # color steps of each image
     sums: int  # uint64 (N, num_sums), zeros
-    tickets: int  # uint32 (2 + N,), zeros
     out: int  # the output batch
     nonce: int  # of the canaries
 
@@ -80,7 +79,6 @@ def image_arrays(
         (number, "most"): np.zeros((count, 2), np.int32),
         (number, "colors"): steps,
         (number, "sums"): np.zeros((count, num_sums(program)), np.uint64),
-        (number, "tickets"): np.zeros(2 + count, np.uint32),
     }
 
 
@@ -99,7 +97,6 @@ def describe_images(
         colors=places[number, "colors"],
         num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
         sums=places[number, "sums"],
-        tickets=places[number, "tickets"],
         out=job.out.data_ptr(),
         nonce=nonce,
     )

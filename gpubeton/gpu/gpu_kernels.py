@@ -44,10 +44,10 @@ class UserKernel(str):
         return made
 
 
-def augment_kernel(program: ImageProgram) -> str:
-    """Return the kernel of a program: ``augment``, or a `UserKernel` if it has pixel operations."""
+def color_kernels(program: ImageProgram) -> tuple[str, str]:
+    """Return the kernels for the colors of a program: sums and changes, `UserKernel`s if it has pixel operations."""
     text = source_of_operations([one for one, _ in program.colors if isinstance(one, PixelOperation)])
-    return UserKernel("augment", text) if text else "augment"
+    return (UserKernel("color_sum", text), UserKernel("color", text)) if text else ("color_sum", "color")
 
 
 def source_of_operations(operations: Sequence[PixelOperation]) -> str:

@@ -1,4 +1,4 @@
-"""Launches of the kernels augment, canary, gather and mix; Augmenter: the constants of programs on the device."""
+"""Launches of the kernels; Augmenter: the constants of programs on the device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton.gpu.device_structs import KernelImages, num_sums
-from gpubeton.gpu.gpu_kernels import augment_kernel
+from gpubeton.gpu.gpu_kernels import color_kernels
 from gpubeton.gpu.memory_layout import round_up
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 
@@ -21,17 +21,30 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
-# Bytes that a block of gather.cu copies; output bytes of an image that a block of mix.cu writes.
+# The part of an image for one block: bytes that gather.cu copies, output bytes that mix.cu writes, output rows that
+# resample.cu writes, pixels that color_sum.cu and color.cu read.
 _GATHERED_BYTES = 16384
 _MIXED_BYTES = 8192
+_ROWS = 8
+_SUMMED_PIXELS = 16384
+_COLORED_PIXELS = 8192
+# Of canary.cu: threads for each image.
+_PLACES = 3
+
+
+def _launch(
+    device: Device, kernel: str, count: int, work: int, work_of_a_block: int, arguments: Sequence[Any], stream: Stream
+) -> None:
+    """Launch a kernel with the same number of blocks for each image: along x, because y has room for 65535 only."""
+    blocks = max(1, -(-work // work_of_a_block))
+    device.launch(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments, stream)
 
 
 def gather(device: Device, gathers: int, sent: SentPixels, stream: Stream) -> None:
     """Copy crops from pinned memory to the arena; only the crop crosses the bus."""
-    largest = int((3 * sent.height * sent.width).max())
+    largest = int((3 * sent.height.astype(np.int64) * sent.width).max())
     arguments = [np.uint64(gathers), np.int32(len(sent.rows))]
-    grid = (-(-largest // _GATHERED_BYTES), len(sent.rows), 1)
-    device.launch("gather", grid, (_THREADS, 1, 1), arguments, stream)
+    _launch(device, "gather", len(sent.rows), largest, _GATHERED_BYTES, arguments, stream)
 
 
 def mix_images(
@@ -55,29 +68,84 @@ def mix_images(
         np.int32(item_size),
         np.uint64(out),
     ]
-    nbytes = 3 * height * width * item_size
-    device.launch("mix", (-(-nbytes // _MIXED_BYTES), count, 1), (_THREADS, 1, 1), arguments, stream)
+    _launch(device, "mix", count, 3 * height * width * item_size, _MIXED_BYTES, arguments, stream)
+
+
+class ProgramConstants(NamedTuple):
+    """What the kernels need of one program; addresses are of the device."""
+
+    rule: int  # `Rule` of kernels/taps.cuh
+    height: int
+    width: int
+    fills: int  # uint8 (F, 3)
+    table: int  # uint32 (256, 3), or 0: the output is levels
+    item_size: int
+    num_sums: int | None  # contrasts that an image may have; None without changes of color
+    early_paints: int
+    max_paints: int
+    kernels: tuple[str, str] = ("color_sum", "color")
+
+
+class TapArrays(NamedTuple):
+    """Device addresses of the first source pixels, weights and numbers of taps, see kernels/taps.cuh."""
+
+    first: int
+    weights: int
+    numbers: int
+
+
+def launch_images(
+    device: Device,
+    own: ProgramConstants,
+    images: KernelImages,
+    taps: TapArrays,
+    levels: int,  # address of uint8 (count, height, width, 3), unused without changes of color
+    stream: Stream,
+) -> None:
+    """Resample, flip, paint, change colors, look up and store the images of one output."""
+    count = images.count
+    if count == 0:
+        return
+    side, pixels = max(own.height, own.width), own.height * own.width
+    rule, columns, height, width = map(np.int32, (own.rule, images.columns, own.height, own.width))
+    number, most_taps = np.int32(count), np.int32(images.most_taps)
+    draws, fills, out = map(np.uint64, (images.draws, own.fills, images.out))
+    made = [*map(np.uint64, (*taps, images.most))]
+    finish = [np.uint64(own.table), np.int32(own.item_size)]
+    arguments = [draws, columns, rule, height, width, number, most_taps, *made]
+    _launch(device, "taps", count, 2 * side, _THREADS, arguments, stream)
+    has_colors = own.num_sums is not None
+    written = [np.uint64(0), np.int32(1)] if has_colors else finish
+    arguments = [
+        np.uint64(images.pictures), draws, columns, height, width, number, most_taps, *made, fills, *written,
+        np.uint32(images.nonce), np.uint64(levels) if has_colors else out, np.uint64(images.status),
+    ]  # fmt: skip
+    _launch(device, "resample", count, own.height, _ROWS, arguments, stream)
+    if own.num_sums is None:
+        return
+    read = [
+        *map(np.uint64, (levels, images.colors)), np.int32(images.num_steps), np.uint64(images.sums),
+        np.int32(own.num_sums),
+    ]  # fmt: skip
+    color_sum, color = own.kernels
+    for contrast in range(own.num_sums):
+        arguments = [*read, np.int32(contrast), np.int32(pixels), number]
+        _launch(device, color_sum, count, pixels, _SUMMED_PIXELS, arguments, stream)
+    paints = map(np.int32, (own.early_paints, own.max_paints))
+    arguments = [*read, draws, columns, fills, *paints, height, width, number, *finish, out]
+    _launch(device, color, count, pixels, _COLORED_PIXELS, arguments, stream)
 
 
 _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
-_AXES = 2
-# Of canary.cu: threads for each image.
-_PLACES = 3
-# Of augment.cu: the part of an image for a block, output rows when it resamples, otherwise pixels.
-_ROWS = 8
-_SUMMED_PIXELS = 16384
-_COLORED_PIXELS = 8192
-
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
-class _Constants(NamedTuple):
-    """Of one program: output values of levels, colors of paints, and the kernel's name."""
+class _Tables(NamedTuple):
+    """Of one program: output values of levels, and colors of paints."""
 
     table: Memory
     fills: Memory
-    kernel: str
 
 
 class Augmenter:
@@ -86,13 +154,24 @@ class Augmenter:
     def __init__(self, device: Device, programs: Sequence[ImageProgram], stream: Stream) -> None:
         self._device = device
         self._programs = list(programs)
+        self._tables = [
+            _Tables(self._put(table_of(program), stream), self._put(program.fills, stream)) for program in programs
+        ]
         self._constants = [
-            _Constants(
-                table=self._put(table_of(program), stream),
-                fills=self._put(program.fills, stream),
-                kernel=augment_kernel(program),
+            ProgramConstants(
+                rule=INTERPOLATIONS[program.interpolation],
+                height=program.height,
+                width=program.width,
+                fills=tables.fills.address,
+                # Mixing needs the complete batch: until then the output is levels.
+                table=0 if program.mixing else tables.table.address,
+                item_size=1 if program.mixing else item_size(program),
+                num_sums=num_sums(program) if program.colors else None,
+                early_paints=program.early_paints,
+                max_paints=program.max_paints,
+                kernels=color_kernels(program),
             )
-            for program in programs
+            for program, tables in zip(programs, self._tables, strict=True)
         ]
 
     def taps_nbytes(self, program: int, count: int, most_taps: int) -> int:
@@ -111,43 +190,21 @@ class Augmenter:
         return count * own.height * own.width * 3 if own.colors else 0
 
     def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Resample, flip, paint, change colors, normalise and store the images of one output."""
-        if images.count == 0:
-            return
-        own, constants = self._programs[program], self._constants[program]
-        first_nbytes, weights_nbytes, _ = _taps_layout(own, images.count, images.most_taps)
-        first, weights, numbers = taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes
-        # Mixing needs the complete batch: until then the output is levels.
-        table, size_of_item = (0, 1) if own.mixing else (constants.table.address, item_size(own))
-        contrasts = num_sums(own) if own.colors else None
-        self._device.launch(
-            constants.kernel,
-            (images.count * blocks_of_image(own.height, own.width, contrasts), 1, 1),
-            (_THREADS, 1, 1),
-            [
-                *map(np.uint64, (images.pictures, images.draws)),
-                *map(np.int32, (images.columns, INTERPOLATIONS[own.interpolation], own.height, own.width)),
-                *map(np.int32, (images.count, images.most_taps)),
-                *map(np.uint64, (first, weights, numbers, images.most)),
-                *map(np.uint64, (constants.fills.address, levels if own.colors else 0, images.colors)),
-                np.int32(images.num_steps), np.uint64(images.sums),
-                *map(np.int32, (contrasts or 0, own.early_paints, own.max_paints)),
-                np.uint64(table), np.int32(size_of_item), np.uint32(images.nonce),
-                *map(np.uint64, (images.out, images.status, images.tickets)),
-            ],
-            stream,
-        )  # fmt: skip
+        """Make the images of one output from decoded pixels; `taps` and `levels` are addresses of scratch memory."""
+        first_nbytes, weights_nbytes, _ = _taps_layout(self._programs[program], images.count, images.most_taps)
+        arrays = TapArrays(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes)
+        launch_images(self._device, self._constants[program], images, arrays, levels, stream)
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it."""
         own = self._programs[program]
-        size, table = (count, own.height, own.width), self._constants[program].table.address
+        size, table = (count, own.height, own.width), self._tables[program].table.address
         mix_images(self._device, size, levels, rows, table, item_size(own), out, stream)
 
     def free(self) -> None:
         """Free the constants, which may not be in use."""
-        for constants in self._constants:
-            for memory in (constants.table, constants.fills):
+        for tables in self._tables:
+            for memory in tables:
                 memory.free()
 
     def _put(self, array: NDArray[Any], stream: Stream) -> Memory:
@@ -159,15 +216,6 @@ class Augmenter:
         stream.synchronize()  # wait point: constants sent
         pinned.free()
         return memory
-
-
-def blocks_of_image(height: int, width: int, contrasts: int | None) -> int:
-    """Count the blocks of an image in all phases, as `blocks_of` of kernels/augment.cu does."""
-    blocks = _AXES * -(-max(height, width) // _THREADS) + -(-height // _ROWS)
-    if contrasts is None:
-        return blocks
-    pixels = height * width
-    return blocks + contrasts * -(-pixels // _SUMMED_PIXELS) + -(-pixels // _COLORED_PIXELS)
 
 
 def item_size(program: ImageProgram) -> int:
@@ -185,5 +233,5 @@ def table_of(program: ImageProgram) -> NDArray[np.uint32]:  # (256, 3)
 
 def _taps_layout(program: ImageProgram, count: int, most: int) -> tuple[int, int, int]:
     """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them."""
-    entries = count * _AXES * max(program.height, program.width)
+    entries = 2 * count * max(program.height, program.width)
     return round_up(4 * entries), round_up(2 * most * entries), round_up(4 * entries)

@@ -24,7 +24,7 @@ _BEHIND = 16
 #: Kernels whose first argument points to a table of addresses: its type, and which of its fields are addresses.
 _TABLES = {
     "canary": (PICTURE, ["address"]),
-    "augment": (PICTURE, ["address"]),
+    "resample": (PICTURE, ["address"]),
     "gather": (GATHER, ["source", "target"]),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = sorted(path.stem for path in (ROOT / "kernels").glob("*.cu*"))
+KERNELS = sorted({path.stem for path in (ROOT / "kernels").glob("*.cu*")})
 MODULES = [f"tests.kernels.test_{name}" for name in KERNELS if (ROOT / f"tests/kernels/test_{name}.py").exists()]
 # Their assertions are to be explained here, too.
 pytest.register_assert_rewrite(*MODULES)

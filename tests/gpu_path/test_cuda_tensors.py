@@ -36,10 +36,10 @@ def test_a_kernel_is_loaded_once_and_launched_as_asked(cuda_device, record, cubi
     stream = cuda_device.make_stream()
     arguments = [np.uint64(1), np.int32(2)]
     for _ in range(2):
-        cuda_device.launch("augment", (3, 4, 5), (6, 7, 8), arguments, stream)
-    assert cubins == [("augment", "sm_91")]
-    assert record.named("load", "get_function") == [("load", b"augment"), ("get_function", "augment")]
-    launch = ("launch", "augment", (3, 4, 5), (6, 7, 8), (np.uint64(1), np.int32(2)), 0, stream.handle)
+        cuda_device.launch("resample", (3, 4, 5), (6, 7, 8), arguments, stream)
+    assert cubins == [("resample", "sm_91")]
+    assert record.named("load", "get_function") == [("load", b"resample"), ("get_function", "resample")]
+    launch = ("launch", "resample", (3, 4, 5), (6, 7, 8), (np.uint64(1), np.int32(2)), 0, stream.handle)
     assert record.named("launch") == [launch, launch]
 
 
@@ -54,7 +54,7 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
 
     def launch():
         together.wait()
-        cuda_device.launch("augment", (1, 1, 1), (1, 1, 1), [], stream)
+        cuda_device.launch("resample", (1, 1, 1), (1, 1, 1), [], stream)
 
     monkeypatch.setattr("gpubeton.gpu.gpu_kernels.load_machine_code", load_machine_code)
     threads = [threading.Thread(target=launch) for _ in range(8)]
@@ -62,33 +62,33 @@ def test_threads_that_need_a_kernel_at_once_load_it_once(cuda_device, record, mo
         thread.start()
     for thread in threads:
         thread.join()
-    assert loaded == ["augment"]
+    assert loaded == ["resample"]
     assert len(record.named("launch")) == 8
 
 
 def test_each_gpu_loads_its_own_kernels(cuda_device, record, cubins):
     other = open_device(0)
     for one in (cuda_device, other):
-        one.launch("augment", (1, 1, 1), (1, 1, 1), [], one.make_stream())
-    assert cubins == [("augment", "sm_91"), ("augment", "sm_90")]
+        one.launch("resample", (1, 1, 1), (1, 1, 1), [], one.make_stream())
+    assert cubins == [("resample", "sm_91"), ("resample", "sm_90")]
 
 
 def test_a_launch_of_no_blocks_is_refused(cuda_device, record, cubins):
-    with pytest.raises(DeviceError, match=r"launching augment.*is empty"):
-        cuda_device.launch("augment", (1, 0, 1), (1, 1, 1), [], cuda_device.make_stream())
+    with pytest.raises(DeviceError, match=r"launching resample.*is empty"):
+        cuda_device.launch("resample", (1, 0, 1), (1, 1, 1), [], cuda_device.make_stream())
     assert record.named("launch") == []
 
 
 def test_an_error_of_a_launch_says_which_kernel(cuda_device, record, cubins):
     record.fail["launch"] = [DriverError(1)]
-    with pytest.raises(DeviceError, match=r"cuda:1: launching augment with grid \(1, 1, 1\) and block \(2, 1, 1\)"):
-        cuda_device.launch("augment", (1, 1, 1), (2, 1, 1), [], cuda_device.make_stream())
+    with pytest.raises(DeviceError, match=r"cuda:1: launching resample with grid \(1, 1, 1\) and block \(2, 1, 1\)"):
+        cuda_device.launch("resample", (1, 1, 1), (2, 1, 1), [], cuda_device.make_stream())
 
 
 def test_a_kernel_that_cannot_be_loaded_is_named_with_its_architecture(cuda_device, record, cubins):
     record.fail["load"] = [DriverError(209)]
-    with pytest.raises(DeviceError, match="loading augment, compiled for sm_91: driver status 209"):
-        cuda_device.launch("augment", (1, 1, 1), (1, 1, 1), [], cuda_device.make_stream())
+    with pytest.raises(DeviceError, match="loading resample, compiled for sm_91: driver status 209"):
+        cuda_device.launch("resample", (1, 1, 1), (1, 1, 1), [], cuda_device.make_stream())
 
 
 # --- torch

@@ -165,7 +165,7 @@ def failing_at(monkeypatch, owner, name, number, applies=lambda *_arguments: Tru
 
 
 @pytest.mark.parametrize("number", [1, 4, 6])
-@pytest.mark.parametrize("kernel", ["canary", "augment"])
+@pytest.mark.parametrize("kernel", ["canary", "taps", "resample"])
 def test_an_error_of_a_launch_reaches_the_loop_and_the_next_epoch_is_whole(
     gpus, path, expected, monkeypatch, kernel, number
 ):

@@ -227,7 +227,7 @@ def test_an_error_of_the_feeder_reaches_whoever_collects_and_stays(begin, gpu, m
 
     def launch(kernel, *arguments):
         calls.append(kernel)
-        if calls.count("augment") == 2 and kernel == "augment":
+        if calls.count("resample") == 2 and kernel == "resample":
             raise DeviceError("planted")
         return original(kernel, *arguments)
 
@@ -238,7 +238,7 @@ def test_an_error_of_the_feeder_reaches_whoever_collects_and_stays(begin, gpu, m
     for _ in range(3):
         with pytest.raises(DeviceError, match="planted"):
             crew.collect()
-    assert calls.count("augment") == 2, "nothing is begun after an error"
+    assert calls.count("resample") == 2, "nothing is begun after an error"
     crew.close()
 
 

@@ -54,7 +54,7 @@ def test_a_gpu_makes_what_the_cpu_makes_to_the_bit(gpus, path, decoded, capsys):
     assert_same(epochs(loader, 2), epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu"), 2))
 
 
-def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_one_launch(gpus, path, decoded, monkeypatch):
+def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_four_launches(gpus, path, decoded, monkeypatch):
     launched, launch = [], SimulatedDevice.launch
 
     def noting(device, kernel, *arguments):
@@ -65,7 +65,7 @@ def test_crop_flip_jitter_own_operation_cutout_and_normalise_are_one_launch(gpus
     own = [ColorJitter(0.4, 0.4, 0.4, 0.1), CASES["position"].make(), Cutout(4, (9, 8, 7))]
     found = epochs(gpu_loader(path, [*HEAD, *own, *BACK]))
     # What is planted, to see later whether the decoder wrote, comes before it decodes.
-    assert launched == ["canary", "augment"] * len(found)
+    assert launched == ["canary", "taps", "resample", "color_sum", "color"] * len(found)
     assert_same(found, epochs(gpu_loader(decoded, [*HEAD, *own, *BACK], device="cpu")))
 
 

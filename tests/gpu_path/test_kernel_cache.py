@@ -43,7 +43,7 @@ def test_a_kernel_is_compiled_once(compiler):
 
 
 def test_another_kernel_or_architecture_is_another_entry(compiler):
-    codes = {load_machine_code(*which) for which in (("canary", "sm_90"), ("canary", "sm_80"), ("augment", "sm_90"))}
+    codes = {load_machine_code(*which) for which in (("canary", "sm_90"), ("canary", "sm_80"), ("resample", "sm_90"))}
     assert len(codes) == len(entries()) == 3
 
 

@@ -20,7 +20,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_every_kernel_of_the_checkout_has_one_text_without_includes():
-    assert kernel_names() == ["augment", "canary", "gather", "mix"]
+    assert kernel_names() == ["canary", "color", "color_sum", "gather", "mix", "resample", "taps"]
     for kernel in kernel_names():
         source = source_of(kernel)
         assert not re.search(r"^#include|^#pragma once", source, re.MULTILINE)

@@ -25,7 +25,6 @@ FLAGS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-g1", "-
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unknown-pragmas"]
 SANITIZERS = {
     "memory": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
-    "threads": ["-fsanitize=thread", "-fno-omit-frame-pointer"],
 }
 
 #: Orders in which blocks and threads run.
@@ -54,7 +53,7 @@ def _compiler_version(path):
     return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(kernels=None, *, sanitize=None, defined=(), folder=KERNELS):
+def build(kernels=None, *, sanitize=None, folder=KERNELS):
     """Compile kernels, unless it was done before; path of the shared library.
 
     Parameters
@@ -62,9 +61,7 @@ def build(kernels=None, *, sanitize=None, defined=(), folder=KERNELS):
     kernels : sequence of str, optional
         Their names; by default all of the folder.
     sanitize : str, optional
-        What to find out about: "memory", bad accesses and undefined behaviour; "threads", what they do not wait for.
-    defined : sequence of str
-        Macros.
+        "memory" to find bad accesses and undefined behaviour.
     folder : Path
         Where the kernels are; headers that are not there are those of the checkout.
     """
@@ -72,8 +69,7 @@ def build(kernels=None, *, sanitize=None, defined=(), folder=KERNELS):
     path = compiler()
     if path is None:
         pytest.skip("no C++ compiler: install g++, or set CXX")
-    macros = [f"-D{name}" for name in defined]
-    command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *macros, *(SANITIZERS[sanitize] if sanitize else [])]
+    command = [path, *FLAGS, *WARNINGS, f"-I{KERNELS}", *(SANITIZERS[sanitize] if sanitize else [])]
     content = hashlib.sha256(repr((names, command, _compiler_version(path))).encode())
     for source in sorted([SHIM, *KERNELS.glob("*.cuh"), *(folder / f"{name}.cu" for name in names)]):
         content.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")

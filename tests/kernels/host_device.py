@@ -18,18 +18,18 @@ class HostDevice:
         In which order blocks and threads run, see `host_build`.
     seed : int
         Of the random order.
-    columns : int, optional
-        Blocks along x, whatever is asked for.
+    blocks : int, optional
+        Number of blocks, whatever is asked for: a multiple of the number of images.
     """
 
-    def __init__(self, order=FORWARD, seed=0, columns=None):
-        self.order, self.seed, self.columns = order, seed, columns
+    def __init__(self, order=FORWARD, seed=0, blocks=None):
+        self.order, self.seed, self.blocks = order, seed, blocks
         self.launched = []
 
     def launch(self, kernel, grid, block, arguments, stream):
         assert stream == "stream"
         self.launched.append(kernel)
-        grid = grid if self.columns is None else (self.columns, *grid[1:])
+        grid = grid if self.blocks is None else (self.blocks, 1, 1)
         kernels = kernels_of(kernel) if isinstance(kernel, UserKernel) else host_kernels()
         kernels.launch(function_of(kernel), grid, block, arguments, order=self.order, seed=self.seed)
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
-from gpubeton.gpu.device_structs import PICTURE
-from gpubeton.gpu.launch import blocks_of_image
+from gpubeton.gpu.device_structs import PICTURE, KernelImages
+from gpubeton.gpu.launch import ProgramConstants, TapArrays, launch_images
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
-from tests.kernels.host_device import placed
+from tests.kernels.host_device import HostDevice, placed
 
 # `rule` of taps.cuh.
 RULES = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
@@ -29,7 +29,7 @@ ITEMS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 @dataclass
 class Batch:
-    """What augment.cu is given.
+    """What the kernels of images are given.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass
 class Made:
-    """What augment.cu wrote; weights as (N, 2, side, most_taps)."""
+    """What the kernels of images wrote; weights as (N, 2, side, most_taps)."""
 
     out: np.ndarray
     status: list
@@ -110,8 +110,8 @@ def contrasts_of(steps):
     return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
 
 
-def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=FORWARD, seed=0):
-    """Run augment.cu; `place` puts arrays where it may find them."""
+def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=placed, order=FORWARD, seed=0):
+    """Run the kernels of images; `place` puts arrays where they may find them."""
     count, columns = batch.draws.shape
     height, width = batch.size
     side, most, has_colors = max(batch.size), batch.most, batch.steps is not None
@@ -121,31 +121,31 @@ def launch_batch(batch, *, kernels=None, kernel="augment", place=placed, order=F
     largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
     steps = place(batch.steps if has_colors else np.zeros((count, 0), np.int32))
     num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
-    sums, tickets = place(np.zeros((count, num_sums), np.uint64)), place(np.zeros(2 + count, np.uint32))
+    sums = place(np.zeros((count, num_sums), np.uint64))
     rows = count if batch.rows is None else batch.rows
     nbytes = rows * height * width * 3 * batch.item_size
     out = place(np.full(nbytes, UNTOUCHED, np.uint8), batch.shift * batch.item_size)
     levels = place(np.full(count * height * width * 3 * has_colors, UNTOUCHED, np.uint8), batch.levels_shift)
     draws, fills = place(batch.draws), place(batch.fills)
     table = None if batch.table is None else place(batch.table)
-    arguments = [
-        address(batch.pictures), address(draws), *ints(columns, batch.rule, height, width, count, most),
-        address(first), address(weights), address(numbers), address(largest), address(fills),
-        address(levels) if has_colors else np.uint64(0), address(steps), *ints(steps.shape[1] // 2),
-        address(sums), *ints(num_sums, *batch.late), np.uint64(0) if table is None else address(table),
-        *ints(batch.item_size), np.uint32(batch.nonce), address(out), address(status), address(tickets),
-    ]  # fmt: skip
-    blocks = count * blocks_of_image(height, width, num_sums if has_colors else None)
-    run = (host_kernels() if kernels is None else kernels).launch
-    if blocks:
-        run(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, order, seed)
-    assert not tickets.any(), "it can be launched again"
+    images = KernelImages(
+        count=count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
+        most=address(largest), most_taps=most, colors=address(steps), num_steps=steps.shape[1] // 2,
+        sums=address(sums), out=address(out), nonce=batch.nonce,
+    )  # fmt: skip
+    own = ProgramConstants(
+        batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
+        num_sums if has_colors else None, *batch.late, names,
+    )  # fmt: skip
+    taps = TapArrays(address(first), address(weights), address(numbers))
+    device = HostDevice(order, seed) if device is None else device
+    launch_images(device, own, images, taps, address(levels) if has_colors else 0, "stream")
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 
 
 def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
-    """Have augment.cu make the taps of draws (N, columns) for an output of that height and width, and nothing else."""
+    """Make the taps of draws (N, columns) for an output of that height and width, and nothing else."""
     nothing = placed(np.zeros(len(draws), PICTURE))
     made = launch_batch(Batch(nothing, draws, size, rule, most, np.zeros((0, 3), np.uint8)), order=order, seed=seed)
     assert made.status == [WRONG_CROP] * len(draws)
@@ -153,7 +153,7 @@ def make_taps(draws, rule, size, most, order=FORWARD, seed=0):
 
 
 def change_colors(images, steps, table=None, item_size=1, *, place=placed, draws=None, how=None, **more):
-    """Have augment.cu change the colors of images (N, H, W, 3), and do nothing else to them.
+    """Change the colors of images (N, H, W, 3), and do nothing else to them.
 
     `how` are options of `launch_batch`, `more` further fields of `Batch`.
     """
@@ -215,7 +215,7 @@ def table_of(program):
 
 
 def launch_augment(program, pictures, draws, *, most=None, order=FORWARD, seed=0, **more):
-    """Run augment.cu as the GPU executor does for a program without changes of color; `more` as in `Batch`."""
+    """Make images as the GPU executor does for a program without changes of color; `more` as in `Batch`."""
     draws = np.stack(draws).astype(np.int32)
     size = program.height, program.width
     most = most_taps(draws[:, [HEIGHT, WIDTH]].max(), min(size)) if most is None else most

@@ -44,7 +44,7 @@ def run(kernels):
         out = np.empty(images.shape, ITEMS[item_size])
         steps = np.stack([generator.integers(0, 4, (5, 8)), generator.integers(-(1 << 14), 1 << 14, (5, 8))], axis=-1)
         steps = np.where(steps[..., :1] == 3, steps, np.abs(steps)).astype(np.int32)
-        how = {"kernels": kernels, "order": order}
+        how = {"device": device}
         change_colors(images, steps.reshape(5, 16), table, item_size, place=unguarded, num_sums=8, how=how)
         mixes = np.zeros((5, 6), np.int32)
         mixes[:, 0], mixes[:, 1] = generator.integers(0, 5, 5), generator.integers(0, (1 << 15) + 1, 5)

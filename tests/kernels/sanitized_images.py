@@ -15,7 +15,7 @@ from gpubeton.gpu.device_structs import GATHER, PICTURE
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from tests.kernels.host_build import ORDERS, HostKernels
 from tests.kernels.launching import Batch, address, ints, launch_batch
-from tests.kernels.sanitized_colors import unguarded
+from tests.kernels.sanitized_colors import SanitizedDevice, unguarded
 
 THREADS = (128, 1, 1)
 PAINTS = 2
@@ -66,7 +66,7 @@ def make_images(kernels, order, shape, rule, item_size):
 
     fills, table = np.arange(9, dtype=np.uint8).reshape(3, 3), np.arange(768, dtype=np.uint32).reshape(256, 3)
     batch = Batch(pictures, draws, size, rule, most, fills, table=table, item_size=item_size, nonce=9)
-    made = launch_batch(batch, kernels=kernels, place=unguarded, order=order)
+    made = launch_batch(batch, device=SanitizedDevice(kernels, order), place=unguarded)
     assert made.status == [0, 1, 0, 1]
     # The others begin with sentinels, which are made of addresses.
     return [made.first, made.weights, made.numbers, made.most, made.out[::2]]
@@ -86,7 +86,7 @@ def copy_rows(kernels, order):
         table[i] = (*begin, row_bytes + gap, row_bytes + gap, row_bytes, rows)
         memory.append(target)
         sources.append(source)
-    kernels.launch("gather", (2, 64, 1), THREADS, [address(table), *ints(64)], order)
+    kernels.launch("gather", (128, 1, 1), THREADS, [address(table), *ints(64)], order)
     return memory
 
 

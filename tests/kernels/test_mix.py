@@ -82,11 +82,11 @@ def test_memory_that_is_not_aligned_is_read_and_written(shift, out_shift, item_s
     assert np.array_equal(found, looked_up(on_cpu(images, mixes), table, item_size))
 
 
-@pytest.mark.parametrize("columns", [1, 4, 40])
-def test_any_number_of_blocks_does(columns):
+@pytest.mark.parametrize("blocks", [3, 12, 120])
+def test_any_number_of_blocks_does(blocks):
     generator = np.random.default_rng(3)
     images, mixes = generator.integers(0, 256, (3, 61, 101, 3), np.uint8), random_mixes(generator, 3, (61, 101))
-    assert np.array_equal(run(images, mixes, device=HostDevice(columns=columns)), on_cpu(images, mixes))
+    assert np.array_equal(run(images, mixes, device=HostDevice(blocks=blocks)), on_cpu(images, mixes))
 
 
 def test_a_box_of_one_pixel_is_found_wherever_it_is():

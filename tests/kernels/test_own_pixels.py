@@ -9,12 +9,12 @@ from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
 from gpubeton.gpu.device_structs import num_sums
-from gpubeton.gpu.gpu_kernels import UserKernel, augment_kernel, function_of, source_of, source_of_operations
+from gpubeton.gpu.gpu_kernels import UserKernel, color_kernels, function_of, source_of, source_of_operations
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.transforms import ColorJitter, PixelOperation, RandomContrast
 from tests.kernels.compilers import compilers
-from tests.kernels.host_build import FORWARD, ORDERS, kernels_of, needs_compiler
+from tests.kernels.host_build import FORWARD, ORDERS, needs_compiler
 from tests.kernels.host_device import looked_up, table_of_bits
 from tests.kernels.launching import change_colors
 from tests.transforms.pixel_operations import CASES, referred
@@ -42,8 +42,7 @@ def program_of(names, size, device="cuda:0"):
 
 def run(program, images, steps, table, item_size, order=FORWARD):
     """What the kernel writes."""
-    kernel = augment_kernel(program)
-    how = {"kernels": kernels_of(kernel), "kernel": function_of(kernel), "order": order, "seed": 3}
+    how = {"names": color_kernels(program), "order": order, "seed": 3}
     return change_colors(images, steps, table, item_size, num_sums=num_sums(program), how=how).out
 
 
@@ -82,20 +81,20 @@ def test_levels_are_the_nearest_to_those_of_the_float64_reference(name):
         assert (np.abs(own - referred(CASES[name], image, row)) <= 0.5 + ROUNDING).all()
 
 
-def test_only_a_program_with_pixel_operations_has_a_kernel_of_its_own():
-    assert augment_kernel(program_of([ColorJitter(0.4)], (4, 4))) == "augment"
-    first, again = (augment_kernel(program_of(["position"], size)) for size in ((4, 4), (30, 9)))
+def test_only_a_program_with_pixel_operations_has_kernels_of_its_own():
+    assert color_kernels(program_of([ColorJitter(0.4)], (4, 4))) == ("color_sum", "color")
+    first, again = (color_kernels(program_of(["position"], size)) for size in ((4, 4), (30, 9)))
     assert first == again, "one for all sizes"
-    assert first != augment_kernel(program_of(["one parameter"], (4, 4)))
-    assert function_of(first) == "augment"
+    assert not set(first) & set(color_kernels(program_of(["one parameter"], (4, 4))))
+    assert [function_of(kernel) for kernel in first] == ["color_sum", "color"]
 
 
 def test_the_statements_stand_under_a_name_of_their_own():
     operation = PixelOperation("r *= gain;\ng = 3;", parameters={"gain": 2.0}, name='my "best"\n\\one')
-    lines = source_of(UserKernel("augment", source_of_operations([operation]))).splitlines()
+    lines = source_of(UserKernel("color", source_of_operations([operation]))).splitlines()
     at = lines.index('#line 1 "PixelOperation my _best___one, cuda"')
     assert lines[at + 1 : at + 3] == ["r *= gain;", "g = 3;"]
-    assert lines.index('#line 1 "kernels/augment.cu"') > at
+    assert lines.index('#line 1 "kernels/color.cu"') > at
 
 
 COMPILERS = compilers()
@@ -104,10 +103,10 @@ needs_nvrtc = pytest.mark.skipif(not COMPILERS, reason="no NVRTC: pip install nv
 
 @needs_nvrtc
 def test_the_kernel_compiles_for_a_gpu_without_a_warning():
-    made = UserKernel("augment", source_of_operations(operations(CASES)))
+    made = UserKernel("color", source_of_operations(operations(CASES)))
     for compiler in COMPILERS:
-        compiled = compiler.compile(source_of(made), "augment", "sm_90")
-        assert b"augment" in compiled.code
+        compiled = compiler.compile(source_of(made), "color", "sm_90")
+        assert b"color" in compiled.code
         assert compiled.log == ""
 
 
@@ -115,7 +114,7 @@ def test_the_kernel_compiles_for_a_gpu_without_a_warning():
 def test_a_mistake_in_the_statements_is_told_with_its_line():
     program = program_of(["position"], (4, 4))
     wrong = PixelOperation("r *= gain;\ng = gian;", parameters={"gain": 2.0}, name="warm")
-    kernel = UserKernel("augment", source_of_operations([program.colors[0][0], wrong]))
+    kernel = UserKernel("color", source_of_operations([program.colors[0][0], wrong]))
     with pytest.raises(KernelError, match=r'PixelOperation warm, cuda\(2\): error: identifier "gian" is undefined'):
         nvrtc.load().compile(source_of(kernel), kernel, "sm_90")
 

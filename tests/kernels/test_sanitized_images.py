@@ -11,8 +11,8 @@ from tests.kernels.test_sanitized_colors import sanitizer
 
 pytestmark = needs_compiler
 
-IMAGES = ["augment", "canary", "gather"]
-COLORS = ["augment", "mix"]
+IMAGES = ["canary", "gather", "resample", "taps"]
+COLORS = ["color", "color_sum", "mix", "resample", "taps"]
 
 
 def run_sanitized(library):

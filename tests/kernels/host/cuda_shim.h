@@ -2,13 +2,12 @@
 //
 // A launch runs the threads of a block one after another, in the order asked for, and blocks too; but if that order is
 // random, several blocks at a time. What CUDA leaves open (which block, which thread, which atomic comes first) is
-// therefore open here too, and a kernel whose result depends on it shows. Barriers are those of kernels/steps.cuh, waits
-// between blocks those of kernels/phase_scheduler.cuh: their host versions are at the end of this file.
+// therefore open here too, and a kernel whose result depends on it shows. Barriers are those of kernels/steps.cuh, whose
+// host version is at the end of this file.
 #pragma once
 
 #include <atomic>
 #include <cfloat>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -338,24 +337,4 @@ template <class Step>
 static inline void warp_step(Step step) {
     host::Sequence order(32, host::running.order, ++host::running.seed);
     for (unsigned i = 0; i < 32; i++) step((int)order[i]);
-}
-
-// --- tickets, see kernels/phase_scheduler.cuh ------------------------------------------------------------------------------------
-
-#define GPUBETON_PHASES
-// In random order blocks hesitate, now and then for longer than others take: who does not wait for them is wrong.
-static inline unsigned draw_number(unsigned* next) {
-    unsigned counted = __atomic_fetch_add(next, 1u, __ATOMIC_RELAXED);
-    unsigned mixed = (counted + host::running.seed) * 0x9e3779b9u;
-    if (host::running.order == host::RANDOM && mixed >> 30 == 0)
-        std::this_thread::sleep_for(std::chrono::microseconds((mixed >> 20) % 256));
-    return counted;
-}
-static inline unsigned count_one(unsigned* number) { return __atomic_fetch_add(number, 1u, __ATOMIC_RELEASE); }
-static inline void wait_for(const unsigned* number, unsigned wanted) {
-#ifndef GPUBETON_NEVER_WAIT
-    while (__atomic_load_n(number, __ATOMIC_ACQUIRE) < wanted) std::this_thread::yield();
-#else
-    (void)number, (void)wanted;
-#endif
 }
