@@ -160,6 +160,17 @@ def _views(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
+def _batch_cost(result: dict[str, Any]) -> str:
+    heading = ["ms of processor time per batch", "all threads", "least", "of it with the GIL"]
+    lines = [row(heading), rule(3)]
+    for run in result["runs"]:
+        sums = [sum(lap.values()) for lap in run["milliseconds"]]
+        locked = min(sums) - sum(run["without_gil"].values())
+        cells = [spread(sums, "{:.2f}"), f"{min(sums):.2f}", f"{locked:.2f}"]
+        lines.append(row([f"{run['path']}, {run['batch_size']} images", *cells]))
+    return "\n".join([*lines, "", provenance(result)])
+
+
 def _custom_operation(result: dict[str, Any]) -> str:
     loaders = list(next(iter(result["added_cpu_ms"].values())))
     rows = [row(["added CPU ms per image, by place of the operation", *loaders]), rule(2)]
@@ -198,6 +209,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "fusing": ("fusing", _fusing),
     "views": ("views", _views),
     "custom_operation": ("custom_operation", _custom_operation),
+    "batch_cost": ("batch_cost", _batch_cost),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "user_terms_size": ("user_terms", draw_size),

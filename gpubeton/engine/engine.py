@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpubeton.engine.timing import StageTimers
 from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -202,7 +202,7 @@ class Engine:
         inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
         for output in self._making_order:
-            with add_error_note(f"in the pipeline of {output.name!r}"):
+            with add_error_note(partial("in the pipeline of {!r}".format, output.name)):
                 outputs[output.name] = output.make(inputs)
         return tuple(outputs[output.name] for output in self._plan.outputs)
 
@@ -244,7 +244,5 @@ class Engine:
     def _where(self, plan: BatchPlan) -> str:
         return f"{self._options.path}: batch {plan.number} of epoch {self._plan.epoch}"
 
-    @contextmanager
-    def _noting(self, plan: BatchPlan) -> Iterator[None]:
-        with add_error_note(f"{self._where(plan)}, samples {listed(plan.samples)}"):
-            yield
+    def _noting(self, plan: BatchPlan) -> add_error_note:
+        return add_error_note(lambda: f"{self._where(plan)}, samples {listed(plan.samples)}")

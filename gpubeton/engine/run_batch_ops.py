@@ -65,7 +65,7 @@ def run_batch_ops(
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
     shared = Shared() if shared is None else shared
     for op in ops.steps:
-        with add_error_note(f"in {op.place}"):
+        with add_error_note(op.place):
             batch = _run(op, batch, seed, epoch, samples, shared)
     return batch
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 __all__ = ["add_error_note"]
 
 
-@contextmanager
-def add_error_note(place: str) -> Iterator[None]:
-    """Add a note to every error in the block; its type stays, so `except` clauses still match."""
-    try:
-        yield
-    except Exception as error:
-        if hasattr(error, "add_note"):  # since Python 3.11
-            error.add_note(place)
-        raise
+class add_error_note:  # noqa: N801  it reads as a function: with add_error_note(place)
+    """Add the note that `place` gives to every error in the block; its type stays, so `except` clauses still match."""
+
+    # The note is made for an error only: it is around each batch and each operation.
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception) and hasattr(error, "add_note"):  # since Python 3.11
+            error.add_note(self._place())
 
 
 _MOST_KEPT = 100

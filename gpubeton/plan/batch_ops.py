@@ -42,12 +42,11 @@ class BatchOp:
     code: Callable[..., Any] | None = None  # of a user's operation, compiled if it asked for that
     shared_memory: SharedMemory | None = None
 
-    @property
     def place(self) -> str:
-        """The operation and where its code is: an error in compiled code does not name it."""
+        """Name the operation and where its code is, for a note: an error in compiled code does not name it."""
         name = operation_name(self.operation)
         source = getattr(plain_code(self.code), "__code__", None) if self.code is not None else None
-        return name if source is None else f"{name} ({source.co_filename}:{source.co_firstlineno})"
+        return f"in {name}" if source is None else f"in {name} ({source.co_filename}:{source.co_firstlineno})"
 
     def __str__(self) -> str:
         if self.code is None:
