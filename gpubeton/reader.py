@@ -137,12 +137,7 @@ class Reader:
         Returns
         -------
         tuple of str and int
-            The file, and the number of the sample in it, from 0.
-
-        Raises
-        ------
-        IndexError
-            If there is no such sample.
+            The file, and the number of the sample in it, from 0. IndexError if there is no such sample.
         """
         file = self.index.file_of(sample)
         return file.path, sample - file.first_sample

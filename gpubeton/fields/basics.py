@@ -34,11 +34,9 @@ class BasicDecoder(RowDecoder):
     dtype: ClassVar[np.dtype[Any]]
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        """Say that the result has shape (1,) per sample."""
         return replace(previous_state, jit_mode=True, shape=(1,), dtype=self.dtype), AllocationQuery((1,), self.dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        """Copy the numbers: shape (N, 1)."""
         return rows.astype(self.dtype).reshape(-1, 1)
 
 
@@ -76,11 +74,9 @@ class _NumberField(PlainField):
         destination[0] = value
 
     def read_value(self, row: np.generic, content: bytes) -> Any:
-        """Give the number."""
         return row.item()
 
     def numbers(self, column: NDArray[Any]) -> NDArray[Any] | None:
-        """Give all numbers."""
         return column
 
 
@@ -99,7 +95,6 @@ class IntField(_NumberField):
     metadata_type = np.dtype("<i8")
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `IntDecoder`."""
         return IntDecoder
 
 
@@ -118,5 +113,4 @@ class FloatField(_NumberField):
     metadata_type = np.dtype("<f8")
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `FloatDecoder`."""
         return FloatDecoder

@@ -34,12 +34,10 @@ class BytesDecoder(RowDecoder):
     """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        """Say that the result is as long as the longest value of the file."""
         state = replace(previous_state, jit_mode=True, shape=(self.max_size,), dtype=np.dtype("u1"))
         return state, AllocationQuery(state.shape, state.dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        """Gather the values: shape (N, longest of the file)."""
         return gather(self.max_size)
 
 
@@ -56,31 +54,13 @@ class BytesField(PlainField):
     metadata_type = BYTES_DTYPE
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
-        """Store one value.
-
-        Parameters
-        ----------
-        destination : ndarray of BYTES_DTYPE, shape (1,)
-            Its metadata.
-        value : bytes-like or ndarray, shape (L,)
-            The bytes.
-        malloc : Malloc
-            Gives room for them.
-
-        Raises
-        ------
-        TypeError
-            If it is neither.
-        ValueError
-            If the array has other than one dimension, or a value is no byte.
-        """
+        """Store one value; TypeError and ValueError for other types, and for arrays that hold no bytes."""
         content = _as_bytes(value)
         destination["ptr"], region = malloc(content.size)
         region[:] = content
         destination["size"] = content.size
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `BytesDecoder`."""
         return BytesDecoder
 
 

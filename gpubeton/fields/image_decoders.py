@@ -303,18 +303,10 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
-    ratio : float
-        Side of the square as a share of the image's shorter side, more than 0 and at most 1.
+    output_size, ratio
+        As for `CenterCropRGBImageDecoder`.
     interpolation : str
-        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
-        by their alpha, as in Pillow.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
+        As there. Colors of RGBA images are weighted by their alpha, as in Pillow.
 
     Examples
     --------
@@ -332,20 +324,10 @@ class RandomResizedCropImageDecoder(RandomResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
-    scale : tuple of float
-        Least and greatest area of the part, as a share of the image's.
-    ratio : tuple of float
-        Least and greatest aspect ratio of the part, width over height.
+    output_size, scale, ratio
+        As for `RandomResizedCropRGBImageDecoder`.
     interpolation : str
-        How the crop is resized: "area", or another of `INTERPOLATIONS`. Colors of RGBA images are weighted
-        by their alpha, as in Pillow.
-
-    Raises
-    ------
-    OptionError
-        If an argument is out of its range.
+        As there. Colors of RGBA images are weighted by their alpha, as in Pillow.
 
     Examples
     --------
@@ -361,26 +343,16 @@ class ResizedCropImageDecoder(ResizedCropRGBImageDecoder):
 
     Parameters
     ----------
-    output_size : tuple of int
-        Height and width of the output in pixels; may be changed between epochs.
-    interpolation : str
-        How the crop is resized: "area", or another of `INTERPOLATIONS`.
-
-    Raises
-    ------
-    OptionError
-        If a size is not positive or the interpolation is unknown.
+    output_size, interpolation
+        As for `ResizedCropRGBImageDecoder`, which shows how to derive from it.
 
     Examples
     --------
-    The upper half of each image:
-
-    >>> class UpperHalf(ResizedCropImageDecoder):
+    >>> class Whole(ResizedCropImageDecoder):
     ...     def boxes(self, heights, widths, uniform):
-    ...         corner = np.zeros_like(heights)
-    ...         return np.stack([corner, corner, heights // 2, widths], axis=1).astype(np.int32)
-    >>> UpperHalf((112, 224)).boxes(np.array([300]), np.array([400]), None).tolist()
-    [[0, 0, 150, 400]]
+    ...         return np.stack([0 * heights, 0 * widths, heights, widths], axis=1).astype(np.int32)
+    >>> Whole((112, 224)).boxes(np.array([300]), np.array([400]), None).tolist()
+    [[0, 0, 300, 400]]
     """
 
     takes_any_kind: ClassVar[bool] = True

@@ -193,23 +193,7 @@ class ImageField(_StoredImages):
 
     @classmethod
     def from_binary(cls, binary: NDArray[np.uint8]) -> ImageField:
-        """Make the field from the kind that a file names.
-
-        Parameters
-        ----------
-        binary : ndarray of uint8, shape (1024,)
-            The arguments of its descriptor.
-
-        Returns
-        -------
-        ImageField
-            Of that kind.
-
-        Raises
-        ------
-        FieldArgumentsError
-            If they name none.
-        """
+        """Make the field from the kind that a file names; FieldArgumentsError if it names none."""
         return cls(ImageKind.from_bytes(binary.tobytes()).name)
 
     def to_binary(self) -> np.void:
@@ -219,12 +203,10 @@ class ImageField(_StoredImages):
         return stored
 
     def images(self, column: NDArray[Any]) -> ImageColumn:
-        """Describe how images are stored."""
         mode, height, width = (column[name].copy() for name in ("mode", "height", "width"))
         return ImageColumn(mode, height, width, self.kind, gpu_decodes=False)
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `ImageDecoder`."""
         return ImageDecoder
 
     def _size_and_mode(self, content: bytes) -> tuple[int, int, ImageMode] | None:
@@ -311,13 +293,11 @@ class RGBImageField(_StoredImages, PlainField):
         )
 
     def images(self, column: NDArray[Any]) -> ImageColumn:
-        """Describe how images are stored."""
         # As in FFCV, every mode but that of JPEG means raw pixels.
         mode = np.where(column["mode"] == ImageMode.JPG, ImageMode.JPG, ImageMode.RAW).astype(np.uint8)
         return ImageColumn(mode, column["height"].copy(), column["width"].copy(), RGB)
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `SimpleRGBImageDecoder`."""
         return SimpleRGBImageDecoder
 
     def _size_and_mode(self, content: bytes) -> tuple[int, int, ImageMode] | None:

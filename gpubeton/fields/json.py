@@ -48,22 +48,7 @@ class JSONField(BytesField):
     type_id = FieldType.JSON
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
-        """Store one value.
-
-        Parameters
-        ----------
-        destination : ndarray of BYTES_DTYPE, shape (1,)
-            Its metadata.
-        value : object
-            Anything that `json.dumps` takes.
-        malloc : Malloc
-            Gives room for the text.
-
-        Raises
-        ------
-        TypeError
-            If JSON cannot hold it.
-        """
+        """Store anything that `json.dumps` takes; TypeError for anything else."""
         super().encode(destination, json.dumps(value).encode("utf-8") + b"\0", malloc)
 
     def read_value(self, row: np.generic, content: bytes) -> Any:
@@ -78,7 +63,6 @@ class JSONField(BytesField):
         return ".json", content.removesuffix(b"\0")
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `JSONDecoder`."""
         return JSONDecoder
 
     @staticmethod

@@ -43,13 +43,11 @@ class NDArrayDecoder(RowDecoder):
     """
 
     def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        """Say that the result has the field's shape and dtype."""
         dtype = self.field.dtype.newbyteorder("=")
         state = replace(previous_state, jit_mode=True, shape=self.field.shape, dtype=dtype)
         return state, AllocationQuery(state.shape, dtype)
 
     def decode(self, rows: NDArray[Any], gather: Gather) -> NDArray[Any]:
-        """Gather the arrays: shape ``(N, *shape)``."""
         dtype: np.dtype[Any] = self.field.dtype
         stored = gather(self.field.element_size).reshape(-1).view(dtype)
         # torch knows no other byte order than the machine's.
@@ -90,49 +88,19 @@ class NDArrayField(Field):
 
     @staticmethod
     def from_binary(binary: NDArray[np.uint8]) -> NDArrayField:
-        """Make the field from the shape and dtype that a file names.
-
-        Parameters
-        ----------
-        binary : ndarray of uint8, shape (1024,)
-            The arguments of its descriptor.
-
-        Returns
-        -------
-        NDArrayField
-            With that shape and dtype.
-
-        Raises
-        ------
-        FieldArgumentsError
-            If they cannot be read.
-        """
+        """Make the field from the shape and dtype that a file names; FieldArgumentsError if they cannot be read."""
         arguments = ArrayArguments.from_bytes(binary.tobytes())
         return NDArrayField(arguments.dtype, arguments.shape)
 
     def to_binary(self) -> np.void:
-        """Give shape and dtype, as FFCV stores them."""
         stored: np.void = np.frombuffer(self._arguments.to_bytes(), ARG_TYPE)[0]
         return stored
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
         """Store one array, in C order.
 
-        Parameters
-        ----------
-        destination : ndarray of uint64, shape (1,)
-            Its metadata.
-        value : ndarray or torch.Tensor on the CPU, shape `shape`
-            The array. Axes of length 1 may be missing or added, and the byte
-            order may differ.
-        malloc : Malloc
-            Gives room for it.
-
-        Raises
-        ------
-        ValueError
-            If it has another shape or dtype. FFCV compares the number of bytes
-            only, and stores the rest as it comes.
+        Axes of length 1 may be missing or added, and the byte order may differ. ValueError for another shape or dtype:
+        FFCV compares the number of bytes only, and stores the rest as it comes.
         """
         array = np.asarray(value)
         if not np.can_cast(array.dtype, self.dtype, "equiv"):
@@ -147,7 +115,6 @@ class NDArrayField(Field):
         return read_array(content, self.dtype, self.shape)
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `NDArrayDecoder`."""
         return NDArrayDecoder
 
 
@@ -311,23 +278,7 @@ class RaggedField(BytesField):
 
     @classmethod
     def from_binary(cls, binary: NDArray[np.uint8]) -> RaggedField:
-        """Make the field from the shape and dtype that a file names.
-
-        Parameters
-        ----------
-        binary : ndarray of uint8, shape (1024,)
-            The arguments of its descriptor.
-
-        Returns
-        -------
-        RaggedField
-            With that shape and dtype.
-
-        Raises
-        ------
-        FieldArgumentsError
-            If they cannot be read.
-        """
+        """Make the field from the shape and dtype that a file names; FieldArgumentsError if they cannot be read."""
         stored = binary.tobytes()
         if not cls.describes(stored):
             raise FieldArgumentsError(
@@ -344,22 +295,7 @@ class RaggedField(BytesField):
         return stored
 
     def encode(self, destination: NDArray[Any], value: Any, malloc: Malloc) -> None:
-        """Store one array, in C order.
-
-        Parameters
-        ----------
-        destination : ndarray of BYTES_DTYPE, shape (1,)
-            Its metadata.
-        value : ndarray or torch.Tensor on the CPU, shape (L, ...)
-            The array. One without elements may have any shape and dtype.
-        malloc : Malloc
-            Gives room for it.
-
-        Raises
-        ------
-        ValueError
-            If it has another shape or dtype.
-        """
+        """Store one array, in C order; ValueError for another shape or dtype, except of one without elements."""
         array = np.asarray(value)
         if array.size:
             if not np.can_cast(array.dtype, self.dtype, "equiv"):
@@ -376,7 +312,6 @@ class RaggedField(BytesField):
         return read_array(content, self.dtype, self.shape)
 
     def get_decoder_class(self) -> type[Operation]:
-        """Give `RaggedDecoder`."""
         return RaggedDecoder
 
 

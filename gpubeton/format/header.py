@@ -109,7 +109,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 
 def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
-    """Read the names, types and arguments of the fields of a ``.beton`` file.
+    """Read the names, types and arguments of the fields of a ``.beton`` file; errors as `read_header`.
 
     Parameters
     ----------
@@ -123,10 +123,8 @@ def read_descriptors(path: str | os.PathLike[str]) -> tuple[Descriptor, ...]:
 
     Raises
     ------
-    FormatError
-        As `read_header`, and `FieldNameError`.
-    OSError
-        If the file cannot be opened.
+    FieldNameError
+        If names are damaged, or equal.
 
     Examples
     --------

@@ -195,12 +195,7 @@ class Index:
         Returns
         -------
         DataFile
-            The file; the sample is number ``sample - file.first_sample`` in it.
-
-        Raises
-        ------
-        IndexError
-            If there is no such sample.
+            The file; the sample is number ``sample - file.first_sample`` in it. IndexError if there is no such sample.
         """
         if not 0 <= sample < self.num_samples:
             raise IndexError(f"{self.title}: no sample {sample}; expected 0 to {self.num_samples - 1}")
@@ -212,17 +207,12 @@ class Index:
         Parameters
         ----------
         name : str
-            Name of the field.
+            Name of the field; here and below NoSuchFieldError if the file has none of that name.
 
         Returns
         -------
         ndarray, shape (num_samples,)
             A read-only view; its dtype is the field's metadata dtype.
-
-        Raises
-        ------
-        NoSuchFieldError
-            If the file has no field of that name.
         """
         return self.metadata[f"f{self._number(name)}"]
 
@@ -232,19 +222,12 @@ class Index:
         Parameters
         ----------
         name : str
-            Name of the field.
+            Name of the field; FieldTypeError if its values are in the metadata, as those of integers.
 
         Returns
         -------
         Regions
             Offset and size for every sample. All lie inside the data pages.
-
-        Raises
-        ------
-        NoSuchFieldError
-            If the file has no field of that name.
-        FieldTypeError
-            If its values are in the metadata, as those of integers.
         """
         descriptor = self.descriptors[self._number(name)]
         regions = self._regions[name]
@@ -267,11 +250,6 @@ class Index:
         -------
         bool
             Whether `regions` has an answer.
-
-        Raises
-        ------
-        NoSuchFieldError
-            If the file has no field of that name.
         """
         self._number(name)
         return self._regions[name] is not None
@@ -282,19 +260,12 @@ class Index:
         Parameters
         ----------
         name : str
-            Name of the field.
+            Name of the field, as for `regions`.
 
         Returns
         -------
         int
             Bytes.
-
-        Raises
-        ------
-        NoSuchFieldError
-            If the file has no field of that name.
-        FieldTypeError
-            If its values are in the metadata.
         """
         return int(self.regions(name).size.max())
 

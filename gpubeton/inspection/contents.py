@@ -189,10 +189,8 @@ class Contents:
 
         Parameters
         ----------
-        sample : int
-            The sample.
-        name : str
-            The field.
+        sample, name
+            The sample and the field.
 
         Returns
         -------
@@ -201,10 +199,8 @@ class Contents:
 
         Raises
         ------
-        OptionError
-            If the sample does not exist.
-        NoSuchFieldError
-            If the field does not exist.
+        OptionError, NoSuchFieldError
+            If there is no such sample or field.
         StorageError
             If the bytes cannot be read.
         """
@@ -225,10 +221,8 @@ class Contents:
 
         Parameters
         ----------
-        sample : int
-            The sample.
-        name : str
-            The field.
+        sample, name
+            The sample and the field.
 
         Returns
         -------
@@ -253,10 +247,8 @@ class Contents:
 
         Parameters
         ----------
-        sample : int
-            The sample.
-        name : str
-            The field.
+        sample, name
+            The sample and the field.
 
         Returns
         -------

@@ -73,18 +73,7 @@ class BetonDataModule(LightningDataModule):
         self._state_to_load: Mapping[str, Any] | None = None
 
     def train_dataloader(self) -> DataLoaderAdapter:
-        """Make the loader of the training data.
-
-        Returns
-        -------
-        DataLoaderAdapter
-            At the epoch of the trainer, or at the position in the checkpoint.
-
-        Raises
-        ------
-        OptionError
-            If there are no training data.
-        """
+        """Make the loader of the training data, at the trainer's epoch or at the checkpoint's position."""
         (self._train,) = self._adapters("train")
         trainer = self.trainer
         if trainer is not None:
@@ -96,53 +85,23 @@ class BetonDataModule(LightningDataModule):
         return self._train
 
     def val_dataloader(self) -> list[DataLoaderAdapter]:
-        """Make the loaders of the validation data.
-
-        Returns
-        -------
-        list of DataLoaderAdapter
-            One for each source.
-        """
+        """Make the loaders of the validation data, one for each source."""
         return [] if self._sources["val"] is None else self._adapters("val")
 
     def test_dataloader(self) -> list[DataLoaderAdapter]:
-        """Make the loaders of the test data.
-
-        Returns
-        -------
-        list of DataLoaderAdapter
-            One for each source.
-        """
+        """Make the loaders of the test data, one for each source."""
         return self._adapters("test")
 
     def predict_dataloader(self) -> list[DataLoaderAdapter]:
-        """Make the loaders of the data to predict.
-
-        Returns
-        -------
-        list of DataLoaderAdapter
-            One for each source.
-        """
+        """Make the loaders of the data to predict, one for each source."""
         return self._adapters("predict")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the training data; it is part of each checkpoint.
-
-        Returns
-        -------
-        dict
-            Strings and numbers.
-        """
+        """Return the position in the training data; it is part of each checkpoint."""
         return {} if self._train is None else {"train": self._train.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a checkpoint when training resumes.
-
-        Parameters
-        ----------
-        state_dict : dict
-            The result of `state_dict`.
-        """
+        """Continue from the result of `state_dict` when training resumes."""
         self._state_to_load = state_dict.get("train")
 
     def stats(self) -> dict[str, list[LoaderStats]]:
@@ -156,13 +115,7 @@ class BetonDataModule(LightningDataModule):
         return {name: [loader.stats() for loader in loaders] for name, loaders in self._loaders.items()}
 
     def teardown(self, stage: str) -> None:
-        """Close the loaders that this data module made.
-
-        Parameters
-        ----------
-        stage : str
-            The stage that has ended.
-        """
+        """Close the loaders that this data module made."""
         for loader in self._made:
             loader.close()
         self._made.clear()

@@ -107,19 +107,7 @@ class Compiler:
         Returns
         -------
         int
-            As of `begin`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> def weighted(x):
-        ...     return x * WEIGHTS[0]
-        >>> WEIGHTS = np.array([2])
-        >>> before = Compiler.compile(weighted)(10)
-        >>> WEIGHTS[0] = 3
-        >>> _ = Compiler.forget()
-        >>> before, Compiler.compile(weighted)(10)
-        (20, 30)
+            As of `begin`, after which functions whose values are equal are still the same.
         """
         cls._forgotten += 1
         return cls.begin()

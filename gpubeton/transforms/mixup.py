@@ -148,9 +148,7 @@ class LabelMixup(LabelMixing):
 
     Parameters
     ----------
-    alpha : float
-        As for the images.
-    same_lambda : bool
+    alpha, same_lambda
         As for the images.
 
     Raises

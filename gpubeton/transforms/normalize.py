@@ -134,22 +134,7 @@ class NormalizeImage(Transform):
         return image_pass.add_normalization(self)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None, take: Callable[..., Any] = np.empty) -> Any:
-        """Normalise a batch.
-
-        Parameters
-        ----------
-        batch : ndarray or torch.Tensor of uint8 or uint16, shape (N, H, W, C) or (N, C, H, W)
-            Levels.
-        draw : None
-            Nothing is drawn.
-        take : callable
-            ``take(shape, dtype)`` gives memory for the result, if that is an array.
-
-        Returns
-        -------
-        ndarray or torch.Tensor
-            Of the same shape and another type.
-        """
+        """Normalise a batch of levels; ``take(shape, dtype)`` gives the memory of a resulting array."""
         table = self.table(as_nhwc(batch).shape[3], _NUM_LEVELS[dtype_name(batch.dtype)])
         return normalize(batch, table, self.type, take)
 

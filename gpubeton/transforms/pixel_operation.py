@@ -147,7 +147,6 @@ class PixelOperation(ColorTransform):
 
     @property
     def uses_position(self) -> bool:
-        """Whether what becomes of a pixel may depend on where it is."""
         words = set(re.findall(r"\w+", self.cuda or "")) | set(self.arguments)
         return not words.isdisjoint(POSITION)
 

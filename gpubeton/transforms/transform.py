@@ -82,10 +82,7 @@ class ImagePass(Protocol):
 
 
 class Transform(Operation):
-    """An operation whose meaning is `apply`, with its random parameters drawn beforehand by `draw`.
-
-    Loaders do not call `apply` for operations that they fuse into one pass over the pixels; the result is the same.
-    """
+    """An operation: `apply`, with parameters that `draw` gave; loaders fuse many into one pass, with equal results."""
 
     is_random: ClassVar[bool] = False
     """Whether `draw` gives parameters."""
@@ -112,42 +109,11 @@ class Transform(Operation):
     """Rectangles that it paints in the fused pass."""
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
-        """Choose the random parameters of the samples of a batch.
-
-        Parameters
-        ----------
-        uniform : Uniform
-            Random numbers of these samples for this operation.
-        count : int
-            Number of samples.
-        state : State
-            The batch that the operation will be applied to.
-
-        Returns
-        -------
-        ndarray, shape (count, ...), or None
-            Parameters for `apply`; None if the operation has none.
-        """
+        """Choose the random parameters, (count, ...), of the samples of a batch for `apply`; None if there are none."""
         return None
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
-        """Return the random parameters of the samples of a batch as users read them: the result of `draw`, named.
-
-        Parameters
-        ----------
-        uniform : Uniform
-            Random numbers of these samples for this operation.
-        count : int
-            Number of samples.
-        state : State
-            The batch that the operation will be applied to.
-
-        Returns
-        -------
-        dict of str to ndarray, each of shape (count, ...)
-            The parameters, by name; the name of an only one is "". Units and values are
-            `gpubeton.pipeline.DrawnParameters`'s.
-        """
+        """Return the result of `draw` by name, in the units of `DrawnParameters`; a single one is called ""."""
         draw = self.draw(uniform, count, state)
         return {} if draw is None else {"": draw}
 
@@ -157,20 +123,7 @@ class Transform(Operation):
 
     @abstractmethod
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        """Carry the operation out on a batch.
-
-        Parameters
-        ----------
-        batch : ndarray or torch.Tensor, shape (N, ...)
-            The batch; it may be changed in place.
-        draw : ndarray, optional
-            What `draw` returned for it.
-
-        Returns
-        -------
-        ndarray or torch.Tensor
-            The result: `batch` itself, a view of it, or a new one.
-        """
+        """Carry the operation out on a batch, (N, ...), perhaps in place; returns it, a view of it, or a new one."""
 
     def fuse(self, image_pass: ImagePass) -> bool:
         """Add the operation to the fused pass if it fits there."""
@@ -202,13 +155,7 @@ class Transform(Operation):
         """Raise PipelineError if the operation cannot run on a finished batch on a device: "cpu" or "cuda"."""
 
     def generate_code(self) -> Callable[..., Any]:
-        """Return ``code(batch, memory)``: the operation by itself, with fresh, unseeded random parameters.
-
-        Returns
-        -------
-        callable
-            A plain Python function. Loaders do not use it: they draw from their seed.
-        """
+        """Return ``code(batch, memory)``, with fresh, unseeded random parameters; loaders call `apply`."""
         generator = np.random.default_rng()
 
         def code(batch: Any, memory: Any = None) -> Any:
