@@ -35,7 +35,7 @@ from benchmarks.table import save_and_draw
 _ROOT = Path(__file__).resolve().parent.parent
 
 # The process of a commit; it may import only names that all compared commits have.
-_CHILD = """
+CHILD = """
 import sys, time
 import numpy as np
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
@@ -67,6 +67,7 @@ def main(
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 512,
     data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
     results: Annotated[Path, typer.Option(help="File or folder for the result.")] = RESULTS,
+    child: Annotated[str, typer.Option(hidden=True, help="The Python code of the process of a commit.")] = CHILD,
 ) -> None:
     """Compare the processor time of two commits."""
     console = Console()
@@ -75,7 +76,7 @@ def main(
     runs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack, console.status("") as status:
         pair = {
-            which: stack.enter_context(_start(commit, Path(folder) / which, corpus))
+            which: stack.enter_context(_start(commit, Path(folder) / which, child, corpus))
             for which, commit in zip(("before", "after"), names, strict=True)
         }
         for workload in WORKLOADS:
@@ -96,14 +97,14 @@ def _short_name(commit: str) -> str:
     ).stdout.strip()
 
 
-def _start(commit: str, folder: Path, corpus: Corpus) -> LineProcess:
+def _start(commit: str, folder: Path, child: str, corpus: Corpus) -> LineProcess:
     """Check a commit out and start its process."""
     folder.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=_ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
     # Each commit compiles its own code and must not find that of the other.
     environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "numba")}
-    return LineProcess(commit, [sys.executable, "-c", _CHILD, corpus.jpg, corpus.raw], folder, environment)
+    return LineProcess(commit, [sys.executable, "-c", child, corpus.jpg, corpus.raw], folder, environment)
 
 
 def _time_epoch(process: LineProcess, workload: str, epochs: Iterator[int]) -> float:

@@ -10,6 +10,7 @@ GPUBETON_FFCV_PYTHON (see benchmarks/ffcv_environment.sh), GPUBETON_DALI_PYTHON 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,12 +72,14 @@ def main(
     save_and_draw("compare", {"machine": machine, "races": races}, results, console)
 
 
-def run_race(console: Console, storage: str, work: Work, corpus: Corpus, rounds: int) -> dict[str, Any]:
+def run_race(
+    console: Console, storage: str, work: Work, corpus: Corpus, rounds: int, entries: Sequence[Entry] = ENTRIES
+) -> dict[str, Any]:
     """Run one race."""
     left_out: dict[str, str] = {}
     with ExitStack() as stack:
         running: dict[str, ContenderProcess] = {}
-        for entry in ENTRIES:
+        for entry in entries:
             if storage not in entry.storages:
                 continue
             with console.status(f"{storage}: {entry.name}: starting, compiling and warming up"):

@@ -41,8 +41,6 @@ from gpubeton.writer import DatasetWriter
 _QUALITY = 90
 #: Bytes of raw pixels above which "smart" stores JPEG: of 400 x 300 pixels.
 _SMART_THRESHOLD = 3 * 400 * 300
-_MODES = ("jpg", "raw", "smart", "proportion")
-_RESOLUTIONS = (None, 500, 400, 256)
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,8 @@ def main(
     passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap of reading.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 5,
     most_cores: Annotated[int, typer.Option(min=0, help="Maximum number of cores; 0: all.")] = 0,
+    modes: Annotated[str, typer.Option(help="Write modes.")] = "jpg,raw,smart,proportion",
+    resolutions: Annotated[str, typer.Option(help="Values of max_resolution; 0: as they are.")] = "0,500,400,256",
     data: Annotated[Path, typer.Option(help="Folder for images and files.")] = DATA,
     results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
 ) -> None:
@@ -78,7 +78,7 @@ def main(
     photos = data / f"photos-{images}"
     with console.status(f"Making {images} photos in {photos}"):
         write_photos(photos, PhotoSet(images, (_QUALITY, _QUALITY)))
-    settings = [Setting(mode, resolution) for mode, resolution in product(_MODES, _RESOLUTIONS)]
+    settings = [Setting(mode, int(side) or None) for mode, side in product(modes.split(","), resolutions.split(","))]
     paths = {setting: data / "user_terms" / f"{setting.name}.beton" for setting in settings}
     (data / "user_terms").mkdir(exist_ok=True)
     writing = time_writing(photos, paths, rounds, console)

@@ -28,7 +28,7 @@ _BOXES = np.array([[8, 6, 138, 141], [28, 40, 62, 70], [103, 52, 131, 80]], np.f
 _BOX_COLORS = ("#ff3b30", "#34c759", "#0a84ff")
 
 
-def draw_gallery(folder: Path, page: Path) -> None:
+def draw_gallery(folder: Path, page: Path, entries: Sequence[Entry] = ENTRIES) -> None:
     """Draw every picture, and write the part of the page with the pictures.
 
     Parameters
@@ -37,12 +37,14 @@ def draw_gallery(folder: Path, page: Path) -> None:
         The folder for the pictures.
     page : Path
         The Markdown file to write.
+    entries : sequence of Entry
+        What is drawn, in this order.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as files:
         gallery = Gallery(Path(files))
-        for entry in ENTRIES:
+        for entry in entries:
             gallery.draw(entry).save(folder / f"{entry.name}.webp", quality=92)
             if f"## {entry.group}" not in lines:
                 lines += [f"## {entry.group}", ""]

@@ -46,10 +46,10 @@ def read_machine(root: Path = _ROOT) -> Machine:
     )
 
 
-def count_cores() -> int:
+def count_cores(root: Path = _ROOT) -> int:
     """Count the cores that this process may use: how many threads get one each."""
     # The quota of the container counts too: with the time of 2 of 64 cores, 64 threads would mostly be stopped.
-    return Machine(_cores(), _core_limit(_ROOT)).usable_cores
+    return Machine(_cores(), _core_limit(root)).usable_cores
 
 
 def _cores() -> int:

@@ -197,8 +197,9 @@ class ReadStorage:
     # Memory: for each fetch that was not released, the bytes of its regions, plus up to `MAX_GAP` bytes for each
     # region. Later fetches use it again.
 
-    def __init__(self, files: OpenSources, staging: Staging | None = None) -> None:
+    def __init__(self, files: OpenSources, staging: Staging | None = None, *, max_read: int = MAX_READ) -> None:
         self._files = files
+        self._max_read = max_read
         first = files.open(0)  # raises at once if nothing can be read
         files.check()
         self._staging = staging or Staging()
@@ -221,7 +222,7 @@ class ReadStorage:
         # offset, size: uint64 (N,)
         if self._is_closed:
             raise self._closed_error()
-        plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_READ)
+        plan = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=self._max_read)
         length = (plan.stop - plan.start).astype(np.int64)
         begin_in_block = np.cumsum(length) - length
         block = self._staging.take(int(length.sum()))

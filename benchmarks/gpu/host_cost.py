@@ -104,10 +104,10 @@ def spend(iterator: Iterator[Any], batches: int) -> Spent:
     """Measure batches, once the pipeline is full, and empty the iterator."""
     for _ in range(_WARM_UP):
         next(iterator)
-    wall, cpu, threads = time.perf_counter(), time.process_time(), _by_thread()
+    wall, cpu, threads = time.perf_counter(), time.process_time(), time_by_thread()
     images = sum(len(next(iterator)[0]) for _ in range(batches))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    own = {name: seconds - threads.get(name, 0.0) for name, seconds in _by_thread().items()}
+    own = {name: seconds - threads.get(name, 0.0) for name, seconds in time_by_thread().items()}
     own["others"] = max(cpu - sum(own.values()), 0.0)
     for _ in iterator:
         pass
@@ -138,7 +138,7 @@ def _loader(case: Case, beton: str, batch_size: int, batches: int) -> Loader:
     )
 
 
-def _by_thread() -> dict[str, float]:
+def time_by_thread() -> dict[str, float]:
     """Return processor seconds of Python's threads, by name without its number."""
     seconds: dict[str, float] = {}
     for thread in threading.enumerate():

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,12 +29,12 @@ from rich.console import Console
 from benchmarks.gpu.environment import COMMIT_VARIABLE, describe
 from benchmarks.gpu.record import write_json
 from benchmarks.gpu.simulation import VARIABLE
-from benchmarks.gpu.steps import STEPS, Scale, run_step
+from benchmarks.gpu.steps import STEPS, Scale, Step, run_step
 from benchmarks.gpu.tables import summary
 from benchmarks.results import DATA, RESULTS
 from gpubeton import __version__
 
-__all__ = ["KIND", "SIMULATED_KIND", "main"]
+__all__ = ["KIND", "SIMULATED_KIND", "default_path", "main", "run_session"]
 
 #: Kind of result files. Simulated runs have another, so that their figures never appear in a table.
 KIND = "gpu"
@@ -52,7 +53,25 @@ def main(
     simulated: Annotated[bool, typer.Option("--simulated", "--dry-run", help="Use the simulated GPU.")] = False,
 ) -> None:
     """Test and measure gpubeton on the GPU of this machine, in a given time, into one file."""
-    end = time.monotonic() + seconds
+    names = [name for name in steps.split(",") if name]
+    unknown = set(names) - {step.name for step in STEPS}
+    if unknown:
+        raise typer.BadParameter(f"there is no step {', '.join(sorted(unknown))}")
+    chosen = [step for step in STEPS if not names or step.name in names]
+    run_session(chosen, out, time.monotonic() + seconds, commit, data, simulated=simulated)
+
+
+def run_session(
+    chosen: Sequence[Step],
+    out: Path | None,
+    end: float,  # on time's monotonic clock
+    commit: str,
+    data: Path,
+    *,
+    simulated: bool,
+    warms_up: bool = True,
+) -> None:
+    """Run the steps and write the result file; raise typer.Exit if one of them failed."""
     # A shell that runs this in the background makes it and its steps ignore SIGINT, which ends the steps.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console()
@@ -60,21 +79,17 @@ def main(
     os.environ["GPUBETON_REQUIRE_GPU"] = "0" if simulated else "1"
     if commit:
         os.environ[COMMIT_VARIABLE] = commit
-    names = [name for name in steps.split(",") if name]
-    unknown = set(names) - {step.name for step in STEPS}
-    if unknown:
-        raise typer.BadParameter(f"there is no step {', '.join(sorted(unknown))}")
-    chosen = [step for step in STEPS if not names or step.name in names]
     environment = describe()
-    path = out or _default_path(environment)
+    path = out or default_path(environment)
     result = _begin(path, environment)
     log = path.with_suffix(".log") if out else _ROOT / "build" / f"{path.stem}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("")
-    console.print(f"{environment['gpu'].get('name')}, {seconds:.0f} seconds; {path} and {log}", soft_wrap=True)
+    left = end - time.monotonic()
+    console.print(f"{environment['gpu'].get('name')}, {left:.0f} seconds; {path} and {log}", soft_wrap=True)
     with tempfile.TemporaryDirectory() as folder:
-        left = end - time.monotonic()
-        result["warm_up"] = _warm_up(data, log, simulated, left * _WARM_UP_SHARE)
+        if warms_up:
+            result["warm_up"] = _warm_up(data, log, simulated, left * _WARM_UP_SHARE)
         write_json(path, result)
         for number, step in enumerate(chosen):
             left = end - time.monotonic()
@@ -124,7 +139,8 @@ def _at(result: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return found
 
 
-def _default_path(environment: dict[str, Any]) -> Path:
+def default_path(environment: dict[str, Any]) -> Path:
+    """Return the path of today's result."""
     gpu = re.sub(r"[^a-z0-9]+", "-", str(environment["gpu"].get("name", "unknown")).lower()).strip("-")
     name = f"gpu-{gpu}-{datetime.now(timezone.utc):%Y-%m-%d}.json"
     # build/ is not committed.

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-__all__ = ["STEPS", "Scale", "Step", "run_step"]
+__all__ = ["STEPS", "Scale", "Step", "read_json", "read_tests", "run_step"]
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# Between SIGINT and SIGKILL.
-_GRACE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,11 @@ class Step:
     read: Callable[[Path], dict[str, Any]]
 
 
-def run_step(step: Step, scale: Scale, folder: Path, log: Path) -> dict[str, Any]:
-    """Run a step until its time is up; returns how it ended, its seconds and its result."""
+def run_step(step: Step, scale: Scale, folder: Path, log: Path, *, grace: float = 10) -> dict[str, Any]:
+    """Run a step until its time is up; return how it ended, its seconds and its result.
+
+    It has `grace` seconds between SIGINT and SIGKILL.
+    """
     result = folder / f"{step.name}.json"
     begin = time.perf_counter()
     with log.open("ab", buffering=0) as output:
@@ -65,7 +66,7 @@ def run_step(step: Step, scale: Scale, folder: Path, log: Path) -> dict[str, Any
             ended = "stopped: its time was up"
             process.send_signal(signal.SIGINT)  # like Ctrl+C: finished tests are reported
             try:
-                process.wait(_GRACE_SECONDS)
+                process.wait(grace)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -76,12 +77,13 @@ def run_step(step: Step, scale: Scale, folder: Path, log: Path) -> dict[str, Any
     return {"ended": ended, "seconds": round(time.perf_counter() - begin, 1), "found": found}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a result that a step wrote as JSON."""
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def _read_tests(path: Path) -> dict[str, Any]:
+def read_tests(path: Path) -> dict[str, Any]:
     """Count the tests in the report of pytest, and list those that failed."""
     cases = list(ET.parse(path.with_suffix(".xml")).getroot().iter("testcase"))
     bad: dict[str, str] = {}
@@ -118,24 +120,24 @@ _RACE = "benchmarks.gpu.race"
 
 #: The most important first: if time runs short, the last ones are left out.
 STEPS = (
-    Step("tests", 34, _tests, _read_tests),
+    Step("tests", 34, _tests, read_tests),
     Step(
         "hazards",
         26,
         _measuring("benchmarks.gpu.hazards", {"seconds": 4}, lambda scale: {"seconds": 0.85 * scale.seconds}),
-        _read_json,
+        read_json,
     ),
     Step(
         "race",
         24,
         _measuring(_RACE, {"batch_size": 16, "rounds": 1}, lambda scale: {"rounds": 3, "seconds": scale.lap(30, 3)}),
-        _read_json,
+        read_json,
     ),
     Step(
         "kernels",
         7,
         _measuring("benchmarks.gpu.kernel_bandwidth", {"batch_size": 4, "side": 32, "repeats": 1}, lambda _: {}),
-        _read_json,
+        read_json,
     ),
     Step(
         "cores",
@@ -145,7 +147,7 @@ STEPS = (
             {"batch_size": 16, "rounds": 1, "cores": "1"},
             lambda scale: {"cores": "1,2,4", "rounds": 2, "seconds": scale.lap(30, 3)},
         ),
-        _read_json,
+        read_json,
     ),
     Step(
         "training",
@@ -155,6 +157,6 @@ STEPS = (
             {"batch_size": 4, "side": 32, "networks": "resnet8", "rounds": 1, "seconds": 0.05},
             lambda scale: {"rounds": 1, "seconds": scale.lap(12, 4)},
         ),
-        _read_json,
+        read_json,
     ),
 )

@@ -34,16 +34,15 @@ __all__ = ["run_demo"]
 _BATCH = 32
 _SIDE = 224
 _HOLE = 64
-#: Passes over the images in a timed lap of gpubeton, so that it takes long enough for timing.
-_PASSES = 10
-_USUAL = "torch DataLoader, Pillow"
+USUAL = "torch DataLoader, Pillow"
 
 
-def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> None:
+def run_demo(folder: Path, images: int, rounds: int, *, passes: int = 10, json: bool = False) -> None:
     """Run the demo and print its results, with `json` as JSON on stdout and all else on stderr.
 
     `folder` receives the photos, the ``.beton`` file and the contact sheet; existing photos are used again. `rounds` is
-    the number of timed laps of each loader.
+    the number of timed laps of each loader, `passes` that of passes over the images in a lap of gpubeton, so that it
+    takes long enough for timing.
     """
     console = Screen(stderr=json)
     photos, beton, sheet = folder / "photos", folder / "photos.beton", folder / "batch.png"
@@ -54,7 +53,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     with console.status("Importing torch and numba"):
         import_module("gpubeton.loader")
     classes = _write_beton(console, photos, beton)
-    device, remark = _choose_device()
+    device, remark = choose_device()
     console.print(remark)
     devices = list(dict.fromkeys([device, "cpu"]))
     with console.status("Compiling the decoder for this machine, once"):
@@ -64,7 +63,8 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     loader = _loader(beton, device)
     first = _two_epochs(console, loader, images)
     write_contact_sheet_of(sheet, *first, classes)
-    laps = _race(console, photos, beton, classes, rounds, devices)
+    timed = {one: _loader(beton, one, np.tile(loader.indices, passes)) for one in devices}
+    laps = _race(console, photos, classes, rounds, timed)
     if json:
         show_json(_figures(laps) | {"file": beton, "sheet": sheet, "images": images, "cores": count_cores()})
     else:
@@ -76,7 +76,7 @@ def run_demo(folder: Path, images: int, rounds: int, *, json: bool = False) -> N
     )
 
 
-def _choose_device() -> tuple[str, str]:
+def choose_device() -> tuple[str, str]:
     """Return "cuda:0" if its GPU can decode, else "cpu", and a line about the choice."""
     from gpubeton.diagnosis import read_gpu
 
@@ -157,12 +157,11 @@ def _two_epochs(console: Console, loader: Loader, images: int) -> tuple[torch.Te
 
 
 def _race(
-    console: Console, photos: Path, beton: Path, classes: tuple[str, ...], rounds: int, devices: list[str]
+    console: Console, photos: Path, classes: tuple[str, ...], rounds: int, loaders: dict[str, Loader]
 ) -> dict[str, list[Lap]]:
     from benchmarks.harness.pillow_loader import PillowDataset, pillow_loader
 
     files = [(path, classes.index(name)) for path, name in list_photos(photos)]
-    ours = {device: _loader(beton, device, np.tile(np.arange(len(files)), _PASSES)) for device in devices}
     # Not "fork": threads are already running.
     usual = pillow_loader(
         PillowDataset(files, _SIDE, _HOLE), _BATCH, count_cores(), drop_last=False, start_method="spawn"
@@ -172,9 +171,9 @@ def _race(
         return time_lap(lambda: sum(len(batch) for batch, _ in loader))
 
     with _progress(console) as progress:
-        names = {device: "gpubeton" if len(devices) == 1 else f"gpubeton, {device}" for device in devices}
-        contenders = {names[device]: partial(lap_of, loader) for device, loader in ours.items()}
-        contenders[_USUAL] = partial(lap_of, usual)
+        names = {device: "gpubeton" if len(loaders) == 1 else f"gpubeton, {device}" for device in loaders}
+        contenders = {names[device]: partial(lap_of, loader) for device, loader in loaders.items()}
+        contenders[USUAL] = partial(lap_of, usual)
         task = progress.add_task("Starting the DataLoader's processes", total=len(contenders) * (rounds + 1))
         race(contenders, 1, lambda _: progress.advance(task))
         progress.update(task, description="Timing all in turns")
@@ -190,7 +189,7 @@ def _figures(laps: dict[str, list[Lap]]) -> dict[str, Any]:
             name: {
                 "images_per_second": median_rate(own),
                 "cpu_seconds_per_1000": median_cpu(own),
-                "speed": statistics.median(ratios(own, laps[_USUAL])),
+                "speed": statistics.median(ratios(own, laps[USUAL])),
             }
             for name, own in laps.items()
         }
@@ -207,7 +206,7 @@ def _table(laps: dict[str, list[Lap]], images: int) -> Table:
     for name, own in laps.items():
         rate, cpu = median_rate(own), median_cpu(own)
         known = "" if math.isnan(cpu) else f"{cpu:.2f}"
-        times = statistics.median(ratios(own, laps[_USUAL]))
+        times = statistics.median(ratios(own, laps[USUAL]))
         table.add_row(name, f"{rate:,.0f}", f"{rate / cores:,.0f}", known, f"{times:.1f} x")
     return table
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-__all__ = ["MEAN", "STD", "PillowDataset", "example_loader", "pillow_loader"]
+__all__ = ["MEAN", "STD", "PillowDataset", "collate", "example_loader", "pillow_loader", "random_crop"]
 
 #: Of ImageNet, for pixels from 0 to 1.
 MEAN = (0.485, 0.456, 0.406)
@@ -47,7 +47,7 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
         path, label = self.files[index]
         with open(path, "rb") as file, Image.open(file) as opened:
             image = opened.convert("RGB")
-        left, top, width, height = _random_crop(*image.size)
+        left, top, width, height = random_crop(*image.size)
         image = image.crop((left, top, left + width, top + height))
         image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         if torch.rand(1) < 0.5:
@@ -71,7 +71,7 @@ def pillow_loader(
         shuffle=True,
         num_workers=num_workers,
         drop_last=drop_last,
-        collate_fn=_collate,
+        collate_fn=collate,
         persistent_workers=True,
         multiprocessing_context=start_method,
     )
@@ -93,13 +93,14 @@ def _normalize(pixels: torch.Tensor) -> torch.Tensor:
     return pixels.clone().sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
-def _collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
+def collate(samples: list[tuple[torch.Tensor, int]]) -> list[torch.Tensor]:
+    """Stack samples into images, float16 in channels_last, and labels."""
     images, labels = default_collate(samples)
     # Convert in the worker: in parallel, and the main process receives half the bytes.
     return [images.to(torch.float16, memory_format=torch.channels_last), labels]
 
 
-def _random_crop(width: int, height: int) -> tuple[int, int, int, int]:
+def random_crop(width: int, height: int) -> tuple[int, int, int, int]:
     """Draw a crop box as torchvision's RandomResizedCrop does: left, top, width, height."""
     area = width * height
     low, high = math.log(3 / 4), math.log(4 / 3)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _SLIVER = 1e-3
 """Smaller shares of a pixel are left out, as OpenCV does."""
 
-_PIXELS_AT_ONCE = 1 << 22
-"""Pixels of a batch that are worked on together; each channel takes a few numbers of 32 bits for each."""
+AT_ONCE = 1 << 22
+"""Pixels of a batch that are resized together; each channel takes a few numbers of 32 bits for each."""
 
 LEVELS = ("uint8", "uint16")
 
@@ -164,26 +164,30 @@ def resize_tensors(
     images: Any,  # (N, H, W, C)
     boxes: NDArray[np.int32],  # (N, 4) int32
     size: tuple[int, int],
+    at_once: int = AT_ONCE,
 ) -> Any:  # (N, height, width, C)
     """Resize a part of each image of a batch as `resize_crops` does."""
     # Products and sums are made in single precision, in the same order, and each by itself: levels agree to the bit.
-    return _in_groups(images, boxes, size, _resized)
+    return _in_groups(images, boxes, size, at_once, _resized)
 
 
 def pick_tensors(
     images: Any,  # (N, H, W, C): of any type, strides and device
     boxes: NDArray[np.int32],  # (N, 4) int32
     size: tuple[int, int],
+    at_once: int = AT_ONCE,
 ) -> Any:  # (N, height, width, C)
     """Resize a part of each image of a batch as `pick_crops` does."""
-    return _in_groups(images, boxes, size, _picked)
+    return _in_groups(images, boxes, size, at_once, _picked)
 
 
-def _in_groups(images: Any, boxes: NDArray[np.int32], size: tuple[int, int], change: Callable[..., Any]) -> Any:
+def _in_groups(
+    images: Any, boxes: NDArray[np.int32], size: tuple[int, int], at_once: int, change: Callable[..., Any]
+) -> Any:
     out = images.new_empty((len(boxes), *size, images.shape[3]))
-    at_once = max(1, _PIXELS_AT_ONCE // max(images.shape[1] * images.shape[2], size[0] * size[1]))
-    for first in range(0, len(boxes), at_once):
-        part = slice(first, first + at_once)
+    step = max(1, at_once // max(images.shape[1] * images.shape[2], size[0] * size[1]))
+    for first in range(0, len(boxes), step):
+        part = slice(first, first + step)
         out[part] = change(images[part], boxes[part], size)
     return out
 

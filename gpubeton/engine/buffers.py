@@ -13,7 +13,11 @@ import numpy as np
 from gpubeton.storage import allocate_block
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import DTypeLike, NDArray
+
+    from gpubeton.storage import Buffer
 
 # Below this size numpy's own allocator is as fast, and its memory is in the processor's cache.
 _SMALLEST_BLOCK = 1 << 16
@@ -29,8 +33,9 @@ class ArrayPool:
     # Several threads may use it at once. It takes no lock: the garbage collector gives arrays back, and may run in the
     # middle of anything.
 
-    def __init__(self) -> None:
-        self._free: defaultdict[int, deque[mmap.mmap]] = defaultdict(deque)
+    def __init__(self, allocate: Callable[[int], Buffer] = allocate_block) -> None:
+        self._allocate = allocate
+        self._free: defaultdict[int, deque[Buffer]] = defaultdict(deque)
         self._sizes_in_use: set[int] = set()
         self._max_free = 8
         self._is_closed = False
@@ -48,7 +53,7 @@ class ArrayPool:
         try:
             block = self._free[nbytes].pop()
         except IndexError:
-            block = allocate_block(nbytes)
+            block = self._allocate(nbytes)
         # Views of an array refer to the first array over the memory, which is this one. Each user gets a new one: when
         # it is collected, all views are gone.
         first = np.frombuffer(block, dtype, count)
@@ -69,14 +74,14 @@ class ArrayPool:
         self._is_closed = True
         self._free.clear()
 
-    def give_back(self, nbytes: int, block: mmap.mmap) -> None:
+    def give_back(self, nbytes: int, block: Buffer) -> None:
         """Take a block back after the last array over it is gone."""
         free = self._free[nbytes]
         if not self._is_closed and len(free) < self._max_free:
             free.append(block)
 
 
-def _give_back(pool: weakref.ref[ArrayPool], nbytes: int, block: mmap.mmap) -> None:
+def _give_back(pool: weakref.ref[ArrayPool], nbytes: int, block: Buffer) -> None:
     alive = pool()
     if alive is not None:
         alive.give_back(nbytes, block)

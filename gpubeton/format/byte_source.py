@@ -338,20 +338,18 @@ class LocalFile(ByteSource):
 class OpenSources:
     """The files of a dataset, opened when they are needed; those needed last stay open. Safe to use from threads."""
 
-    MAX_OPEN = 64  # a process may have 1024 descriptors as a rule, and others need some too
-
     def __init__(
         self,
         files: Iterable[tuple[str | os.PathLike[str], SourceIdentity]],
         *,
-        max_open: int | None = None,
+        max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
         is_random: bool = False,
     ) -> None:
         found = [(os.fspath(path), identity) for path, identity in files]
         self.paths = tuple(path for path, _ in found)
         self.identities = tuple(identity for _, identity in found)
         self.sizes = tuple(identity.size for identity in self.identities)
-        self._max_open = max_open or self.MAX_OPEN
+        self._max_open = max_open
         self._is_random = is_random
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._lock = threading.Lock()

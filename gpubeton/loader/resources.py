@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
-    from gpubeton.plan.image_executor import StartExecutor
 
 
 class GpuChoice(NamedTuple):
@@ -67,7 +66,6 @@ class Resources:
     """Files, memory and the GPU of a loader, kept from epoch to epoch because it takes time to make them."""
 
     def __init__(self, index: Index, config: LoaderConfig) -> None:
-        self.start_workers: StartExecutor = WorkerPool
         self.gpu: Gpu | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
@@ -116,7 +114,7 @@ class Resources:
             return Engine(
                 plan,
                 storage,
-                self.start_workers,
+                WorkerPool,
                 self._pool,
                 indices=config.indices,
                 options=options,

@@ -119,15 +119,20 @@ def draw_weighted(
             + ("Give some of them a weight." if replacement else "Draw fewer, or with replacement=True.")
         )
     if replacement:
-        sums = np.cumsum(weights[positive] / weights.max(initial=1e-300))  # no sum of large weights overflows
-        chance = _uniform(seed, epoch, num_samples) * (sums[-1] if len(sums) else 0)
-        # Rounding may take the largest chances to the sum itself.
-        return positive[np.minimum(np.searchsorted(sums, chance, side="right"), len(positive) - 1)]
+        scaled = weights[positive] / weights.max(initial=1e-300)  # no sum of large weights overflows
+        return positive[choose(scaled, _uniform(seed, epoch, num_samples))]
     # Efraimidis and Spirakis, "Weighted random sampling with a reservoir" (2006): the times of the first events
     # with these rates, in order.
     with np.errstate(over="ignore"):  # the smallest weights' times are infinite: these come last
-        times = _minus_log(_uniform(seed, epoch, len(weights))[positive]) / weights[positive]
+        times = minus_log(_uniform(seed, epoch, len(weights))[positive]) / weights[positive]
     return positive[np.argsort(times, kind="stable")[:num_samples]]
+
+
+def choose(weights: NDArray[np.float64], numbers: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Choose a position for each number from 0 to 1; each position has a share of them as large as its weight."""
+    sums = np.cumsum(weights)
+    places: NDArray[np.intp] = np.searchsorted(sums, numbers * sums[-1:].sum(), side="right")
+    return np.minimum(places, len(sums) - 1)  # rounding may take the largest numbers to the sum itself
 
 
 def _uniform(seed: int, epoch: int, count: int) -> NDArray[np.float64]:
@@ -135,7 +140,7 @@ def _uniform(seed: int, epoch: int, count: int) -> NDArray[np.float64]:
     return ((sort_keys(seed, epoch, _WEIGHTED_STREAM, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+def minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute minus the logarithm of positive numbers; ``np.log`` differs between machines in its last bit."""
     mantissa, exponent = np.frexp(numbers)
     is_small = mantissa < 0.5**0.5

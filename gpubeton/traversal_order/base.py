@@ -85,7 +85,7 @@ class TraversalOrder(ABC):
         self.indices = loader.indices
         self.seed = loader.seed
         self.distributed = loader.distributed
-        self.rank = _rank_of_process() if loader.distributed else None
+        self.rank = rank_of_process() if loader.distributed else None
 
     @abstractmethod
     def sample_order(self, epoch: int) -> Sequence[int] | NDArray[np.uint64]:
@@ -118,7 +118,8 @@ class TraversalOrder(ABC):
         return indices[positions]
 
 
-def _rank_of_process() -> Rank:
+def rank_of_process() -> Rank:
+    """Give the rank that torch's process group gave to this process."""
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):

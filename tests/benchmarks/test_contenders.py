@@ -38,12 +38,11 @@ def test_both_files_of_the_corpus_hold_the_images_of_the_folder(corpus):
     assert max(raw["width"].max(), raw["height"].max()) == 256
 
 
-def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus, monkeypatch):
+def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus):
     missing = Entry("Missing", "work", "a_package_that_nobody_has", "GPUBETON_NOBODY_PYTHON")
     ours = next(entry for entry in compare.ENTRIES if entry.module == "gpubeton_loader")
-    monkeypatch.setattr(compare, "ENTRIES", (ours, missing))
     work = Work(corpus.jpg, corpus.folder, 32, 2, 1, batch_size=16)
-    result = compare.run_race(Console(quiet=True), "jpg", work, corpus, rounds=2)
+    result = compare.run_race(Console(quiet=True), "jpg", work, corpus, 2, (ours, missing))
     (name, contender), *rest = result["contenders"].items()
     assert rest == []
     assert name == "gpubeton, area"

@@ -6,15 +6,13 @@ from PIL import Image
 
 from benchmarks.harness import demo
 from benchmarks.harness.photos import PhotoSet, write_photos
-from gpubeton.cli.screen import Screen
 
 
 def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "_PASSES", 1)
-    monkeypatch.setattr(demo, "Screen", lambda **options: Screen(width=100, **options))
+    monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("sys.argv", [".venv/bin/gpubeton", "demo"])
     folder = tmp_path / "[" / "x]"  # together a tag that closes nothing
-    demo.run_demo(folder, 64, 1)
+    demo.run_demo(folder, 64, 1, passes=1)
     printed, beside = capsys.readouterr()
     assert "0/64" not in beside  # no bar of another kind between those of the demo
     for word in (
@@ -34,13 +32,15 @@ def test_the_demo_makes_a_file_a_picture_and_a_table(tmp_path, monkeypatch, caps
         assert sheet.width > sheet.height > 500
 
 
-def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "_PASSES", 1)
-    demo.run_demo(tmp_path, 64, 1, json=True)
+def test_the_figures_of_the_demo_can_be_had_as_json(tmp_path, capsys):
+    write_photos(tmp_path / "photos", PhotoSet(64))
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}
+    demo.run_demo(tmp_path, 64, 1, passes=1, json=True)
+    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "photos").rglob("*.jpg")}, "used again"
     written = capsys.readouterr()
     found = json.loads(written.out)
-    assert set(found["loaders"]) == {"gpubeton", demo._USUAL}
-    assert found["loaders"][demo._USUAL]["speed"] == 1
+    assert set(found["loaders"]) == {"gpubeton", demo.USUAL}
+    assert found["loaders"][demo.USUAL]["speed"] == 1
     assert found["loaders"]["gpubeton"]["images_per_second"] > 0
     assert (found["images"], found["file"]) == (64, str(tmp_path / "photos.beton"))
     assert "Epoch 1" in written.err
@@ -56,9 +56,3 @@ def test_the_contact_sheet_shows_levels_before_normalisation(tmp_path):
     demo.write_contact_sheet_of(tmp_path / "sheet.png", image, torch.tensor([1]), ("a", "b"))
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.getpixel((50, 50)) == (200, 100, 50)
-
-
-def test_photos_of_an_earlier_run_are_used_again(tmp_path):
-    write_photos(tmp_path / "photos", PhotoSet(8))
-    classes = demo._write_beton(Screen(quiet=True), tmp_path / "photos", tmp_path / "photos.beton")
-    assert list(classes) == sorted({path.name for path in (tmp_path / "photos").iterdir() if path.is_dir()})

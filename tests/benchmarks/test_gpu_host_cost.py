@@ -44,7 +44,7 @@ def test_a_threads_time_stands_under_its_name_without_the_number():
     worker = threading.Thread(target=work, name="gpubeton-test-7")
     worker.start()
     busy.wait()
-    assert host_cost._by_thread()["gpubeton-test"] > 0
+    assert host_cost.time_by_thread()["gpubeton-test"] > 0
     done.set()
     worker.join()
 

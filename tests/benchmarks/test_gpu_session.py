@@ -4,15 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import typer
 
-from benchmarks.gpu import session, steps
+from benchmarks.gpu import session
 from benchmarks.gpu.environment import COMMIT_VARIABLE
 from benchmarks.gpu.simulation import VARIABLE
-from benchmarks.gpu.steps import STEPS, Scale, Step, run_step
+from benchmarks.gpu.steps import STEPS, Scale, Step, read_json, read_tests, run_step
 from benchmarks.gpu.tables import draw_gpu, summary
 from benchmarks.results import RESULTS, latest
 
@@ -21,15 +22,15 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(600)
 
 
-def step(code, read=steps._read_json):
-    return Step("step", 1, lambda _, result: ["-c", code, str(result)], read)
+def step(code, read=read_json, name="step"):
+    return Step(name, 1, lambda _, result: ["-c", code, str(result)], read)
 
 
 WRITE = "import json, sys; json.dump({'found': 7}, open(sys.argv[1], 'w'));"
 
 
-def run(code, tmp_path, seconds=60.0, read=steps._read_json):
-    return run_step(step(code, read), Scale(tmp_path, True, seconds), tmp_path, tmp_path / "log")
+def run(code, tmp_path, seconds=60.0, read=read_json, **options):
+    return run_step(step(code, read), Scale(tmp_path, True, seconds), tmp_path, tmp_path / "log", **options)
 
 
 # --- one step
@@ -54,10 +55,9 @@ def test_a_step_whose_time_is_up_is_interrupted_and_what_it_has_found_is_kept(tm
     assert "KeyboardInterrupt" in (tmp_path / "log").read_text()
 
 
-def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "_GRACE_SECONDS", 1)
+def test_a_step_that_cannot_be_interrupted_is_killed(tmp_path):
     code = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);" + WRITE + "time.sleep(100)"
-    assert run(code, tmp_path, seconds=2)["found"] == {"found": 7}
+    assert run(code, tmp_path, seconds=2, grace=1)["found"] == {"found": 7}
 
 
 def test_a_step_without_a_result_says_so(tmp_path):
@@ -76,7 +76,7 @@ def test_tests_are_counted_and_those_that_did_not_pass_are_named(tmp_path):
         "import pytest, sys; pytest.main(['-p', 'no:cacheprovider', '-c', '/dev/null', '--rootdir', '.', "
         f"{str(tmp_path / 'test_some.py')!r}, '--junitxml=' + sys.argv[1].replace('.json', '.xml')])"
     )
-    found = run(code, tmp_path, read=steps._read_tests)["found"]
+    found = run(code, tmp_path, read=read_tests)["found"]
     assert (found["tests"], found["passed"]) == (3, 1)
     texts = {name.rpartition("::")[2]: text for name, text in found["not_passed"].items()}
     assert "one is not two" in texts["test_bad"]
@@ -101,54 +101,46 @@ def test_the_options_of_every_step_are_those_of_its_module(own, tmp_path):
 # --- the session
 
 
-def fake(name, monkeypatch, code=WRITE):
-    own = Step(name, 1, lambda _, result: ["-c", code, str(result)], steps._read_json)
-    monkeypatch.setattr(session, "STEPS", (own,))
-
-
 @pytest.fixture
-def no_warm_up(monkeypatch):
-    monkeypatch.setattr(session, "_warm_up", lambda *_: {"ended": "left out"})
-    # Set by a session for its steps.
-    for variable in (VARIABLE, COMMIT_VARIABLE, "GPUBETON_REQUIRE_GPU"):
+def run_step_named(tmp_path, monkeypatch):
+    """Run a session of one step; return its result file."""
+    for variable in (VARIABLE, COMMIT_VARIABLE, "GPUBETON_REQUIRE_GPU"):  # set by a session for its steps
         monkeypatch.setenv(variable, "")
+    out = tmp_path / "gpu.json"
+
+    def run(name, code=WRITE, commit="abc"):
+        own, end = [step(code, name=name)], time.monotonic() + 60
+        session.run_session(own, out, end, commit, tmp_path, simulated=True, warms_up=False)
+        return json.loads(out.read_text())
+
+    return run
 
 
-def run_session(out, **arguments):
-    usual = {"seconds": 60.0, "steps": "", "commit": "abc", "data": out.parent, "simulated": True}
-    session.main(out=out, **{**usual, **arguments})
-    return json.loads(out.read_text())
-
-
-def test_a_simulated_session_is_marked_and_never_taken_for_one_on_a_gpu(tmp_path, monkeypatch, no_warm_up):
-    fake("one", monkeypatch)
-    result = run_session(tmp_path / "gpu.json")
+def test_a_simulated_session_is_marked_and_never_taken_for_one_on_a_gpu(tmp_path, run_step_named):
+    result = run_step_named("one")
     assert result["simulated"] is True
     assert result["kind"] == "gpu-simulated"
     assert result["steps"]["one"]["found"] == {"found": 7}
     assert (result["gpubeton"]["commit"], result["steps"]["one"]["commit"]) == ("abc", "abc")
     assert latest("gpu", tmp_path) is None
-    assert RESULTS not in session._default_path(result["environment"]).parents
+    assert RESULTS not in session.default_path(result["environment"]).parents
 
 
-def test_steps_of_a_former_session_are_kept_if_the_commit_is_the_same(tmp_path, monkeypatch, no_warm_up):
-    fake("one", monkeypatch)
-    run_session(tmp_path / "gpu.json")
-    fake("two", monkeypatch)
-    assert list(run_session(tmp_path / "gpu.json")["steps"]) == ["one", "two"]
-    assert list(run_session(tmp_path / "gpu.json", commit="def")["steps"]) == ["two"]
+def test_steps_of_a_former_session_are_kept_if_the_commit_is_the_same(run_step_named):
+    run_step_named("one")
+    assert list(run_step_named("two")["steps"]) == ["one", "two"]
+    assert list(run_step_named("two", commit="def")["steps"]) == ["two"]
 
 
-def test_a_session_with_a_step_that_failed_ends_with_a_status(tmp_path, monkeypatch, no_warm_up):
-    fake("one", monkeypatch, "raise SystemExit(1)")
+def test_a_session_with_a_step_that_failed_ends_with_a_status(tmp_path, run_step_named):
     with pytest.raises(typer.Exit):
-        run_session(tmp_path / "gpu.json")
+        run_step_named("one", "raise SystemExit(1)")
     assert json.loads((tmp_path / "gpu.json").read_text())["steps"]["one"]["ended"] == "ended with status 1"
 
 
 def test_a_step_that_nobody_knows_is_refused(tmp_path):
     with pytest.raises(typer.BadParameter, match="wishes"):
-        run_session(tmp_path / "gpu.json", steps="wishes")
+        session.main(out=tmp_path / "gpu.json", steps="wishes")
 
 
 def test_the_whole_script_runs_on_the_simulated_gpu(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks.harness.pillow_loader import MEAN, STD, PillowDataset, _collate, _random_crop
+from benchmarks.harness.pillow_loader import MEAN, STD, PillowDataset, collate, random_crop
 
 
 def save(path, color):
@@ -17,7 +17,7 @@ def save(path, color):
 def test_crops_lie_inside_the_image(size):
     torch.manual_seed(0)
     for _ in range(50):
-        left, top, width, height = _random_crop(*size)
+        left, top, width, height = random_crop(*size)
         assert width >= 1
         assert height >= 1
         assert 0 <= left <= left + width <= size[0]
@@ -50,7 +50,7 @@ def test_a_cutout_has_its_size_and_the_mean_color(tmp_path):
 
 
 def test_batches_are_float16_channels_last():
-    images, labels = _collate([(torch.zeros(3, 4, 5), 1), (torch.ones(3, 4, 5), 2)])
+    images, labels = collate([(torch.zeros(3, 4, 5), 1), (torch.ones(3, 4, 5), 2)])
     assert images.dtype is torch.float16
     assert images.is_contiguous(memory_format=torch.channels_last)
     assert labels.tolist() == [1, 2]

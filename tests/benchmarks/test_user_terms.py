@@ -64,10 +64,8 @@ def test_cores_are_doubled_up_to_all_of_them(most, counts):
     assert list(core_counts(most)) == counts
 
 
-def test_what_is_measured_is_written_and_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(user_terms, "_MODES", ("jpg", "smart", "proportion"))
-    monkeypatch.setattr(user_terms, "_RESOLUTIONS", (None, 64))
-    user_terms.main(8, 2, 1, 1, tmp_path, tmp_path / "results")
+def test_what_is_measured_is_written_and_can_be_drawn(tmp_path):
+    user_terms.main(8, 2, 1, 1, "jpg,smart,proportion", "0,64", tmp_path, tmp_path / "results")
     (path,) = (tmp_path / "results").iterdir()
     result = json.loads(path.read_text())
     assert [(own["mode"], own["max_resolution"]) for own in result["settings"]] == [

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import sys
 
@@ -54,18 +53,12 @@ def test_cat_refuses_what_is_not_there(file):
     assert run("cat", file, 0, "-o", "x").exit_code == 2
 
 
-def test_cat_spares_a_terminal_what_is_no_text(file, monkeypatch):
-    from gpubeton.cli.sample_commands import _write
-    from gpubeton.errors import OptionError
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    _write(b"text", None)
-    with pytest.raises(OptionError, match="use --output FILE"):
-        _write(b"\xff\xd8", None)
+def test_cat_spares_a_terminal_what_is_no_text(file, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(SystemExit, match="2"):
+        app(["cat", str(file), "0", "--only", "image"])
+    printed = capsys.readouterr()
+    assert (printed.out, "--output" in printed.err) == ("", True)
 
 
 def test_extract_and_convert_give_the_same_samples(file, tmp_path):
@@ -102,8 +95,7 @@ def test_cat_escapes_text_for_a_terminal_and_for_nothing_else(tmp_path, monkeypa
     text = b"one\ttwo\r\n\x1b[31m\xc2\x9b"
     path = write(tmp_path / "a.beton", {"note": BytesField()}, [(np.frombuffer(text, np.uint8),)])
     assert run("cat", path, 0, "--only", "note").stdout_bytes == text
-    from gpubeton.cli.sample_commands import _write
-
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    _write(text, None)
+    with pytest.raises(SystemExit, match="0"):
+        app(["cat", str(path), "0", "--only", "note"])
     assert capsys.readouterr().out == "one     two\n\\x1b[31m\\x9b\n"

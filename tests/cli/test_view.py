@@ -8,10 +8,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.cli.view_command import _BACKGROUND, _as_rgb, _levels
 from gpubeton.conversion import Settings, convert, open_source
-from gpubeton.fields import IntField
-from gpubeton.transforms import NormalizeImage
+from gpubeton.fields import ImageField, IntField
 from tests.picture_folders import write_folder
 from tests.small_files import damage, picture, write, write_photos
 
@@ -35,7 +33,7 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
     first, second = cells(tmp_path / "a.png", 2)
     # 24 x 32 and 25 x 32 pixels, in the middle of squares.
     assert np.abs(second[4:28] - picture(0, 24, 32)).mean() < 4
-    assert (first[0] == _BACKGROUND).all()
+    assert np.ptp(first[:3]) == np.ptp(first[28:]) == 0  # the background
     assert np.abs(first[3:28] - picture(1, 25, 32)).mean() < 4
 
 
@@ -57,19 +55,24 @@ def test_training_crops_are_drawn(tmp_path):
 
 PIPELINES = """
 import numpy as np
+import torch
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 
 image = [CenterCropRGBImageDecoder((32, 32), 1), NormalizeImage([120, 110, 100], [50, 60, 70], np.float16), ToTensor(),
          ToTorchImage()]
 pipelines = {"image": image}
+class Shares(torch.nn.Module):
+    def forward(self, pixels):
+        return pixels / 255
+shares = [CenterCropRGBImageDecoder((32, 32), 1), ToTensor(), Shares()]
 def build():
     return pipelines
 number = 3
 """
 
 
-@pytest.mark.parametrize("name", ["image", "pipelines", "build"])
+@pytest.mark.parametrize("name", ["image", "pipelines", "build", "shares"])
 def test_a_pipeline_of_the_users_is_drawn_without_its_normalisation(name, tmp_path, monkeypatch):
     (tmp_path / "my_pipelines_to_view.py").write_text(PIPELINES)
     monkeypatch.chdir(tmp_path)
@@ -107,30 +110,14 @@ def test_a_bad_image_is_named(tmp_path):
     assert (done.exit_code, "sample 1, field 'image'" in done.stderr.replace("\n", " ")) == (1, True)
 
 
-def test_pixels_of_any_kind_become_colors():
-    assert _as_rgb(np.full((1, 1, 1), 0xA234, np.uint16)).tolist() == [[[0xA2] * 3]]
-    assert _as_rgb(np.array([[[1, 2, 3, 4]]], np.uint8)).tolist() == [[[1, 2, 3]]]
-
-
-def test_levels_come_back_from_whatever_a_pipeline_leaves():
-    normalize = NormalizeImage([10, 20, 30], [2, 4, 8])
-    image = np.array([[[[1.0, 2.0, 3.0]]]], np.float32)
-    assert _levels(image, [normalize]).tolist() == [[[[12, 28, 54]]]]
-    assert _levels(image / 3, []).max() == 255
-    assert _levels(np.full((1, 1, 1, 1), 65535, np.uint16), []).tolist() == [[[[255] * 3]]]
-
-
-def test_a_name_that_is_no_pictures_is_refused_before_anything_is_drawn(tmp_path):
-    done = CliRunner().invoke(app, ["view", str(write_photos(tmp_path / "a.beton", 2)), str(tmp_path / "sheet.foo")])
-    assert (done.exit_code, ".foo" in " ".join(done.stderr.split())) == (2, True)
-
-
-@pytest.mark.parametrize("dtype", ["u1", "u2"])
-def test_gray_images_of_small_numbers_are_shown_brighter_and_others_as_they_are(dtype):
-    top = np.iinfo(dtype).max
-    dark, light, black = (np.array([[[0], [top // share]]], dtype) for share in (20, 2, 2 * top))
-    assert _as_rgb(dark)[0, :, 0].tolist() == [0, 255]
-    assert _as_rgb(light)[0, :, 0].tolist() == [0, 127]
-    assert _as_rgb(black)[0, :, 0].tolist() == [0, 0]
-    batch = np.stack([dark, light, black])
-    np.testing.assert_array_equal(np.rint(_levels(batch, [])), [_as_rgb(image) for image in batch])
+@pytest.mark.parametrize("options", [(), ("--train-size", 32)])
+@pytest.mark.parametrize(
+    ("kind", "pixel", "color"),
+    [("gray16", [0xA234], [0xA2] * 3), ("gray", [3], [255] * 3), ("rgba", [1, 2, 3, 4], [1, 2, 3])],
+)
+def test_pixels_of_any_kind_become_colors(kind, pixel, color, options, tmp_path):
+    pixels = np.full((32, 32, len(pixel)), pixel, np.uint16 if kind == "gray16" else np.uint8)
+    file = write(tmp_path / "a.beton", {"image": ImageField(kind)}, [(pixels,)])
+    done = view(file, tmp_path / "a.png", "--side", 32, *options)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (cells(tmp_path / "a.png", 1)[0] == color).all()

@@ -38,10 +38,9 @@ def test_labels_boxes_and_types_are_drawn(gallery, entry):
     assert np.ptp(np.asarray(gallery.draw(entry))) >= 250
 
 
-def test_the_page_shows_each_picture_below_the_code_that_made_it(tmp_path, monkeypatch):
+def test_the_page_shows_each_picture_below_the_code_that_made_it(tmp_path):
     entries = (Entry("Pad", "Pad(2)", "Places", note="A note."), Entry("Cutout", "Cutout(9)", "Holes"))
-    monkeypatch.setattr("docs.gallery.ENTRIES", entries)
-    draw_gallery(tmp_path / "pictures", tmp_path / "gallery.inc")
+    draw_gallery(tmp_path / "pictures", tmp_path / "gallery.inc", entries)
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["Cutout.webp", "Pad.webp"]
     page = (tmp_path / "gallery.inc").read_text()
     assert page.index("## Places") < page.index("Pad(2)") < page.index("/pictures/Pad.webp") < page.index("A note.")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gpubeton.engine import ArrayPool
+from tests.blocks import Blocks
 
 SHAPE, DTYPE = (64, 1024), np.dtype("float32")
 
@@ -66,31 +67,31 @@ def test_large_arrays_begin_at_a_page():
 
 
 def test_sizes_that_nobody_asked_for_in_an_epoch_are_freed_after_it():
-    pool = ArrayPool()
+    pool = ArrayPool(blocks := Blocks())
     pool.take(SHAPE, DTYPE)
     pool.begin_epoch(8)
-    assert pool._free
+    assert blocks.alive() == [64 * 1024 * 4]
     pool.take((2, *SHAPE), DTYPE)
     pool.begin_epoch(8)
-    assert list(pool._free) == [2 * 64 * 1024 * 4]
+    assert blocks.alive() == [2 * 64 * 1024 * 4]
 
 
 def test_no_more_than_max_free_blocks_wait_for_use():
-    pool = ArrayPool()
+    pool = ArrayPool(blocks := Blocks())
     pool.begin_epoch(3)
     arrays = [pool.take(SHAPE, DTYPE) for _ in range(10)]
     del arrays
-    assert [len(blocks) for blocks in pool._free.values()] == [3]
+    assert len(blocks.alive()) == 3
 
 
 def test_a_closed_pool_keeps_nothing_and_arrays_stay_good():
-    pool = ArrayPool()
+    pool = ArrayPool(blocks := Blocks())
     array = pool.take(SHAPE, DTYPE)
     array[:] = 5
     pool.close()
     assert (array == 5).all()
     del array
-    assert not any(pool._free.values())
+    assert blocks.alive() == []
 
 
 def test_whoever_holds_an_array_does_not_keep_the_pool():

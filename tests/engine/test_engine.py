@@ -70,6 +70,22 @@ class Line:
         return iter(Prefetcher(self.engine, 2))
 
 
+class RecordedFetch:
+    def __init__(self, fetch):
+        self.addresses = fetch.addresses
+        self.is_ready, self.is_released = True, False
+
+    def release(self):
+        self.is_released = True
+
+
+def recorded(line):
+    """List the fetches of a line from now on."""
+    fetches, fetch = [], line.storage.fetch
+    line.storage.fetch = lambda *regions: (fetches.append(RecordedFetch(fetch(*regions))), fetches[-1])[1]
+    return fetches
+
+
 @pytest.mark.parametrize("storage", [MappedStorage, ReadStorage])
 @pytest.mark.parametrize("num_in_flight", [1, 2, 5])
 def test_the_right_bytes_reach_the_right_rows(file, storage, num_in_flight):
@@ -149,36 +165,23 @@ def test_bytes_are_on_their_way_before_the_crew_has_room_for_them(file):
 
 def test_a_batch_whose_bytes_are_not_there_is_not_waited_for_while_another_is_in_work(file):
     line = Line(file)
+    fetches = recorded(line)
     assert line.engine.start(may_wait=True)
-    line.engine._reading[0].regions._fetches[0].is_ready = False
+    fetches[1].is_ready = False
     assert not line.engine.start(may_wait=False)
     assert line.engine.start(may_wait=True)
     line.engine.close()
 
 
 def test_every_fetch_is_released_whether_its_batch_was_finished_or_not(file):
-    released = []
-
-    class Fetch:
-        def __init__(self, fetch):
-            self.fetch = fetch
-            self.is_ready = True
-
-        def addresses(self):
-            return self.fetch.addresses()
-
-        def release(self):
-            released.append(id(self))
-
-    line, fetches = Line(file), []
-    fetch = line.storage.fetch
-    line.storage.fetch = lambda *regions: (fetches.append(Fetch(fetch(*regions))), fetches[-1])[1]
+    line = Line(file)
+    fetches = recorded(line)
     for _ in range(2):
         line.engine.start(may_wait=True)
     line.engine.complete(line.engine.collect())
     line.engine.close()
     assert len(fetches) == 4
-    assert set(released) == set(map(id, fetches))
+    assert all(fetch.is_released for fetch in fetches)
 
 
 # --- bad images -------------------------------------------------------------------------------------------------------

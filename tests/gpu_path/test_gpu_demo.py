@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rich.console import Console
 
 from benchmarks.harness import demo
 from gpubeton.errors import DeviceError
@@ -11,10 +10,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "_PASSES", 1)
-    monkeypatch.setattr(demo, "Console", lambda **options: Console(width=120, **options))
-    monkeypatch.setattr(demo, "_choose_device", lambda: ("cuda:0", "Loading on a simulated GPU"))
-    demo.run_demo(tmp_path, 40, 1)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(demo, "choose_device", lambda: ("cuda:0", "Loading on a simulated GPU"))
+    demo.run_demo(tmp_path, 40, 1, passes=1)
     printed = capsys.readouterr().out
     assert "Loading on a simulated GPU" in printed
     assert "gpubeton, cuda:0" in printed
@@ -25,7 +23,7 @@ def test_where_there_is_a_gpu_the_demo_uses_it_and_compares_it_with_the_cpu(gpus
 
 def test_a_gpu_is_found_where_torch_cupy_and_nvjpeg_are(gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    device, remark = demo._choose_device()
+    device, remark = demo.choose_device()
     assert device == "cuda:0"
     assert "Simulated GPU with nvJPEG " in remark
 
@@ -36,6 +34,6 @@ def test_a_gpu_that_lacks_something_is_left_alone_and_it_is_said_what(monkeypatc
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("gpubeton.gpu.cuda.open_device", refuse)
-    device, remark = demo._choose_device()
+    device, remark = demo.choose_device()
     assert device == "cpu"
     assert remark.endswith("cuda:0: CuPy is missing")

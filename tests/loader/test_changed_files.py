@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 from gpubeton.errors import StateError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import SimpleRGBImageDecoder
-from gpubeton.format.byte_source import OpenSources
 from gpubeton.loader import Loader
 from gpubeton.transforms import ToTensor
 from tests.small_files import write
@@ -98,14 +98,14 @@ def test_a_file_that_was_written_to_in_place_is_refused_by_the_next_epoch(tmp_pa
         iter(loader)
 
 
-def test_of_more_files_than_are_kept_open_a_replaced_one_is_right_or_named(tmp_path, os_cache, monkeypatch):
-    monkeypatch.setattr(OpenSources, "MAX_OPEN", 2)
-    paths = [write_levels(tmp_path / f"{number}.beton", LEVELS) for number in range(4)]
+def test_of_more_files_than_are_kept_open_a_replaced_one_is_right_or_named(tmp_path, os_cache):
+    first = write_levels(tmp_path / "0.beton", LEVELS)
+    paths = [first, *(shutil.copy(first, tmp_path / f"{number}.beton") for number in range(1, 66))]
     loader = make(paths, os_cache=os_cache)
     labels(loader)
-    write_levels(paths[0], LEVELS[::-1])
+    write_levels(first, LEVELS[::-1])
     if os_cache:
-        assert labels(loader) == list(LEVELS) * 4
+        assert labels(loader) == list(LEVELS) * 66
     else:
         with pytest.raises(StorageError, match=r"0.beton: another file"):
             labels(loader)

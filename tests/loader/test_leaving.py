@@ -134,23 +134,22 @@ def test_an_error_of_an_operation_reaches_the_loop_as_it_is(make):
         list(make(pipelines={"image": CROP, "label": [ToTensor(), Failing()]}))
 
 
-def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make):
+def test_an_error_of_a_worker_reaches_the_loop_as_it_is(make, monkeypatch):
     class DyingCrew(StandinCrew):
         def collect(self):
             raise MemoryError("planted")
 
-    loader = make()
-    loader._resources.start_workers = DyingCrew
+    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", DyingCrew)
     with pytest.raises(MemoryError, match="planted"):
-        list(loader)
+        list(make())
 
 
-def test_an_error_while_workers_are_started_reaches_the_caller(make):
+def test_an_error_while_workers_are_started_reaches_the_caller(make, monkeypatch):
     def start_workers(*arguments):
         raise MemoryError("planted")
 
+    monkeypatch.setattr("gpubeton.loader.resources.WorkerPool", start_workers)
     loader = make()
-    loader._resources.start_workers = start_workers
     with pytest.raises(MemoryError, match="planted"):
         iter(loader)
     assert loader.next_epoch == 0

@@ -112,7 +112,7 @@ class Own(TraversalOrder):
 
 @pytest.mark.parametrize("order", ["sequential", "random", Own])
 def test_a_sampler_stays_when_other_indices_come(photos, order, monkeypatch):
-    monkeypatch.setattr("gpubeton.traversal_order.base._rank_of_process", partial(Rank, 0, 2))
+    monkeypatch.setattr("gpubeton.traversal_order.base.rank_of_process", partial(Rank, 0, 2))
     loader = make(photos, distributed=True, order=order)
     before, sampler = saved(loader)["order"], [2, 0]
     loader.traversal_order.sampler = sampler

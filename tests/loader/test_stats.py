@@ -238,9 +238,12 @@ def test_statistics_that_cannot_be_written_do_not_end_the_training(photos, tmp_p
         assert len(list(loader)) == 5
 
 
-def test_facts_name_what_is_not_fused(photos):
-    pipeline = [*augmented(), torch.nn.Identity()]
-    facts = Loader(photos, 10, pipelines={**PIPELINES, "image": pipeline})._summarize()
-    assert len(facts.unfused) == 1
-    assert "Identity" in facts.unfused[0]
-    assert Loader(photos, 10, pipelines=PIPELINES)._summarize().unfused == ()
+def test_facts_name_what_is_not_fused(photos, tmp_path, monkeypatch):
+    for number, image in enumerate([augmented(), [*augmented(), torch.nn.Identity()]]):
+        log = tmp_path / f"{number}.jsonl"
+        monkeypatch.setenv("GPUBETON_STATS", str(log))
+        loader = Loader(photos, 10, pipelines={**PIPELINES, "image": image}, num_workers=1)
+        assert len(list(loader)) == len(list(loader)) == 5
+        unfused = lines_of(log)[0]["facts"]["unfused"]
+        assert len(unfused) == number
+        assert all("Identity" in each for each in unfused)

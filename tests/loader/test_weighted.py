@@ -115,7 +115,7 @@ def test_what_cannot_be_drawn_is_told_when_the_loader_is_made(photos, kwargs, me
 def test_ranks_draw_the_same_and_share_it(photos, monkeypatch):
     shares = []
     for number in range(3):
-        monkeypatch.setattr("gpubeton.traversal_order.base._rank_of_process", partial(Rank, number, 3))
+        monkeypatch.setattr("gpubeton.traversal_order.base.rank_of_process", partial(Rank, number, 3))
         kwargs = {"weights": WEIGHTS, "num_samples": 32}
         common = {"num_workers": 1, "seed": 5, "pipelines": ONLY_LABEL}
         shares.append(drawn(Loader(photos, 1, order=Weighted, order_kwargs=kwargs, distributed=True, **common)))

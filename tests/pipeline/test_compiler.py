@@ -93,8 +93,9 @@ def test_more_functions_than_are_remembered_still_compile(monkeypatch):
 
 
 def test_what_is_remembered_to_the_last_place_is_not_forgotten_by_being_asked_for(monkeypatch):
-    monkeypatch.setattr(Compiler, "_compiled", {})
-    monkeypatch.setattr(Compiler, "max_compiled", 4)
+    monkeypatch.setattr(Compiler, "max_compiled", 1)
+    Compiler.compile(adder(100))  # all others are forgotten, and this one takes one place
+    monkeypatch.setattr(Compiler, "max_compiled", 1 + 4)
     kept = [Compiler.compile(adder(amount)) for amount in (101, 102)]
     for _ in range(2):
         assert [Compiler.compile(adder(amount)) for amount in (101, 102)] == kept

@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 import time
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpubeton import storage as reads_module
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
 from gpubeton.format.byte_source import LocalFile, OpenSources, open_bytes
-from gpubeton.storage import MappedStorage, ReadStorage
+from gpubeton.storage import STEP, MappedStorage, ReadStorage, Staging
+from tests.blocks import Blocks
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -271,9 +270,8 @@ def test_each_byte_is_read_once_and_near_regions_together(path, counted_reads):
     assert sorted(counted_reads) == [(500, 600), (2_000_000, 10)]
 
 
-def test_long_ranges_are_cut_between_regions_so_that_threads_share_them(path, counted_reads, monkeypatch):
-    monkeypatch.setattr(reads_module, "MAX_READ", 1000)
-    storage = ReadStorage(opened(path))
+def test_long_ranges_are_cut_between_regions_so_that_threads_share_them(path, counted_reads):
+    storage = ReadStorage(opened(path), max_read=1000)
     storage.fetch(u8(0, 600, 1200), u8(600, 600, 5000)).addresses()
     storage.close()
     assert sorted(counted_reads) == [(0, 600), (600, 600), (1200, 5000)]
@@ -340,8 +338,9 @@ def test_the_first_error_of_a_fetch_is_raised_whatever_its_other_reads_give(path
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", breaking)
-    monkeypatch.setattr(LocalFile, "num_readers", 1)  # one read after the other
-    storage = ReadStorage(opened(path))
+    files = opened(path)
+    files.open(0).num_readers = 1  # one read after the other
+    storage = ReadStorage(files)
     fetch = storage.fetch(u8(0, 1_000_000, 2_000_000), u8(10, 10, 10))
     with pytest.raises(StorageError, match=f"10 bytes from {min(broken)} on"):
         fetch.addresses()
@@ -383,36 +382,30 @@ def test_memory_that_is_released_before_its_reads_have_ended_is_not_given_to_oth
 
 
 def test_the_number_of_blocks_does_not_grow_with_the_batches():
-    staging = reads_module.Staging()
+    staging = Staging(blocks := Blocks())
     for size in (1, 5_000_000, 2_000_000, 9_000_000, 3_000_000):
-        blocks = [staging.take(size) for _ in range(3)]
-        assert all(len(block) >= size for block in blocks)
-        for block in blocks:
+        taken = [staging.take(size) for _ in range(3)]
+        assert all(len(block) >= size for block in taken)
+        for block in taken:
             staging.give_back(block)
-    assert len(staging._free) == 3
-    assert max(map(len, staging._free)) == 9 << 20
+    del taken, block
+    assert len(blocks.alive()) == 3
+    assert max(blocks.alive()) == 9 << 20
 
 
 def test_a_block_of_exactly_the_size_is_used_again_and_the_smallest_that_fits_is_taken():
-    staging = reads_module.Staging()
-    small, large = staging.take(reads_module.STEP), staging.take(3 * reads_module.STEP)
+    staging = Staging()
+    small, large = staging.take(STEP), staging.take(3 * STEP)
     staging.give_back(large)
     staging.give_back(small)
-    assert staging.take(reads_module.STEP) is small
-    assert staging.take(3 * reads_module.STEP) is large
+    assert staging.take(STEP) is small
+    assert staging.take(3 * STEP) is large
 
 
 def test_a_thread_that_waits_for_work_holds_no_memory(path):
-    blocks = []
-
-    def allocate(nbytes):
-        block = np.empty(nbytes, np.uint8)
-        blocks.append(weakref.ref(block))
-        return block
-
-    storage = ReadStorage(opened(path), reads_module.Staging(allocate))
+    storage = ReadStorage(opened(path), Staging(blocks := Blocks()))
     storage.fetch(u8(0), u8(1000)).addresses()
-    while blocks[0]() is not None:  # the thread lets go of it after the bytes are there
+    while blocks.alive():  # the thread lets go of it after the bytes are there
         time.sleep(0.001)
     storage.close()
 
@@ -431,8 +424,9 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
         return preadv(file, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", slow)
-    monkeypatch.setattr(LocalFile, "num_readers", 1)
-    storage = ReadStorage(opened(path))
+    files = opened(path)
+    files.open(0).num_readers = 1
+    storage = ReadStorage(files)
     begun, waiting = storage.fetch(u8(100), u8(50)), storage.fetch(u8(200), u8(50))
     is_begun.wait()
     closing = threading.Thread(target=storage.close)
