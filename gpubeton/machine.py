@@ -7,8 +7,6 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Machine", "count_cores", "read_machine"]
-
 _ROOT = Path("/")
 
 

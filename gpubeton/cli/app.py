@@ -25,8 +25,6 @@ from gpubeton.cli.shared_options import FINDINGS, INTERRUPTED, USAGE, Json
 from gpubeton.cli.view_command import view
 from gpubeton.errors import FieldTypeError, GpubetonError, NoSuchFieldError, OptionError, PageSizeError, PipelineError
 
-__all__ = ["app"]
-
 _USAGE_ERRORS = (OptionError, PageSizeError, PipelineError, NoSuchFieldError, FieldTypeError, FileNotFoundError)
 
 _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {

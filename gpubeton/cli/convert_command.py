@@ -14,8 +14,6 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from gpubeton.conversion import BadSource, Conversion
 
-__all__ = ["convert"]
-
 _MAX_LINES = 50
 _MAX_SAME_REASON = 5
 # The keys of `Conversion.changed`, in words.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from gpubeton.reader import Reader
 
-__all__ = ["merge", "split", "subset"]
-
 Seed = Annotated[int, typer.Option(help="Seed of all random choices.")]
 PageSize = Annotated[int | None, typer.Option(help="Bytes of a page. Default: as in the source.")]
 

@@ -16,8 +16,6 @@ from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Work
 if TYPE_CHECKING:
     from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary, Verification
 
-__all__ = ["info", "verify"]
-
 _MAX_CLASSES = 20
 _MAX_FINDINGS = 100
 

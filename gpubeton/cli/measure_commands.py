@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gpubeton.diagnosis import LoopFinding, Measurements
     from gpubeton.diagnosis.bench import Rate
 
-__all__ = ["bench", "doctor", "warm_up"]
-
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
 ImageName = Annotated[str | None, typer.Option(help="Field of images; default: the first.")]

@@ -15,8 +15,6 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from gpubeton.inspection import Contents
 
-__all__ = ["cat", "extract"]
-
 _MAX_ELEMENTS = 1000
 _MAX_FINDINGS = 50
 

@@ -12,8 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-__all__ = ["Screen", "counted", "histogram", "printable", "progress", "result_console", "show_json", "size_text"]
-
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 #: Control characters, bidirectional controls, line separators, and surrogates, which cannot be encoded.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

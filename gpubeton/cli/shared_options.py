@@ -11,21 +11,6 @@ import typer
 
 from gpubeton.errors import OptionError
 
-__all__ = [
-    "FINDINGS",
-    "INTERRUPTED",
-    "USAGE",
-    "FieldClasses",
-    "File",
-    "Json",
-    "Label",
-    "Workers",
-    "field_classes",
-    "import_object",
-    "read_text",
-    "sample_ids",
-]
-
 FINDINGS = 1  # exit code: bad data was found, or a file could not be read or written
 USAGE = 2  # exit code: wrong arguments
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells

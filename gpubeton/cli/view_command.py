@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gpubeton.inspection import Contents
 
-__all__ = ["view", "write_contact_sheet"]
-
 _CAPTION_LETTERS = 24
 _CAPTION_HEIGHT = 16
 _MARGIN = 6

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gpubeton.conversion.source import Source
     from gpubeton.writing.file_builder import SkippedSample
 
-__all__ = ["BadSource", "Conversion", "convert"]
-
 Progress = Callable[[int, int], object]
 """Called with the samples that are done, and with all of them."""
 

@@ -14,8 +14,6 @@ from gpubeton.writing.file_builder import checked_page_size
 if TYPE_CHECKING:
     from gpubeton.fields.base import Field
 
-__all__ = ["Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -19,8 +19,6 @@ from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder
 
-__all__ = ["FolderSource", "TableSource", "TarSource", "expand_braces"]
-
 
 class FolderSource(LabelledSource):
     """Images in a folder.

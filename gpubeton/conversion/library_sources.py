@@ -14,8 +14,6 @@ from gpubeton.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HuggingFaceSource", "TorchvisionSource"]
-
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 
 

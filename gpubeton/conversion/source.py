@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LABEL", "LabelledSource", "Labels", "Source", "stat_identity"]
-
 LABEL = "label"
 
 

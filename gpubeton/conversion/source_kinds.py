@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from gpubeton.conversion.source import Source
 
-__all__ = ["SOURCE_KINDS", "open_source", "recognise"]
-
 _TORCHVISION = "torchvision:"
 
 _CLASSES: Mapping[str, Callable[..., Source]] = {

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gpubeton.conversion.file_settings import Settings
     from gpubeton.conversion.source import Source
 
-__all__ = ["ImageProperties", "ValidatedSource"]
-
 _GRAY_MODES = ("1", "L", "LA", "La", "I", "F")
 _ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 _BITS_PER_SAMPLE = 258

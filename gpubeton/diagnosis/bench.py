@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from gpubeton.loader import Loader
 
-__all__ = ["BenchOptions", "Rate", "measure_rates"]
-
 
 @dataclass(frozen=True)
 class Rate:

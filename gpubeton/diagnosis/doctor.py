@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from gpubeton.loader.describe import LoaderSummary
 
-__all__ = ["LoopOptions", "examine_command", "examine_file", "examine_loader", "examine_log", "make_loader"]
-
 
 @dataclass(frozen=True)
 class LoopOptions:

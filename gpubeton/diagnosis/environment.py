@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.byte_source import ByteSource
 
-__all__ = [
-    "DiskSpeed",
-    "FilePlace",
-    "GpuState",
-    "block_starts",
-    "measure_disk",
-    "read_file_place",
-    "read_gpu",
-    "resident_share",
-]
-
 _ROOT = Path("/")
 _NETWORKS = frozenset(
     {

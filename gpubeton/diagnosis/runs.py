@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpubeton.loader import LoaderStats
     from gpubeton.reader import Reader
 
-__all__ = ["LoaderRun", "image_field", "long_indices", "run_loader", "training_loader"]
-
 _MEAN = (123.675, 116.28, 103.53)
 _DEVIATION = (58.395, 57.12, 57.375)
 _BATCHES = 512

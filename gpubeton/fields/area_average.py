@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["area_average", "fitted_size", "resizer"]
-
 
 def fitted_size(height: int, width: int, max_resolution: int | None) -> tuple[int, int]:
     """Give the size of an image whose longer side is to have at most `max_resolution` pixels."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.field_arguments import ImageKind
 
-__all__ = ["encode_jpeg", "file_content", "open_image", "pixels_of", "pixels_of_kind", "reduced"]
-
 #: Pillow's modes of more than 8 bits a color, which it would cut instead of scaling them.
 _DEEP_MODES = ("I", "F")
 

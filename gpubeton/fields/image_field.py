@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from gpubeton.pipeline.operation import Operation
 
-__all__ = ["ImageField", "RGBImageField"]
-
 #: Width and height are stored in 16 bits. FFCV stores the low bits of a larger number.
 _MAX_SIDE = 65535
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["HARMLESS_PIXELS", "JPEG_START", "PIXELS_A_BYTE", "JpegFrame", "read_frame"]
-
 JPEG_START = b"\xff\xd8"
 """How each JPEG file begins."""
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
 
-__all__ = ["PNG_SIGNATURE", "PngError", "PngHeader", "decode_png", "encode_png", "read_png_header", "unfilter"]
-
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 """How every PNG file begins."""
 

@@ -20,8 +20,6 @@ from gpubeton.format.header import Descriptor, read_descriptors
 from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
 
-__all__ = ["CustomFields", "open_index", "type_id_of"]
-
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
 

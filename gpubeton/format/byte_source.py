@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-__all__ = [
-    "SOURCES",
-    "ByteSource",
-    "FileIdentity",
-    "LocalFile",
-    "OpenSources",
-    "SourceIdentity",
-    "open_bytes",
-    "source_type",
-]
-
 #: Metadata up to this size are read without a look at the disk: memory of this size does no harm.
 _HARMLESS = 64 << 20
 #: Metadata of which less than one byte in so many was written are refused. Compressed files do not shrink further.

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.byte_source import ByteSource, SourceIdentity
 
-__all__ = [
-    "MAX_FILES",
-    "MAX_FILE_SIZE",
-    "OFFSET_BITS",
-    "DataFile",
-    "Paths",
-    "first_offset",
-    "listed_paths",
-    "split_offsets",
-]
-
 # A global offset is the number of the file in the upper bits and the offset from the start of that file in the lower
 # ones. In a dataset of one file, whose number is 0, it is the offset. Sorting global offsets sorts by file, then by
 # offset; and those of different files are too far apart for any two regions of them to be read as one.

@@ -12,8 +12,6 @@ import numpy as np
 from gpubeton.errors import FieldArgumentsError
 from gpubeton.format.layout import ARGUMENTS_SIZE, ImageMode
 
-__all__ = ["IMAGE_KINDS", "RGB", "ArrayArguments", "ImageKind"]
-
 #: 32 lengths (a zero ends them), then the length of the dtype's description, which follows.
 _ARGUMENTS_DTYPE = np.dtype([("shape", "<u8", 32), ("type_length", "<u8")])
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["MOST_LEVELS", "Notes", "nesting", "read_notes"]
-
 MOST_LEVELS = 100
 """Lists and mappings within each other that are shown or copied. Python's own limit depends on who calls."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.byte_source import ByteSource
 
-__all__ = ["Descriptor", "Header", "decode_descriptors", "decode_header", "read_descriptors", "read_header"]
-
 
 @dataclass(frozen=True)
 class Header:

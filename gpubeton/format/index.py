@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.header import Descriptor
 
-__all__ = ["Index", "join"]
-
 
 class Index:
     """The fields, metadata and regions of a ``.beton`` file, or of several that make one dataset.

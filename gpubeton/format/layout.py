@@ -25,26 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-__all__ = [
-    "ALLOCATION_DTYPE",
-    "ARGUMENTS_SIZE",
-    "BYTES_DTYPE",
-    "DESCRIPTOR_DTYPE",
-    "HEADER_DTYPE",
-    "IMAGE_DTYPE",
-    "METADATA_TYPES",
-    "NAME_SIZE",
-    "PAGE_SIZE_DEFAULT",
-    "PAGE_SIZE_MAX",
-    "PAGE_SIZE_MIN",
-    "PLAIN_TYPES",
-    "VERSION",
-    "FieldType",
-    "ImageMode",
-    "metadata_dtype",
-    "round_up",
-]
-
 VERSION = 2
 
 #: Limits of the writer: a power of two, at least the minimum and less than the maximum.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from gpubeton.format.header import Descriptor, Header
 
-__all__ = ["Allocations", "Regions", "locate"]
-
 
 @dataclass(frozen=True)
 class Allocations:

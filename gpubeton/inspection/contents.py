@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from gpubeton.fields.base import ImageColumn
 
-__all__ = ["Contents", "StoredImage", "decode_png_file", "place_of"]
-
 #: Elements of a raw pixel, and the type of each, by the pixel's bytes.
 _PIXELS = {1: (1, "<u1"), 2: (1, "<u2"), 3: (3, "<u1"), 4: (4, "<u1"), 6: (3, "<u2"), 8: (4, "<u2")}
 

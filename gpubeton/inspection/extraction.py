@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from gpubeton.fields.registry import CustomFields
 
-__all__ = ["Extraction", "extract"]
-
 TABLE = "samples.csv"
 CLASSES = "classes.txt"
 #: Samples that are given to the threads at a time.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gpubeton.fields.base import Field, ImageColumn
     from gpubeton.format.byte_source import ByteSource
 
-__all__ = ["FieldSummary", "ImageSummary", "Spread", "Summary", "summarize"]
-
 _BINS = 12
 _MOST_VALUES = 10_000
 """Different whole numbers that are counted separately."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gpubeton.format.byte_source import ByteSource
     from gpubeton.format.field_arguments import ImageKind
 
-__all__ = ["Finding", "Verification", "verify"]
-
 #: Regions that a thread takes at a time.
 _REGIONS_AT_ONCE = 64
 

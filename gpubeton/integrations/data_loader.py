@@ -12,8 +12,6 @@ from gpubeton.loader import Loader, LoaderIterator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["DataLoaderAdapter"]
-
 # Names that the loader accepts or refuses when they are assigned to the adapter.
 LOADER_NAMES = frozenset({*signature(Loader).parameters, "traversal_order", "next_epoch", "first_traversal_order"})
 

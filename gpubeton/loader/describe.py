@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.resources import GpuChoice, Resources
 
-__all__ = ["ImageSummary", "LoaderSummary", "explain", "summarize"]
-
 _MIB = 1 << 20
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gpubeton.loader.describe import LoaderSummary
 
-__all__ = ["STATS_VARIABLE", "EpochStats", "LoaderStats", "StatsHistory", "StatsLog"]
-
 STATS_VARIABLE = "GPUBETON_STATS"
 """Environment variable with the name of the log; ``gpubeton doctor`` reads it."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["add_error_note"]
-
 
 class add_error_note:  # noqa: N801  it reads as a function: with add_error_note(place)
     """Add the note that `place` gives to every error in the block; its type stays, so `except` clauses still match."""

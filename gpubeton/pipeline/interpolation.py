@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AREA_ENLARGING", "INTERPOLATIONS"]
-
 INTERPOLATIONS = {"bilinear": 0, "area": 1, "antialias": 2, "nearest": 4}
 """Name of each interpolation, and its number in compiled code; `gpubeton.cpu.taps` and ``kernels/taps.cuh`` compute it.
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer, Self
 
-__all__ = ["AtomicFile", "checked_target", "is_locked", "short_name", "sync_folder", "write_at"]
-
 
 class AtomicFile:
     """A file that appears under its name when it is complete; without `commit` it is removed.

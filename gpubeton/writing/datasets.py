@@ -14,8 +14,6 @@ from typing import Any
 from gpubeton.errors import NoSamplesError, OptionError, WriteError
 from gpubeton.writing.encoder import Task, split_rows
 
-__all__ = ["IMAGE_SUFFIXES", "ImageFolder", "Shards"]
-
 #: torchvision's list.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gpubeton.writing.encoder import Job, Task, TaskQueue
     from gpubeton.writing.file_builder import ChunkPlace, RegionSizes
 
-__all__ = ["EncoderPool", "default_start_method", "work"]
-
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2
 _SECONDS_BETWEEN_CHECKS = 1.0

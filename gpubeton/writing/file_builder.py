@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 
     from gpubeton.fields.base import Field
 
-__all__ = [
-    "ChunkPlace",
-    "FileBuilder",
-    "PageAllocator",
-    "RegionSizes",
-    "SkippedSample",
-    "checked_page_size",
-    "make_descriptors",
-]
-
 
 @dataclass(frozen=True)
 class SkippedSample:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer, Self
 
-__all__ = ["FinishedChunk", "ResumableFile"]
-
 #: Bytes that are read at a time.
 _BLOCK = 16 << 20
 
