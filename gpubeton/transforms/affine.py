@@ -24,11 +24,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill, ImageChange
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
-class RandomRotation(ChangeTransform):
+class _RandomWarp(ChangeTransform):
+    """A warp that is drawn for each image."""
+
+    takes_any_kind = True
+    moves: ClassVar[Moves] = Moves.FREELY
+
+    def __init__(self, interpolation: str, fill: Sequence[float], p: float) -> None:
+        name = type(self).__name__
+        self.interpolation = checked_interpolation(name, interpolation)
+        self.fill = checked_fill(name, fill)
+        self.p = check_probability(f"{name}: p", p)
+
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        checked_levels(type(self).__name__, self.fill, state)
+
+    def follower(self, interpolation: str, fill: Fill) -> Transform:
+        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
+
+    def image_change(self) -> ImageChange:
+        return warp(self.interpolation, tuple(map(int, self.fill)))
+
+
+class RandomRotation(_RandomWarp):
     """Turn each image around its middle by a random angle.
 
     Parameters
@@ -62,9 +85,6 @@ class RandomRotation(ChangeTransform):
     [3, 2, 1]
     """
 
-    takes_any_kind = True
-    moves: ClassVar[Moves] = Moves.FREELY
-
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -73,14 +93,7 @@ class RandomRotation(ChangeTransform):
         p: float = 1.0,
     ) -> None:
         self.degrees = check_spread("RandomRotation: degrees", degrees)
-        self.interpolation = checked_interpolation("RandomRotation", interpolation)
-        self.fill = checked_fill("RandomRotation", fill)
-        self.p = check_probability("RandomRotation: p", p)
-
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        declared = super().declare_state_and_memory(previous_state)
-        checked_levels("RandomRotation", self.fill, previous_state)
-        return declared
+        super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
         angle, stays = self._drawn(uniform)
@@ -97,14 +110,8 @@ class RandomRotation(ChangeTransform):
         numbers = uniform(2)
         return between(self.degrees, numbers[:, 1]), numbers[:, 0] >= self.p
 
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
 
-    def image_change(self) -> ImageChange:
-        return warp(self.interpolation, tuple(map(int, self.fill)))
-
-
-class RandomAffine(ChangeTransform):
+class RandomAffine(_RandomWarp):
     """Shear, scale, turn and shift each image by random amounts; its middle is the centre.
 
     Parameters
@@ -144,9 +151,6 @@ class RandomAffine(ChangeTransform):
     [0, 1, 2]
     """
 
-    takes_any_kind = True
-    moves: ClassVar[Moves] = Moves.FREELY
-
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -169,14 +173,7 @@ class RandomAffine(ChangeTransform):
         if max(map(abs, ranges)) > 89:
             raise OptionError(f"RandomAffine: shear is {shear!r}; expected degrees of at most 89")
         self.shear = ranges
-        self.interpolation = checked_interpolation("RandomAffine", interpolation)
-        self.fill = checked_fill("RandomAffine", fill)
-        self.p = check_probability("RandomAffine: p", p)
-
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        declared = super().declare_state_and_memory(previous_state)
-        checked_levels("RandomAffine", self.fill, previous_state)
-        return declared
+        super().__init__(interpolation, fill, p)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
         own, stays = self._drawn(uniform, image_size(self, state, any_channels=True))
@@ -212,12 +209,6 @@ class RandomAffine(ChangeTransform):
             "shear": np.stack(shear, axis=1),
         }
         return own, numbers[0] >= self.p
-
-    def follower(self, interpolation: str, fill: Fill) -> Transform:
-        return self.changed(fill=fill, interpolation="nearest" if interpolation == "nearest" else "bilinear")
-
-    def image_change(self) -> ImageChange:
-        return warp(self.interpolation, tuple(map(int, self.fill)))
 
 
 def affine_rows(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import ImageChange
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 _MAX_FACTOR = 128
@@ -69,15 +69,14 @@ class RandomGaussianBlur(ChangeTransform):
         self.sigma = check_range("RandomGaussianBlur: sigma", sigma, positive=True, takes_one=True)
         self.p = check_probability("RandomGaussianBlur: p", p)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        declared = super().declare_state_and_memory(previous_state)
-        height, width = image_size(self, previous_state)
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        height, width = image_size(self, state)
         if self.kernel_size // 2 >= min(height, width):
             raise PipelineError(
                 f"RandomGaussianBlur: a kernel of {self.kernel_size} pixels reaches beyond images of {height} x "
                 f"{width}; expected a kernel_size of at most {2 * min(height, width) - 1}"
             )
-        return declared
 
     def drawn(self, uniform: Uniform, count: int, state: State) -> dict[str, NDArray[Any]]:
         sigma, stays = self._drawn(uniform)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 __all__ = ["RandomBrightness", "RandomContrast", "RandomSaturation"]
@@ -62,10 +61,9 @@ class ColorTransform(Transform):
         draw = self.draw(uniform, count, state)
         return {"kind": draw[:, ::2], "factor": factors(draw)}
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=self.takes_any_channels)
-        checked_type(self, previous_state, takes_floats=self.takes_floats)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=self.takes_any_channels)
+        checked_type(self, state, takes_floats=self.takes_floats)
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_color(self)

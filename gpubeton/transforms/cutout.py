@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
@@ -61,15 +60,14 @@ class Cutout(Transform):
         self.crop_size = checked_whole("Cutout", "crop_size", crop_size, 0)
         self.fill = checked_fill("Cutout", fill)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        height, width = image_size(self, previous_state, any_channels=True)
+    def check_state(self, state: State) -> None:
+        height, width = image_size(self, state, any_channels=True)
         if self.crop_size > min(height, width):
             raise PipelineError(
                 f"Cutout: a square of {self.crop_size} pixels does not fit into images of {height} x {width}; "
                 f"expected a crop_size of at most {min(height, width)}"
             )
-        checked_levels("Cutout", self.fill, previous_state)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+        checked_levels("Cutout", self.fill, state)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         # The squares' first row and column, every place equally likely.

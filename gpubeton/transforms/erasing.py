@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 _TRIES = 10
@@ -96,18 +95,17 @@ class RandomErasing(Transform):
             raise TypeError(f"{self!r} paints noise, which has no color")
         return self.value
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=True)
-        dtype = dtype_name(previous_state.dtype)
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=True)
+        dtype = dtype_name(state.dtype)
         if self.value != "random":
-            checked_levels("RandomErasing", self.color, previous_state)
+            checked_levels("RandomErasing", self.color, state)
         elif "float" not in dtype:
             raise PipelineError(
                 f"RandomErasing: value 'random' is noise around 0, for floating-point images, but here the images are "
                 f"{dtype}. Put it after {'ToTorchImage' if dtype == 'int16' else 'NormalizeImage'}, or take a color "
                 f"as value."
             )
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32] | NDArray[np.int64]:
         # Top, left, bottom and right; an empty rectangle where nothing is painted. Then the key of the noise.

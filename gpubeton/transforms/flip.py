@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from gpubeton.transforms.transform import Geometry, ImagePass, Moves, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
@@ -51,10 +50,9 @@ class RandomHorizontalFlip(Transform):
     def __init__(self, flip_prob: float = 0.5) -> None:
         self.flip_prob = check_probability("RandomHorizontalFlip: flip_prob", flip_prob)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+    def check_state(self, state: State) -> None:
         check_probability("RandomHorizontalFlip: flip_prob", self.flip_prob)  # it may have been set since
-        image_size(self, previous_state, any_channels=True)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+        image_size(self, state, any_channels=True)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         return (uniform(1) < self.flip_prob).astype(np.int32)

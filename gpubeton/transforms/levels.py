@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from gpubeton.transforms.transform import Moves, Transform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
@@ -42,11 +41,10 @@ class ChangeTransform(Transform):
     def image_change(self) -> ImageChange:
         """Return the change that takes the rows of `draw`."""
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=self.takes_any_kind or self.takes_any_channels)
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=self.takes_any_kind or self.takes_any_channels)
         known = ("uint8", "uint16") if self.takes_any_kind else ("uint8",)
-        checked_type(self, previous_state, known)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+        checked_type(self, state, known)
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         if draw is None:

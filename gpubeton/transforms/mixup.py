@@ -50,10 +50,9 @@ class ImageMixing(Mixing):
     @abstractmethod
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]: ...
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=True)
-        checked_type(self, previous_state, takes_floats=True)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=True)
+        checked_type(self, state, takes_floats=True)
 
     def fuse(self, image_pass: ImagePass) -> bool:
         return image_pass.add_mixing(self)

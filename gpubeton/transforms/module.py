@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory
     from gpubeton.pipeline.state import State
 
 
@@ -44,13 +43,12 @@ class ModuleWrapper(Transform):
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        if not is_torch_dtype(previous_state.dtype):
+    def check_state(self, state: State) -> None:
+        if not is_torch_dtype(state.dtype):
             raise PipelineError(
                 f"{type(self.module).__name__} is a torch module, but here the batch is a numpy array. "
                 f"Put ToTensor (and ToTorchImage, for images) before it."
             )
-        return previous_state, None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
         import torch

@@ -23,7 +23,7 @@ from gpubeton.transforms.transform import between
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
     from gpubeton.transforms.transform import ImagePass
 
@@ -150,11 +150,11 @@ class PixelOperation(ColorTransform):
         words = set(re.findall(r"\w+", self.cuda or "")) | set(self.arguments)
         return not words.isdisjoint(POSITION)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+    def check_state(self, state: State) -> None:
         if self.numba is not None:
             self._check_numba(self.numba)
             self._change = self._compiled()  # not in `apply`: other loaders may be made between two batches
-        return super().declare_state_and_memory(previous_state)
+        super().check_state(state)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         numbers = uniform(1 + self.numbers)

@@ -1,25 +1,74 @@
-"""Poison: blend a mask over chosen images."""
+"""Poison: blend a mask over chosen images; and the base of operations on chosen samples of the file."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gpubeton.batch.image_batch import blend_mask
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.pipeline.operation import Operation
 from gpubeton.pipeline.pixel_type import dtype_name
 from gpubeton.transforms.checks import checked_type, image_size
-from gpubeton.transforms.chosen_samples import ChosenSamples
+from gpubeton.transforms.transform import BatchKey, Moves, Transform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.pipeline.operation import Memory
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
+
+
+_MOST_SHOWN = 8
+"""Numbers of an array that a repr shows."""
+
+
+class ChosenSamples(Transform):
+    """An operation on those samples of the file that were chosen by their ids."""
+
+    moves: ClassVar[Moves] = Moves.NOTHING
+
+    def __init__(self, indices: Sequence[int] | NDArray[Any]) -> None:
+        chosen = np.asarray(indices)
+        if chosen.ndim != 1 or (len(chosen) and not _are_ids(chosen)):
+            raise OptionError(f"{type(self).__name__}: indices are {indices!r}; expected a list of sample ids: [0, 17]")
+        self.indices: NDArray[np.uint64] = np.unique(chosen.astype(np.uint64))
+
+    def draw_batch(self, key: BatchKey, uniform: Uniform | None, state: State) -> NDArray[Any]:
+        return key.samples
+
+    def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
+        if draw is None:
+            raise TypeError(f"{type(self).__name__}.apply needs to know which samples these are: pass their ids")
+        rows = np.flatnonzero(np.isin(draw, self.indices))
+        if len(rows):
+            self.change(batch, rows)
+        return batch
+
+    @abstractmethod
+    def change(
+        self,
+        batch: Any,  # (N, ...): the batch
+        rows: NDArray[np.intp],  # (R,) intp: rows of the chosen samples
+    ) -> None:
+        """Carry the operation out, in place."""
+
+    def generate_code(self) -> Callable[..., Any]:
+        """Return ``code(batch, memory, indices)``, a plain Python function; loaders call `apply`."""
+
+        def code(batch: Any, memory: Any, indices: NDArray[Any]) -> Any:
+            return self.apply(batch, indices)
+
+        code.with_indices = True  # type: ignore[attr-defined]  # FFCV's way to ask for the sample ids
+        return code
+
+    def __repr__(self) -> str:
+        arguments = (f"{name}={_brief(value)}" for name, value in vars(self).items() if not hasattr(Operation, name))
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 class Poison(ChosenSamples):
@@ -71,19 +120,30 @@ class Poison(ChosenSamples):
         if limits.shape != (2,) or not limits[0] <= limits[1]:
             raise OptionError(f"Poison: clamp is {clamp!r}; expected the least and the largest value: (0, 255)")
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        size, dtype = image_size(self, previous_state), dtype_name(previous_state.dtype)
+    def check_state(self, state: State) -> None:
+        size, dtype = image_size(self, state), dtype_name(state.dtype)
         if size != self.alpha.shape:
             raise PipelineError(
                 f"Poison: the mask has {self.alpha.shape[0]} x {self.alpha.shape[1]} pixels, the images have {size[0]} "
                 f"x {size[1]}; expected a mask of their size"
             )
-        checked_type(self, previous_state, takes_floats=True)
+        checked_type(self, state, takes_floats=True)
         if dtype == "uint8" and not (self.clamp[0] >= 0 and self.clamp[1] <= 255):
             raise PipelineError(
                 f"Poison: clamp is {self.clamp}, but levels are 0 to 255; expected limits in that range"
             )
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
         blend_mask(batch, rows, self.mask, self.alpha, self.clamp)
+
+
+def _are_ids(chosen: NDArray[Any]) -> bool:
+    if chosen.dtype.kind == "f":  # whole ones, as what counts and splits samples often gives
+        return bool((np.isfinite(chosen) & (chosen >= 0) & (chosen < 2.0**64) & (chosen == np.floor(chosen))).all())
+    return chosen.dtype.kind in "iu" and bool(chosen.min() >= 0)
+
+
+def _brief(value: object) -> str:
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    return str(value.tolist()) if value.size <= _MOST_SHOWN else f"<{' x '.join(map(str, value.shape))}>"

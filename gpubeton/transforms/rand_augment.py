@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 POLICY_COLUMNS = 11
@@ -121,10 +121,9 @@ class Policy(ChangeTransform):
             table[place] = np.stack([magnitude, -magnitude if goes_both_ways else magnitude], axis=1)
         return {"operation": which, "magnitude": table[which, column, sign]}
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        declared = super().declare_state_and_memory(previous_state)
-        checked_levels(type(self).__name__, self.fill, previous_state)
-        return declared
+    def check_state(self, state: State) -> None:
+        super().check_state(state)
+        checked_levels(type(self).__name__, self.fill, state)
 
     def follower(self, interpolation: str, fill: Fill) -> Transform:
         interpolation = "nearest" if interpolation == "nearest" else "bilinear"

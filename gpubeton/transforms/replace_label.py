@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.transforms.chosen_samples import ChosenSamples
+from gpubeton.transforms.poisoning import ChosenSamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from gpubeton.pipeline.operation import Memory
-    from gpubeton.pipeline.state import State
 
 
 class ReplaceLabel(ChosenSamples):
@@ -46,9 +42,6 @@ class ReplaceLabel(ChosenSamples):
     def __init__(self, indices: Sequence[int] | NDArray[Any], new_label: int) -> None:
         super().__init__(indices)
         self.new_label = new_label
-
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def change(self, batch: Any, rows: NDArray[np.intp]) -> None:
         batch[rows] = self.new_label

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Uniform
+    from gpubeton.pipeline.operation import Memory, Uniform
 
 
 class Moves(Enum):
@@ -107,6 +108,13 @@ class Transform(Operation):
 
     num_paints: ClassVar[int] = 0
     """Rectangles that it paints in the fused pass."""
+
+    def check_state(self, state: State) -> None:
+        """Raise PipelineError if such batches are not for this operation."""
+
+    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
+        self.check_state(previous_state)
+        return replace(previous_state, shape=tuple(previous_state.shape)), None
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[Any] | None:
         """Choose the random parameters, (count, ...), of the samples of a batch for `apply`; None if there are none."""

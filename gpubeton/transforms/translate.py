@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.batch.image_batch import Fill
-    from gpubeton.pipeline.operation import Memory, Uniform
+    from gpubeton.pipeline.operation import Uniform
     from gpubeton.pipeline.state import State
 
 
@@ -59,10 +58,9 @@ class RandomTranslate(Transform):
         self.padding = checked_whole("RandomTranslate", "padding", padding, 0)
         self.fill = checked_fill("RandomTranslate", fill)
 
-    def declare_state_and_memory(self, previous_state: State) -> tuple[State, Memory]:
-        image_size(self, previous_state, any_channels=True)
-        checked_levels("RandomTranslate", self.fill, previous_state)
-        return replace(previous_state, shape=tuple(previous_state.shape)), None
+    def check_state(self, state: State) -> None:
+        image_size(self, state, any_channels=True)
+        checked_levels("RandomTranslate", self.fill, state)
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int32]:
         # The windows' first row and column in the padded images, each from 0 to 2 * padding.

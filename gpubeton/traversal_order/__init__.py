@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gpubeton.traversal_order.balanced import Balanced
 from gpubeton.traversal_order.base import TraversalOrder
 from gpubeton.traversal_order.quasi_random import QuasiRandom
 from gpubeton.traversal_order.random import Random
 from gpubeton.traversal_order.sequential import Sequential
-from gpubeton.traversal_order.weighted import Weighted
+from gpubeton.traversal_order.weighted import Balanced, Weighted
 
 __all__ = ["Balanced", "QuasiRandom", "Random", "Sequential", "TraversalOrder", "Weighted"]

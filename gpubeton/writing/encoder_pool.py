@@ -10,7 +10,6 @@ import traceback
 import warnings
 from collections import deque
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gpubeton.writing.encoder import Job, Task, TaskQueue
-    from gpubeton.writing.file_builder import ChunkPlace, RegionSizes
+    from gpubeton.writing.file_builder import RegionSizes
 
 #: Chunks that a process may have in hand: one that it encodes and one that waits for its place.
 _CHUNKS_AT_ONCE = 2
@@ -34,47 +33,9 @@ _SECONDS_BETWEEN_CHECKS = 1.0
 _IDLE = -1
 
 
-# Requests to a process.
-@dataclass(frozen=True)
-class _Encode:
-    task: Task
-
-
-@dataclass(frozen=True)
-class _Write:
-    task: Task
-    place: ChunkPlace
-
-
-@dataclass(frozen=True)
-class _Count:
-    shard: int
-
-
-# Its answers.
-@dataclass(frozen=True)
-class _Encoded:
-    task: Task
-    regions: RegionSizes
-
-
-@dataclass(frozen=True)
-class _Written:
-    task: Task
-
-
-@dataclass(frozen=True)
-class _Counted:
-    shard: int
-    count: int
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """The process ends because of an error."""
-
-    error: Exception  # without its cause, if that cannot go through a pipe
-    report: str  # the whole traceback
+# A message between the processes. Requests: "encode", task; "write", task, place; "count", shard. Answers: "encoded",
+# task, regions; "written", task; "counted", shard, count; and "failed", error, traceback, before the process ends.
+_Message = tuple[Any, ...]
 
 
 def default_start_method() -> str | None:
@@ -127,15 +88,15 @@ class EncoderPool:
         counts: dict[int, int] = {}
         waiting = iter(range(shards))
         for number, shard in zip(range(len(self._connections)), waiting, strict=False):
-            self._send(number, _Count(shard))
+            self._send(number, ("count", shard))
         while len(counts) < shards:
             for number in self._ready():
                 match self._receive(number):
-                    case _Counted(shard, count):
+                    case ("counted", shard, count):
                         counts[shard] = count
                 following = next(waiting, None)
                 if following is not None:
-                    self._send(number, _Count(following))
+                    self._send(number, ("count", following))
         return [counts[shard] for shard in range(shards)]
 
     def run(self, queue: TaskQueue, place: Place, on_written: Callable[[Task], object]) -> None:
@@ -147,14 +108,14 @@ class EncoderPool:
         while any(in_hand):
             for number in self._ready():
                 match self._receive(number):
-                    case _Encoded(task, regions):
+                    case ("encoded", task, regions):
                         encoded[task] = regions
-                    case _Written(task):
+                    case ("written", task):
                         in_hand[number] -= 1
                         on_written(task)
             while unplaced and unplaced[0][0] in encoded:
                 task, number = unplaced.popleft()
-                self._send(number, _Write(task, place(task.start, encoded.pop(task))))
+                self._send(number, ("write", task, place(task.start, encoded.pop(task))))
             self._hand_out(queue, in_hand, unplaced)
 
     def _end(self) -> None:
@@ -176,7 +137,7 @@ class EncoderPool:
         for level in range(_CHUNKS_AT_ONCE):
             for number, count in enumerate(in_hand):
                 if count <= level and (task := queue.take(number)) is not None:
-                    self._send(number, _Encode(task))
+                    self._send(number, ("encode", task))
                     unplaced.append((task, number))
                     in_hand[number] += 1
 
@@ -190,7 +151,7 @@ class EncoderPool:
             dead = [number for number, process in enumerate(self._running) if not process.is_alive()]
         return [number for number, pipe in enumerate(self._connections) if pipe in ready or number in dead]
 
-    def _send(self, number: int, message: _Encode | _Write | _Count) -> None:
+    def _send(self, number: int, message: _Message) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._connections[number].send(message)
             return
@@ -198,16 +159,16 @@ class EncoderPool:
         while True:
             self._receive(number)
 
-    def _receive(self, number: int) -> _Encoded | _Written | _Counted:
+    def _receive(self, number: int) -> _Message:
         connection, process = self._connections[number], self._running[number]
-        message: _Encoded | _Written | _Counted | _Failed | None = None
+        message: _Message | None = None
         with suppress(EOFError, ConnectionResetError):
             if process.is_alive() or connection.poll():
                 message = connection.recv()
         if message is None:
             raise self._death_of(number)
-        if isinstance(message, _Failed):
-            raise message.error from _RemoteTraceback(message.report)
+        if message[0] == "failed":
+            raise message[1] from _RemoteTraceback(message[2])
         return message
 
     def _death_of(self, number: int) -> WorkerDiedError:
@@ -296,19 +257,19 @@ def work(
         with Encoder(job, set_current_row) as encoder:
             while True:
                 match connection.recv():
-                    case _Encode(task):
+                    case ("encode", task):
                         regions = encoder.encode(task)
                         set_current_row(_IDLE)
-                        connection.send(_Encoded(task, regions))
-                    case _Write(task, place):
+                        connection.send(("encoded", task, regions))
+                    case ("write", task, place):
                         encoder.write(task, place)
-                        connection.send(_Written(task))
-                    case _Count(shard):
-                        connection.send(_Counted(shard, job.dataset.count(shard)))
+                        connection.send(("written", task))
+                    case ("count", shard):
+                        connection.send(("counted", shard, job.dataset.count(shard)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the calling process has ended
     except Exception as error:  # noqa: BLE001  (it is raised in the calling process)
-        connection.send(_Failed(_sendable(error), traceback.format_exc()))
+        connection.send(("failed", _sendable(error), traceback.format_exc()))
 
 
 def _sendable(error: Exception) -> Exception:
