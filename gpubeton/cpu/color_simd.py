@@ -24,12 +24,12 @@ from gpubeton.batch.color_formulas import (
     SATURATION,
     WEIGHTS,
 )
-from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, store_row
 from gpubeton.cpu.interleave import best_span, deinterleave, has_byte_permute, interleave, load_planes, store_planes
 from gpubeton.cpu.intrinsics import signed
 from gpubeton.cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.user_pixel_ops import USER_OP_FIELDS, call_user_op
+from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton.batch.mix import mix_levels
-from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.intrinsics import copy, load_u8, store_i16, store_u8
 from gpubeton.cpu.simd import F32, I8, I32, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.user_pixel_ops import user_ops_of
 from gpubeton.format.field_arguments import RGB
+from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, NUM_PAINTS, PAINT_COLUMNS
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpubeton.cpu.compile import stage
 from gpubeton.cpu.epilogue import IS_GRAY, NUM_STEPS, Outputs
+from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

@@ -12,8 +12,8 @@ import llvmlite.binding
 import numba
 
 from gpubeton.batch import color_formulas
-from gpubeton.cpu.compile import stage
 from gpubeton.cpu.simd import I8, I32, Vector, VectorBuilder, vector_kernel
+from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

@@ -11,8 +11,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from gpubeton.cpu.compile import inlined
 from gpubeton.cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton.machine_code.compile import inlined
 
 # An array; its shape and dtype are beside each annotation.
 Array: TypeAlias = np.ndarray[Any, Any]

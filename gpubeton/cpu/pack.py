@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.intrinsics import clear, copy, signed
+from gpubeton.machine_code.compile import compiled
 from gpubeton.plan.draw_rows import HEIGHT, LEFT, TOP, WIDTH
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import stage
 from gpubeton.cpu.epilogue import (
     CHANNELS,
     INTERPOLATION,
@@ -32,6 +31,7 @@ from gpubeton.cpu.intrinsics import load_u8, load_u16
 from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.taps import effective, ideal, most_taps, resized_index
+from gpubeton.machine_code.compile import stage
 from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 
 if TYPE_CHECKING:

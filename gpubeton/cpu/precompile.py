@@ -15,12 +15,13 @@ from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
+from gpubeton.machine_code.draws import choose_crops, fill_uniform
 from gpubeton.plan.fusion import compile_image_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.cpu.kept import KeptCode
+    from gpubeton.machine_code.kept import KeptCode
     from gpubeton.plan.program import ImageProgram
 
 
@@ -58,6 +59,11 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     return [
         (work, (ring, outputs, worker.scratch(1, 1))),
         (work_plain, (ring, outputs, worker.plain_scratch(1))),
+        (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
+        (
+            choose_crops,
+            (np.zeros((2, 0)), np.zeros((4, 0)), np.zeros((1, 0)), np.ones(4), True, np.zeros((0, 4), np.int32)),
+        ),
         (gather_rows, (none, none, rows)),
         (probe_jpegs, (none, none, columns)),
         (pack_regions, (none, none, none)),

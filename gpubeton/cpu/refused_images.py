@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled
 from gpubeton.cpu.fallback import UndecodableError, bytes_at, decode_gray, decode_rgb, jpeg_size
 from gpubeton.cpu.image_tasks import ADDRESS, IMAGE_HEIGHT, IMAGE_WIDTH, JPEG, MODE, NEXT_VIEW, PACKED, PROGRAM, SIZE
 from gpubeton.cpu.jpeg.codes import OK, REASONS, WRONG_CROP, WRONG_SIZE
 from gpubeton.fields.jpeg_markers import JPEG_START
 from gpubeton.fields.png import PngError, decode_png, unfilter
 from gpubeton.format.field_arguments import RGB, ImageKind
+from gpubeton.machine_code.compile import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.cpu.compile import stage
 from gpubeton.cpu.epilogue import BYTES, INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, store_row
 from gpubeton.cpu.intrinsics import copy, signed
 from gpubeton.cpu.simd import I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.taps import effective, fill_axis
+from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.image_tasks import Box

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton.cpu.color_simd import change_colors
-from gpubeton.cpu.compile import compiled, compiled_with_notice, merged, stage
 from gpubeton.cpu.epilogue import (
     EARLY_FILLS,
     FIRST_STEP,
@@ -50,6 +49,7 @@ from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
+from gpubeton.machine_code.compile import compiled, compiled_with_notice, merged, stage
 from gpubeton.plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from gpubeton.cpu.compile import inlined, stage
+from gpubeton.machine_code.compile import inlined, stage
 from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numba.core.errors import TypingError
 from numba.core.types.functions import BaseFunction
 
 from gpubeton.cpu import epilogue, pack, ring
-from gpubeton.cpu.compile import compiled, stage
+from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.transforms import Cutout, NormalizeImage
 from tests.cpu.making import draw_of, make, program_of, stored_jpeg, stored_raw, whole
 from tests.cpu.pictures import jpeg, photo

@@ -12,8 +12,8 @@ from pathlib import Path
 import numba
 import pytest
 
-from gpubeton.cpu import kept
-from gpubeton.cpu.kept import SOURCES, KeptCode, folders
+from gpubeton.machine_code import kept
+from gpubeton.machine_code.kept import SOURCES, KeptCode, folders
 
 PACKAGE = Path(kept.__file__).resolve().parent.parent
 
@@ -103,7 +103,7 @@ def test_every_source_file_is_part_of_the_folders_name(copy):
 def test_machine_code_is_made_of_sources_alone():
     """What a file with compiled functions imports from the package is hashed with it."""
     elsewhere = set()
-    for path in (PACKAGE / "cpu").rglob("*.py"):
+    for path in [path for room in ("cpu", "machine_code") for path in (PACKAGE / room).rglob("*.py")]:
         tree = ast.parse(path.read_text())
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         if names & {"compiled", "compiled_with_notice", "inlined", "merged", "stage", "vector_kernel"}:

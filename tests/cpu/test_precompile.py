@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from gpubeton import DatasetWriter
 from gpubeton.cli.app import app
 from gpubeton.cpu import precompile
-from gpubeton.cpu.kept import KeptCode, folders
 from gpubeton.errors import StorageError
 from gpubeton.fields import BytesField, ImageField, IntField, RGBImageField
+from gpubeton.machine_code.kept import KeptCode, folders
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -31,11 +31,12 @@ from gpubeton.cpu.jpeg import probe
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.inspection.summary import summarize
+from gpubeton.machine_code import draws
 from gpubeton.transforms import ImageMixup, NormalizeImage, ToTensor
 
 precompile.precompile()
 kept = [
-    value for module in (epilogue, pack, ring, probe) for value in vars(module).values()
+    value for module in (draws, epilogue, pack, ring, probe) for value in vars(module).values()
     if type(getattr(value, "_cache", None)).__name__ == "KeptCode"
 ]
 before = [len(function.signatures) for function in kept]
@@ -81,7 +82,7 @@ def test_after_it_no_loader_compiles(file):
     command = [sys.executable, "-W", "error", "-c", LOADERS, file]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("11 True\n", "")
+    assert (done.stdout, done.stderr) == ("13 True\n", "")
 
 
 def test_the_command_names_the_folder():

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gpubeton.plan.philox import philox4x32, sort_keys, uniform, uniforms
+from gpubeton.machine_code.draws import fill_uniform
+from gpubeton.plan.philox import sort_keys, uniform, uniforms
+from tests.reference.philox import philox4x32
 
 SAMPLES = np.array([0, 7, 4_000_000_000, 7], np.uint64)
 
@@ -21,15 +25,41 @@ SAMPLES = np.array([0, 7, 4_000_000_000, 7], np.uint64)
     ],
 )
 def test_known_answers(counter, key, words):
-    assert philox4x32(np.array([counter], np.uint32), np.array(key, np.uint32)).tolist() == [words]
+    assert philox4x32(counter, key) == words
+    numbers = np.empty((4, 1))
+    place = np.array([counter[2:]], np.uint32)
+    fill_uniform(*key, counter[0], np.array([counter[1]], np.uint64), place, numbers)
+    assert numbers[:, 0].tolist() == [word * 2.0**-32 for word in words]
 
 
-def test_rows_do_not_depend_on_each_other_nor_on_how_many_there_are():
-    counter = np.random.default_rng(0).integers(0, 2**32, (20_001, 4), np.uint32)
-    key = np.array([1, 2], np.uint32)
-    words = philox4x32(counter, key)
-    for rows in ([0], [8191, 8192], [20_000]):
-        assert np.array_equal(philox4x32(counter[rows], key), words[rows])
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, 2**64 - 1), max_size=40),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 13),
+)
+def test_the_numbers_are_those_of_the_plain_rounds(seed, epoch, samples, operation, count):
+    numbers = uniform(seed, epoch, np.array(samples, np.uint64), operation, count)
+    key = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
+    words = [
+        [word for block in range(4) for word in philox4x32([epoch, sample & 0xFFFFFFFF, operation, block], key)]
+        for sample in samples
+    ]
+    assert numbers.tolist() == [[word * 2.0**-32 for word in row[:count]] for row in words]
+
+
+def test_samples_of_any_layout_give_the_same_numbers_and_compile_nothing():
+    usual = uniform(1, 2, SAMPLES, 3, 4)
+    compiled = len(fill_uniform.signatures)
+    backwards = SAMPLES[::-1].copy()[::-1]
+    fixed = SAMPLES.copy()
+    fixed.setflags(write=False)
+    for samples in (backwards, fixed, SAMPLES.astype(np.int64)):
+        assert np.array_equal(uniform(1, 2, samples, 3, 4), usual)
+    assert np.array_equal(uniform(np.int64(1), np.int64(2), SAMPLES, 3, 4), usual)
+    assert len(fill_uniform.signatures) == compiled
 
 
 def test_the_counter_is_epoch_sample_operation_block_and_the_key_the_seed_low_word_first():
@@ -37,8 +67,8 @@ def test_the_counter_is_epoch_sample_operation_block_and_the_key_the_seed_low_wo
     numbers = uniform(seed, epoch=9, samples=SAMPLES, operation=(2 << 16) + 1, count=8)
     for row, sample in enumerate(SAMPLES):
         counter = [[9, int(sample), (2 << 16) + 1, block] for block in (0, 1)]
-        words = philox4x32(np.array(counter, np.uint32), np.array([5, 3], np.uint32))
-        assert numbers[row].tolist() == (words.ravel() * 2.0**-32).tolist()
+        words = [word for one in counter for word in philox4x32(one, [5, 3])]
+        assert numbers[row].tolist() == [word * 2.0**-32 for word in words]
 
 
 def test_fewer_numbers_are_the_first_of_more():

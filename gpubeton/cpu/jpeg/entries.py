@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled, inlined, stage
 from gpubeton.cpu.intrinsics import load_i64, load_u8, shift_right_logical, signed, store_i16, store_i64
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.entropy import PADDING, decode_mcus, describe_block, find_marker, fits, unstuff
@@ -22,6 +21,7 @@ from gpubeton.cpu.jpeg.markers import (
 )
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.format.entry_points import ENTRY, EVERY, EntryPoints
+from gpubeton.machine_code.compile import compiled, inlined, stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llvmlite import ir
 
-from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.intrinsics import (
     clear,
     copy,
@@ -31,6 +30,7 @@ from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_B
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
 from gpubeton.cpu.jpeg.markers import AC_TABLE, DC_TABLE, QUANTIZATION
 from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
+from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpubeton.cpu.compile import inlined, stage
 from gpubeton.cpu.intrinsics import shift_right_logical, signed
+from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.compile import stage
 from gpubeton.cpu.intrinsics import load_u8
 from gpubeton.cpu.jpeg.codes import (
     DAMAGED_HEADER,
@@ -19,6 +18,7 @@ from gpubeton.cpu.jpeg.codes import (
     SEPARATE_SCANS,
 )
 from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, is_prefix_code
+from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

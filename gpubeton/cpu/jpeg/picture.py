@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.compile import compiled, merged, stage
 from gpubeton.cpu.epilogue import INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
 from gpubeton.cpu.image_tasks import (
     EMITTED,
@@ -55,6 +54,7 @@ from gpubeton.cpu.jpeg.markers import (
 from gpubeton.cpu.jpeg.ycbcr import COLUMNS, PIXELS, resample_pair, resample_single, rgb_row
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.cpu.taps import TapCounts, effective, fill_axis, fill_axis_pair
+from gpubeton.machine_code.compile import compiled, merged, stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array

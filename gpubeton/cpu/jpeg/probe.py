@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.cpu.compile import compiled, stage
 from gpubeton.cpu.intrinsics import load_u8
 from gpubeton.cpu.jpeg.markers import word_at
 from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
+from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, WIDTH, JpegKind, Sampling
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How the CPU executor's functions become machine code: one place for Numba's options."""
+"""How functions become machine code: one place for Numba's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numba.core.typed_passes import NopythonRewrites
 from numba.core.types.functions import BaseFunction
 from numba.core.untyped_passes import InlineClosureLikes
 
-from gpubeton.cpu.kept import KeptCode, folders
+from gpubeton.machine_code.kept import KeptCode, folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,7 +144,7 @@ def _part(function: Callable[..., object], **options: bool) -> Any:
 
 
 def compiled(function: _F, *, has_notice: bool = False, folders: Sequence[Path] = _FOLDERS) -> _F:
-    """Compile a function that Python calls; `folders` keep its machine code between runs, see `gpubeton.cpu.kept`."""
+    """Compile a function that Python calls; `folders` keep its machine code between runs, see `KeptCode`."""
     dispatcher = _njit(no_cfunc_wrapper=True, pipeline_class=_WholeCompiler, **_OPTIONS)(function)
     # Numba has no option for a cache of another kind.
     dispatcher._cache = KeptCode(cast("FunctionType", function), folders, has_notice)  # noqa: SLF001  as above

@@ -33,7 +33,7 @@ _dumps: Any = dumps
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 #: The folders of the package from which functions and constants can go into machine code: cpu and the floors below.
-SOURCES = ("cpu", "plan", "transforms", "fields", "batch", "pipeline", "format")
+SOURCES = ("cpu", "plan", "transforms", "fields", "batch", "pipeline", "format", "machine_code")
 #: Folders of earlier sources that are left: branches that are switched, processes that still run.
 _NUM_OLD = 3
 

@@ -1,0 +1,1 @@
+"""Machine code: how functions are compiled by Numba, and kept between runs."""
