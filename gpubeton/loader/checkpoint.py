@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.schedule import EpochCursor, Sampling
+    from gpubeton.traversal_order.base import TraversalOrder
 
-_VERSION = 1
+_VERSION = 2
 
 # The entries that have to be equal, and how an error calls them.
 _MEANINGS = {
@@ -28,7 +29,10 @@ _MEANINGS = {
     "batch_size": "batch_size",
     "drop_last": "drop_last",
     "world_size": "number of ranks",
+    "distributed": "distributed",
 }
+# Those that may differ if the order is global.
+_ANY_RANKS = {"batch_size", "world_size"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Checkpoint:
     """The position of a loader, and all that decides which batches follow."""
 
     epoch: int  # the current epoch, or the next
-    batch: int  # the first one that was not received
+    samples: int  # received of it by all ranks together, as if all had received as many batches
+    first: int  # of these, the samples before batch 0: received from a loader of other ranks or batches
     seed: int
     file: str  # fingerprint
     num_samples: int  # of the file
@@ -45,6 +50,12 @@ class Checkpoint:
     batch_size: int
     drop_last: bool
     world_size: int  # number of ranks
+    distributed: bool
+
+    @property
+    def batch(self) -> int:
+        """The first batch that was not received."""
+        return (self.samples - self.first) // (self.batch_size * self.world_size)
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to strings and numbers, which JSON and torch.save can store."""
@@ -58,7 +69,8 @@ class Checkpoint:
         indices, order = sampling.fingerprints
         return cls(
             epoch=cursor.epoch,
-            batch=cursor.batch,
+            samples=cursor.first + cursor.batch * cursor.batching.batch_size * ranks,
+            first=cursor.first,
             seed=config.seed,
             file=file,
             num_samples=num_samples,
@@ -67,43 +79,68 @@ class Checkpoint:
             batch_size=cursor.batching.batch_size,
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
+            distributed=config.distributed,
         )
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Checkpoint:
-        """Read and check the result of `to_dict`."""
+    def from_dict(cls, state: Mapping[str, Any], *, distributed: bool) -> Checkpoint:
+        """Read and check the result of `to_dict`; `distributed` is for version 1, which did not save it."""
         if not isinstance(state, Mapping):
             raise StateError(f"a loader's state is a dict, not {type(state).__name__}")
-        if state.get("version") != _VERSION:
+        if state.get("version") not in (1, _VERSION):
             raise StateError(
-                f"the state has version {state.get('version')!r}, expected {_VERSION}. "
+                f"the state has version {state.get('version')!r}, expected 1 or {_VERSION}. "
                 "It was saved by another release, or is not the state of a loader."
             )
+        names = {entry.name: entry.type for entry in fields(cls)}
+        if state["version"] == 1:  # it counted the batches of a rank
+            names = {name: kind for name, kind in names.items() if name not in ("samples", "first", "distributed")}
+            names["batch"] = "int"
         found: dict[str, Any] = {}
-        for entry in fields(cls):
-            value = state.get(entry.name)
-            if type(value).__name__ != entry.type:
-                raise StateError(f"the state's entry {entry.name!r} is {value!r}, expected one of type {entry.type}")
-            found[entry.name] = value
-        if found["epoch"] < 0 or found["batch"] < 0 or found["seed"] < 0:
+        for name, kind in names.items():
+            value: Any = state.get(name)
+            if type(value).__name__ != kind:
+                raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
+            least = 1 if name in _ANY_RANKS else 0
+            if kind == "int" and value < least:
+                raise StateError(f"the state's entry {name!r} is {value}, expected at least {least}")
+            found[name] = value
+        if "batch" in found:
+            samples = found.pop("batch") * found["batch_size"] * found["world_size"]
+            found.update(samples=samples, first=0, distributed=distributed or found["world_size"] > 1)
+        loaded = cls(**found)
+        if loaded.samples < loaded.first or (loaded.samples - loaded.first) % (loaded.batch_size * loaded.world_size):
             raise StateError(
-                f"the state has epoch {found['epoch']}, batch {found['batch']}, seed {found['seed']}; expected at "
-                "least 0"
+                f"the state has {loaded.samples} samples after {loaded.first}, expected whole batches of "
+                f"{loaded.world_size} times {loaded.batch_size}"
             )
-        return cls(**found)
+        return loaded
 
-    def check_against(self, own: Checkpoint, *, seed_is_fixed: bool) -> None:
+    def check_against(self, own: Checkpoint, *, seed_is_fixed: bool, order: TraversalOrder, is_global: bool) -> None:
         """Refuse the state if the loader's `own` checkpoint differs in anything that decides what batches hold."""
-        differences = [
-            f"{meaning} is {getattr(own, name)!r} here and {getattr(self, name)!r} in the state"
-            for name, meaning in _MEANINGS.items()
-            if (name != "seed" or seed_is_fixed) and getattr(own, name) != getattr(self, name)
-        ]
-        if differences:
-            raise StateError(
-                f"the state belongs to another loader: {'; '.join(differences)}. "
-                "Make the loader with the arguments of the saved one."
+        may_differ = (set() if seed_is_fixed else {"seed"}) | (_ANY_RANKS if is_global else set())
+        if is_global and not getattr(order, "ranks_differ", False):
+            may_differ.add("distributed")
+        names = [name for name in _MEANINGS if name not in may_differ and getattr(own, name) != getattr(self, name)]
+        if not names:
+            return
+        differences = "; ".join(
+            f"{_MEANINGS[name]} is {getattr(own, name)!r} here and {getattr(self, name)!r} in the state"
+            for name in names
+        )
+        advice = "Make the loader with the arguments of the saved one."
+        if _ANY_RANKS.issuperset(names):
+            advice += (
+                f" The batches of {type(order).__name__} depend on them. With order='window' or 'random', another "
+                "number of ranks and another batch size can go on with an epoch."
             )
+        raise StateError(f"the state belongs to another loader: {differences}. {advice}")
+
+    def place_in(self, own: Checkpoint) -> tuple[int, int]:
+        """Give `first` and `batch` of a loader with the ranks and the batches of `own` that goes on here."""
+        if (self.batch_size, self.world_size) == (own.batch_size, own.world_size):
+            return self.first, self.batch
+        return self.samples, 0
 
 
 def file_fingerprint(index: Index) -> str:

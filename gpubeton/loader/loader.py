@@ -67,6 +67,7 @@ class _Position(NamedTuple):
 
     seed_is_given: bool
     epoch: int
+    first: int
     batch: int
     file: str  # fingerprint
 
@@ -293,7 +294,7 @@ class Loader(FfcvSurface):
             config, sampling = self._config, self._sampling
             coming = self._schedule.coming(sampling, is_last=samples is not None)
             stats = EpochStats(coming.epoch, config.num_workers)
-            order = self._schedule.plan(coming.epoch, samples, asks_again=True)
+            order = self._schedule.plan(coming.epoch, samples, first=coming.first, asks_again=True)
             plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
             warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
             engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages)
@@ -571,7 +572,9 @@ class Loader(FfcvSurface):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume at the position of another loader: the next ``for`` loop gives exactly the remaining batches.
 
-        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them.
+        A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. The
+        number of ranks and the batch size may be others than those of the saved loader, unless the order depends on
+        them, as QUASI_RANDOM does: the samples of the epoch that are left are then shared anew by these ranks.
 
         Parameters
         ----------
@@ -581,7 +584,8 @@ class Loader(FfcvSurface):
         Raises
         ------
         StateError
-            If the state is of another file, order, batch size, number of ranks or seed.
+            If the state is of another file, order or seed; or of another batch size or number of ranks, for an order
+            that depends on them.
 
         Examples
         --------
@@ -594,17 +598,20 @@ class Loader(FfcvSurface):
         >>> len(list(resumed)) == len(list(batches)) == 2
         True
         """
-        loaded, schedule = Checkpoint.from_dict(state), self._schedule
+        loaded, schedule = Checkpoint.from_dict(state, distributed=self._config.distributed), self._schedule
         # The current epoch may hold other batches than the next.
         own = self._checkpoint_at(schedule.next, self._sampling)
-        loaded.check_against(own, seed_is_fixed=self._config.seed_is_given)
+        loaded.check_against(
+            own, seed_is_fixed=self._config.seed_is_given, order=schedule.order, is_global=schedule.is_global
+        )
+        first, batch = loaded.place_in(own)
         if loaded.seed != self._config.seed:
             self._config = self._config.replace(seed=loaded.seed)
             schedule.set_seed(loaded.seed)
-        num_batches = len(schedule.plan(loaded.epoch))
-        if loaded.batch > num_batches:
-            raise StateError(f"the state is at batch {loaded.batch}, but epoch {loaded.epoch} has {num_batches}")
-        schedule.go_to(loaded.epoch, loaded.batch, self._sampling)
+        num_batches = len(schedule.plan(loaded.epoch, first=first))
+        if batch > num_batches:
+            raise StateError(f"the state is at batch {batch}, but epoch {loaded.epoch} has {num_batches}")
+        schedule.go_to(loaded.epoch, first, batch, self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
         cursor = self._schedule.after_received if ends_with_last_batch else self._schedule.now
@@ -652,7 +659,7 @@ class Loader(FfcvSurface):
                 "the loader that was copied. The file was replaced, or has another name here; make a new Loader."
             )
         self._config = self._config.replace(seed_is_given=state.seed_is_given)
-        self._schedule.go_to(state.epoch, state.batch, self._sampling)
+        self._schedule.go_to(state.epoch, state.first, state.batch, self._sampling)
 
     def __copy__(self) -> Self:
         made = type(self)(**self._checked_args())
@@ -667,7 +674,7 @@ class Loader(FfcvSurface):
     @property
     def _position(self) -> _Position:
         coming = self._schedule.next
-        return _Position(self._config.seed_is_given, coming.epoch, coming.batch, self._file_fingerprint)
+        return _Position(self._config.seed_is_given, coming.epoch, coming.first, coming.batch, self._file_fingerprint)
 
     def _checked_args(self) -> dict[str, Any]:
         """Collect the arguments, if these determine the loader."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.loader.config import check_indices
-from gpubeton.plan.order import EpochBatches
-from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder
+from gpubeton.plan.order import EpochBatches, share
+from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gpubeton.loader.config import Batching
 
+_ORDERS = ("global_order", "sample_order")
 # In a fingerprint, longer lists are hashed.
 _LONGEST_LIST = 16
 
@@ -39,6 +40,8 @@ class OrderOption(Enum):
     """Shuffled for each epoch."""
     QUASI_RANDOM = auto()
     """Shuffled, but from few pages of the file at a time; for files that do not fit into memory."""
+    WINDOW = auto()
+    """Shuffled, from a window of pages that moves through the file; the same order for any number of ranks."""
 
 
 ORDER_TYPE = OrderOption | str | type[TraversalOrder]
@@ -48,8 +51,9 @@ ORDER_MAP: dict[OrderOption, type[TraversalOrder]] = {
     OrderOption.SEQUENTIAL: Sequential,
     OrderOption.RANDOM: Random,
     OrderOption.QUASI_RANDOM: QuasiRandom,
+    OrderOption.WINDOW: Window,
 }
-"""The class of each option, as FFCV has it."""
+"""The class of each option; FFCV has the first three."""
 
 
 def order_class(order: object) -> type[TraversalOrder]:
@@ -150,6 +154,7 @@ class EpochCursor:
 
     epoch: int
     batching: Batching
+    first: int = 0  # samples of all ranks before batch 0: of an epoch that other ranks or batches began
     batch: int = 0  # the first batch that was not received
     is_complete: bool = False  # the loop has seen the end
     sampling: Sampling | None = None  # of an epoch that has begun
@@ -158,16 +163,17 @@ class EpochCursor:
 
 @dataclass
 class _Answer:
-    """The last result of `sample_order`."""
+    """The last samples of the order."""
 
     epoch: int
+    first: int
     attributes: dict[str, Any]
     samples: NDArray[np.uint64]  # (N,)
 
-    def holds(self, epoch: int, order: TraversalOrder) -> bool:
-        """Whether the order would give the same: for the same epoch, if no attribute was assigned since."""
+    def holds(self, epoch: int, first: int, order: TraversalOrder) -> bool:
+        """Whether the order would give the same: for the same place, if no attribute was assigned since."""
         now = vars(order)
-        same = epoch == self.epoch and now.keys() == self.attributes.keys()
+        same = (epoch, first) == (self.epoch, self.first) and now.keys() == self.attributes.keys()
         return same and all(now[name] is value for name, value in self.attributes.items())
 
 
@@ -185,8 +191,13 @@ class EpochSchedule:
         self._current: EpochCursor | None = None
         self._answer: _Answer | None = None
 
-    def plan(self, epoch: int, samples: NDArray[np.uint64] | None = None, *, asks_again: bool = False) -> EpochBatches:
-        """Plan an epoch, of the order's samples or of these; `asks_again` does not trust an earlier answer."""
+    def plan(
+        self, epoch: int, samples: NDArray[np.uint64] | None = None, *, first: int = 0, asks_again: bool = False
+    ) -> EpochBatches:
+        """Plan an epoch after `first` samples of all ranks, of the order's samples or of these.
+
+        `asks_again` does not trust an earlier answer.
+        """
         if samples is not None:
             return EpochBatches(samples, self.next.batching.batch_size, drop_last=False)
         is_ours = _is_library_order(self.order)
@@ -194,19 +205,34 @@ class EpochSchedule:
         asks_again &= self.order.sampler is not None or not is_ours
         answer = self._answer
         if (
-            answer is None or asks_again or not answer.holds(epoch, self.order)
+            answer is None or asks_again or not answer.holds(epoch, first, self.order)
         ):  # len() comes before the loop, and in it
             attributes = dict(vars(self.order))
             if is_ours:  # they may have been assigned
                 check_indices("indices of the order", self.order.indices, self._num_samples)
-            found = check_indices("the order", self.order.sample_order(epoch), self._num_samples)
-            self._answer = answer = _Answer(epoch, attributes, found)
+            found = check_indices("the order", self._samples(epoch, first), self._num_samples)
+            self._answer = answer = _Answer(epoch, first, attributes, found)
         return self.next.batching.cut(answer.samples)
+
+    def _samples(self, epoch: int, first: int) -> Any:
+        if first:
+            ids = self.order.global_order(epoch)
+            assert ids is not None, "only a global order can go on at a sample"
+            return share(ids, self.order.rank, first)
+        return self.order.sample_order(epoch)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the order is the same for any number of ranks and any batch size."""
+        classes = type(self.order).__mro__
+        defines = [next(i for i, kind in enumerate(classes) if name in vars(kind)) for name in _ORDERS]
+        # A class that overrides only `sample_order` may give other samples than the class it derives from.
+        return defines[0] <= defines[1] and self.order.sampler is None
 
     def coming(self, sampling: Sampling, *, is_last: bool) -> EpochCursor:
         """Find where a loop would begin: with the next epoch, or with `is_last` that which was counted last."""
         if is_last:
-            return replace(self.next, epoch=max(self.next.epoch - 1, 0), batch=0, sampling=None)
+            return replace(self.next, epoch=max(self.next.epoch - 1, 0), first=0, batch=0, sampling=None)
         if self.next.sampling is not None and self.next.sampling.fingerprints != sampling.fingerprints:
             self._check_that_no_epoch_is_resumed("samples")
         return self.next
@@ -215,18 +241,21 @@ class EpochSchedule:
         """Begin an epoch that `coming` gave, and count it if it is the next; the loop moves the cursor."""
         with self._lock:
             if cursor is self.next:
-                self.next = replace(cursor, epoch=cursor.epoch + 1, batch=0, sampling=None)
+                self.next = replace(cursor, epoch=cursor.epoch + 1, first=0, batch=0, sampling=None)
             cursor.sampling, cursor.num_batches = sampling, num_batches
             self._current = cursor
             self.has_begun = True
             return cursor
 
-    def go_to(self, epoch: int, batch: int = 0, sampling: Sampling | None = None) -> None:
-        """Choose where the next loop begins; `sampling` belongs to the batches before."""
+    def go_to(self, epoch: int, first: int = 0, batch: int = 0, sampling: Sampling | None = None) -> None:
+        """Choose where the next loop begins; `sampling` belongs to the samples and batches before."""
         if epoch < 0:
             raise OptionError(f"epoch is {epoch}; expected at least 0")
         with self._lock:
-            self.next = replace(self.next, epoch=int(epoch), batch=batch, sampling=sampling if batch else None)
+            is_begun = first > 0 or batch > 0
+            self.next = replace(
+                self.next, epoch=int(epoch), first=first, batch=batch, sampling=sampling if is_begun else None
+            )
             self._current = None
 
     def set_batching(self, batching: Batching) -> None:
@@ -262,11 +291,12 @@ class EpochSchedule:
         self.order, self._answer = order, None
 
     def _check_that_no_epoch_is_resumed(self, what: str) -> None:
-        if self.next.batch:
+        if self.next.first or self.next.batch:
+            place = f"sample {self.next.first}" if self.next.first else f"batch {self.next.batch}"
             raise OptionError(
-                f"{what} cannot change before the next loop: it resumes at batch {self.next.batch} of epoch "
-                f"{self.next.epoch}, for which a loaded state fixes them. Begin that loop first, or call set_epoch to "
-                "begin an epoch from its first batch"
+                f"{what} cannot change before the next loop: it resumes at {place} of epoch {self.next.epoch}, for "
+                "which a loaded state fixes them. Begin that loop first, or call set_epoch to begin an epoch from its "
+                "first batch"
             )
 
     @property
@@ -279,8 +309,8 @@ class EpochSchedule:
     def after_received(self) -> EpochCursor:
         """Like `now`; but after the last batch it is the next epoch, although the loop has not seen the end."""
         now = self.now
-        if now.batch and now is self.next and now.batch >= len(self.plan(now.epoch)):
-            return replace(now, epoch=now.epoch + 1, batch=0, sampling=None)
+        if now is self.next and (now.first or now.batch) and now.batch >= len(self.plan(now.epoch, first=now.first)):
+            return replace(now, epoch=now.epoch + 1, first=0, batch=0, sampling=None)
         if now.batch and now is not self.next and now.batch >= now.num_batches:
             return self.next
         return now

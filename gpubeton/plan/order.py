@@ -16,7 +16,9 @@ from gpubeton.plan.philox import sort_keys
 
 Ids = NDArray[np.uint64]
 
-_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM = 1, 2, 3
+_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, _WINDOW_STREAM = 1, 2, 3, 4
+# Fractions of a page in the window order.
+_PAGE_BITS = 24
 _LOG_2 = 0.6931471805599453
 _NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
 
@@ -37,22 +39,47 @@ class Rank:
         return -(-count // self.world)
 
 
-def sequential(indices: ArrayLike, rank: Rank | None = None) -> Ids:
-    """Keep the order of the ids, (N,); a rank gets every world-th of them. The same as FFCV's order."""
-    ids = np.asarray(indices, np.uint64)
-    return ids if rank is None else _every_worldth(ids, rank)
+def share(ids: Ids, rank: Rank | None, first: int = 0) -> Ids:
+    """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on.
 
-
-def random(indices: ArrayLike, seed: int, epoch: int, rank: Rank | None = None) -> Ids:
-    """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for a rank. The same as FFCV's order."""
-    ids = np.asarray(indices, np.uint64)
+    The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
+    """
     if rank is None:
+        return ids[first:]
+    rest = rank.share(max(len(ids) - first, 0))
+    return ids[(first + rank.number + rank.world * np.arange(rest)) % max(len(ids), 1)]
+
+
+def random(indices: ArrayLike, seed: int, epoch: int, *, for_ranks: bool = False) -> Ids:
+    """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for ranks. The same as FFCV's order."""
+    ids = np.asarray(indices, np.uint64)
+    if not for_ranks:
         return np.random.default_rng(seed + epoch).permutation(ids)
     import torch
 
     generator = torch.Generator()
     generator.manual_seed(seed + epoch)
-    return _every_worldth(ids[torch.randperm(len(ids), generator=generator).numpy()], rank)
+    shuffled: Ids = ids[torch.randperm(len(ids), generator=generator).numpy()]
+    return shuffled
+
+
+def window(indices: ArrayLike, pages: NDArray[np.int64], streams: int, width: int, seed: int, epoch: int) -> Ids:
+    """Shuffle the ids, (N,), so that each of several streams of samples needs few of their pages at a time."""
+    # The pages are shuffled; their samples in this order are cut into one part for each stream. Within a stream a
+    # sample's key is the turn of its page plus a random number from 0 to `width` pages, so a page is in use for about
+    # `width` pages of the stream. The streams take turns: place p of the epoch is sample p // streams of stream
+    # p % streams, so a rank of a world that divides `streams` has streams that no other rank reads.
+    ids, pages = np.asarray(indices, np.uint64), np.asarray(pages)
+    turn = _turns(seed, epoch, np.unique(pages, return_inverse=True)[1])
+    by_turn = np.argsort(turn, kind="stable")
+    keys = (sort_keys(seed, epoch, _WINDOW_STREAM, len(ids)) >> np.uint64(64 - _PAGE_BITS)) * np.uint64(width)
+    keys += turn[by_turn].astype(np.uint64) << np.uint64(_PAGE_BITS)
+    order = np.empty_like(ids)
+    for number, (part, part_keys) in enumerate(
+        zip(np.array_split(by_turn, streams), np.array_split(keys, streams), strict=True)
+    ):
+        order[number::streams] = ids[part[np.argsort(part_keys, kind="stable")]]
+    return order
 
 
 def quasi_random(
@@ -98,11 +125,6 @@ def _groups(turn: NDArray[np.intp], max_pages: int) -> NDArray[np.intp]:
     num_groups = -(-len(distinct) // max_pages)
     dealt: NDArray[np.intp] = ordinal * num_groups // max(len(distinct), 1)
     return dealt
-
-
-def _every_worldth(ids: Ids, rank: Rank) -> Ids:
-    """Repeat from the start until all ranks get the same number, and take every world-th."""
-    return np.resize(ids, rank.share(len(ids)) * rank.world)[rank.number :: rank.world]
 
 
 def draw_weighted(

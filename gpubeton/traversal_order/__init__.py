@@ -7,5 +7,6 @@ from gpubeton.traversal_order.quasi_random import QuasiRandom
 from gpubeton.traversal_order.random import Random
 from gpubeton.traversal_order.sequential import Sequential
 from gpubeton.traversal_order.weighted import Balanced, Weighted
+from gpubeton.traversal_order.window import Window
 
-__all__ = ["Balanced", "QuasiRandom", "Random", "Sequential", "TraversalOrder", "Weighted"]
+__all__ = ["Balanced", "QuasiRandom", "Random", "Sequential", "TraversalOrder", "Weighted", "Window"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank
+from gpubeton.plan.order import Rank, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +58,8 @@ class TraversalOrder(ABC):
     Attributes
     ----------
     sampler : torch.utils.data.Sampler or None
-        None, unless you set it. `Sequential` and `Random` of a distributed loader then follow it: it gives positions
-        among the indices.
+        None, unless you set it. The orders of a distributed loader, except for `QuasiRandom`, then follow it: it gives
+        positions among the indices.
 
     Raises
     ------
@@ -101,6 +101,35 @@ class TraversalOrder(ABC):
         sequence of int or ndarray of uint64
             The sample ids. Make them a function of the epoch alone, so that training can be resumed.
         """
+
+    def global_order(self, epoch: int) -> NDArray[np.uint64] | None:
+        """Sample ids of an epoch, of all ranks; override it to let any number of ranks go on with an epoch.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+
+        Returns
+        -------
+        ndarray of uint64, shape (N,), or None
+            The sample ids: rank r of W has those at r, r + W, r + 2 W and so on. None, as here: the order depends on
+            the number of ranks or on the batch size, so that a state can only be loaded where these are the same.
+        """
+        return None
+
+
+class GlobalOrder(TraversalOrder):
+    """An order that is the same for any number of ranks and any batch size."""
+
+    ranks_differ = False  # whether a loader without ranks has another order than one rank of one
+
+    @abstractmethod
+    def global_order(self, epoch: int) -> NDArray[np.uint64]: ...
+
+    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+        sampled = self._sampled(epoch)
+        return share(self.global_order(epoch), self.rank) if sampled is None else sampled
 
     def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:
         """The samples that the user's sampler chooses, (N,); None if the order does not follow one."""

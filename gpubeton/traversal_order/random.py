@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton.plan.order import random
-from gpubeton.traversal_order.base import TraversalOrder
+from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-class Random(TraversalOrder):
+class Random(GlobalOrder):
     """The samples shuffled for each epoch, as FFCV shuffles them for the same seed.
 
     Parameters
@@ -28,6 +28,7 @@ class Random(TraversalOrder):
     [[9, 4, 7, 11], [4, 7, 9, 11]]
     """
 
-    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        sampled = self._sampled(epoch)
-        return random(self.indices, self.seed, epoch, self.rank) if sampled is None else sampled
+    ranks_differ = True
+
+    def global_order(self, epoch: int) -> NDArray[np.uint64]:
+        return random(self.indices, self.seed, epoch, for_ranks=self.rank is not None)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubeton.plan.order import sequential
-from gpubeton.traversal_order.base import TraversalOrder
+import numpy as np
+
+from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
-class Sequential(TraversalOrder):
+class Sequential(GlobalOrder):
     """The samples in the order of the loader's indices.
 
     Parameters
@@ -27,6 +27,5 @@ class Sequential(TraversalOrder):
     [4, 7, 9, 7]
     """
 
-    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        sampled = self._sampled(epoch)
-        return sequential(self.indices, self.rank) if sampled is None else sampled
+    def global_order(self, epoch: int) -> NDArray[np.uint64]:
+        return np.asarray(self.indices, np.uint64)

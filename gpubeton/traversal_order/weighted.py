@@ -8,8 +8,8 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import draw_weighted, sequential
-from gpubeton.traversal_order.base import TraversalOrder
+from gpubeton.plan.order import draw_weighted
+from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpubeton.traversal_order.base import OrderedLoader
 
 
-class Weighted(TraversalOrder):
+class Weighted(GlobalOrder):
     """Samples drawn for each epoch in proportion to weights, as torch's ``WeightedRandomSampler`` draws them.
 
     Pass the class as ``order`` and its arguments as ``order_kwargs``. With indices, also those of ``Loader.filter``,
@@ -63,12 +63,12 @@ class Weighted(TraversalOrder):
         self.replacement = bool(replacement)
         if not len(self.indices):  # then epochs are empty in any order
             self.num_samples = 0
-        self.sample_order(0)  # raises if too few can be drawn
+        self.global_order(0)  # raises if too few can be drawn
 
-    def sample_order(self, epoch: int) -> NDArray[np.uint64]:
+    def global_order(self, epoch: int) -> NDArray[np.uint64]:
         ids = np.asarray(self.indices, np.uint64)
         drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
-        return sequential(ids[drawn], self.rank)
+        return ids[drawn]
 
 
 class Balanced(Weighted):

@@ -13,12 +13,12 @@ from tests.integrations.conftest import Numbers
 from tests.small_files import write
 
 
-def torchrun(module, *arguments):
-    """Run a module as two processes."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
-    command = [*start, f"tests.integrations.{module}", *arguments]
+def torchrun(module, *arguments, processes=2, returncode=0):
+    """Run a module as several processes."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m"]
+    command = [*start, f"tests.integrations.{module}", *map(str, arguments)]
     done = subprocess.run(command, check=False, capture_output=True, timeout=250, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == returncode, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +67,19 @@ def test_ranks_of_lightning_share_each_epoch_and_keep_the_loaders_order(numbers,
         assert [len(own) for own in seen] == [8, 8]  # of 11 each, a last batch of 3 is left out in training
         assert len(set(seen[0] + seen[1])) == 16
     assert (tmp_path / "0.sampler").read_text() == "gpubeton.integrations.data_loader"
+
+
+def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(tmp_path):
+    path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(60))
+    torchrun("elastic_run", path, tmp_path, 4, 2, processes=3, returncode=1)
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert 0 < state["samples"] < 60
+    torchrun("elastic_run", path, tmp_path, 3, -1, processes=2)
+    seen = {
+        world: [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+        for world in (3, 2)
+    }
+    # What the killed ranks received after the last state counts as not received.
+    before = [sample for share in seen[3] for batch in share[: state["samples"] // 12] for sample in batch]
+    after = [sample for share in seen[2] for batch in share for sample in batch]
+    assert sorted(before + after) == list(range(60))

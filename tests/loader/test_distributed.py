@@ -113,11 +113,11 @@ def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):
     assert ranks[0]["state"] == ranks[1]["state"]
 
 
-def test_the_state_of_two_ranks_is_refused_by_one(ranks, photos):
+def test_the_state_of_a_shuffled_epoch_of_ranks_is_refused_by_a_loader_without_ranks(ranks, photos):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loader = Loader(photos, 4, num_workers=1, order="random", pipelines={"image": None})
-    with pytest.raises(StateError, match="number of ranks is 1 here and 2 in the state"):
+    with pytest.raises(StateError, match="distributed is False here and True in the state"):
         loader.load_state_dict(ranks[0]["state"])
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank, quasi_random, random, sequential
+from gpubeton.plan.order import Rank, quasi_random, random, share, window
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
 
@@ -22,16 +22,15 @@ def test_orders_are_ffcvs(order, world):
     for case in cases:
         indices = range(case["num_samples"]) if case["indices"] is None else case["indices"]
         rank = Rank(case["rank"], world) if world > 1 else None
-        found = (
-            sequential(indices, rank) if order == "SEQUENTIAL" else random(indices, case["seed"], case["epoch"], rank)
-        )
+        shuffled = random(indices, case["seed"], case["epoch"], for_ranks=world > 1)
+        found = share(np.asarray(indices, np.uint64) if order == "SEQUENTIAL" else shuffled, rank)
         assert found.tolist() == case["result"], case
         assert found.dtype == np.uint64
 
 
 def test_one_rank_of_one_shuffles_as_torch_does():
-    assert random(range(50), 0, 0, Rank(0, 1)).tolist() != random(range(50), 0, 0).tolist()
-    assert sorted(random(range(50), 0, 0, Rank(0, 1)).tolist()) == list(range(50))
+    assert random(range(50), 0, 0, for_ranks=True).tolist() != random(range(50), 0, 0).tolist()
+    assert sorted(random(range(50), 0, 0, for_ranks=True).tolist()) == list(range(50))
 
 
 @st.composite
@@ -103,10 +102,56 @@ def test_quasi_random_ranks_read_different_pages():
     assert sum(map(len, read)) <= 400 + 3 + 1
 
 
+@settings(deadline=None)
+@given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50))
+def test_a_window_order_is_a_permutation_whose_streams_need_few_pages(file, streams, width, seed, epoch):
+    indices, pages, _ = file
+    order = window(indices, pages, streams, width, seed, epoch)
+    assert sorted(order.tolist()) == sorted(indices.tolist())
+    page_of = dict(zip(indices.tolist(), pages.tolist(), strict=True))
+    # A page's samples lie at most `width` pages apart, before and after the page itself.
+    parts = [order[number::streams] for number in range(streams)]
+    assert max(max(open_pages(part, page_of, 1)) for part in parts if len(part)) <= 2 * width + 1
+    assert np.array_equal(order, window(indices, pages, streams, width, seed, epoch))
+
+
+def test_streams_of_a_window_order_share_few_pages_and_their_samples_are_mixed():
+    pages = np.arange(4000) // 10
+    order = window(range(4000), pages, 8, 4, 0, 0).astype(int)
+    read = [set(pages[order[number::8]]) for number in range(8)]
+    assert sum(map(len, read)) <= 400 + 7
+    # Neighbours in a stream come from one page as seldom as 4 pages allow.
+    alike = [np.mean(np.diff(pages[order[number::8]]) == 0) for number in range(8)]
+    assert 0.1 < np.mean(alike) < 0.35
+
+
+def test_a_window_order_depends_on_the_seed_and_the_epoch():
+    pages = np.arange(300) // 10
+    orders = [window(range(300), pages, 4, 2, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len(set(map(tuple, orders))) == 4
+
+
+@settings(deadline=None)
+@given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 70))
+def test_the_ranks_share_what_is_left_after_some_samples(count, world, first):
+    ids = np.arange(100, 100 + count, dtype=np.uint64)
+    shares = [share(ids, Rank(number, world), first) for number in range(world)]
+    assert len({len(own) for own in shares}) == 1
+    dealt = np.stack(shares, axis=1).ravel().tolist()
+    assert dealt[: max(count - first, 0)] == ids[first:].tolist()
+    assert len(dealt) < max(count - first, 0) + world
+    assert set(dealt) <= set(ids.tolist())
+    assert share(ids, None, first).tolist() == ids[first:].tolist()
+
+
 def test_an_empty_epoch_is_empty():
     nothing = np.zeros(0, np.int64)
-    assert len(quasi_random(nothing, nothing, 4, 0, 0)) == len(random([], 0, 0)) == len(sequential([])) == 0
-    assert len(quasi_random(nothing, nothing, 4, 0, 0, Rank(1, 2))) == len(sequential([], Rank(1, 2))) == 0
+    assert len(quasi_random(nothing, nothing, 4, 0, 0)) == len(random([], 0, 0)) == 0
+    empty = window(nothing, nothing, 4, 2, 0, 0)
+    assert (
+        len(empty) == len(share(empty, None)) == len(share(empty, Rank(1, 2))) == len(share(empty, Rank(1, 2), 3)) == 0
+    )
+    assert len(quasi_random(nothing, nothing, 4, 0, 0, Rank(1, 2))) == 0
 
 
 @pytest.mark.parametrize(

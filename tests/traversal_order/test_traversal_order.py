@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank, quasi_random, random, sequential
-from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder
+from gpubeton.plan.order import Rank, quasi_random, random, share, window
+from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 
 PAGES = np.arange(60) // 6 + 1
 INDICES = np.arange(50, 5, -1, dtype=np.uint64)
@@ -33,12 +33,16 @@ def test_the_classes_give_the_plans_orders(epoch, rank, request):
         request.getfixturevalue("process_group")
     asks = loader(distributed=rank is not None)
     pages = PAGES[INDICES.astype(int)]
-    assert Sequential(asks).sample_order(epoch).tolist() == sequential(INDICES, rank).tolist()
-    assert Random(asks).sample_order(epoch).tolist() == random(INDICES, 3, epoch, rank).tolist()
+    assert Sequential(asks).sample_order(epoch).tolist() == share(INDICES, rank).tolist()
+    shuffled = random(INDICES, 3, epoch, for_ranks=rank is not None)
+    assert Random(asks).sample_order(epoch).tolist() == share(shuffled, rank).tolist()
+    assert (
+        Window(asks, 4, 2).sample_order(epoch).tolist() == share(window(INDICES, pages, 4, 2, 3, epoch), rank).tolist()
+    )
     assert QuasiRandom(asks).sample_order(epoch).tolist() == quasi_random(INDICES, pages, 2, 3, epoch, rank).tolist()
 
 
-@pytest.mark.parametrize("order_class", [Sequential, Random])
+@pytest.mark.parametrize("order_class", [Sequential, Random, Window])
 def test_a_sampler_that_is_set_is_followed_by_the_orders_of_ranks(order_class, process_group):
     order = order_class(loader(distributed=True))
     assert order.sampler is None

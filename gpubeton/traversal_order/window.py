@@ -1,0 +1,60 @@
+"""Window: the samples shuffled, from a window of pages that moves through the file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.pipeline.validation import check_whole
+from gpubeton.plan.order import window
+from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Window(GlobalOrder):
+    """The samples shuffled so that each rank reads whole pages of the file, a few at a time, each of them once.
+
+    The samples are divided into streams of randomly chosen pages. A batch takes samples from all streams in turn; a
+    stream mixes the samples of `width` pages, which move on page by page. So about ``streams * width`` pages are in use
+    at a time by all ranks together, and about ``streams * width / world`` by one of them.
+
+    Parameters
+    ----------
+    loader : Loader
+        The loader that asks; its file must have a field with regions, whose pages count.
+    streams : int
+        Number of streams. If the number of ranks divides it, no two ranks read the same page, except at the ends of
+        the streams.
+    width : int
+        Pages that a stream mixes. More pages mix better and need more memory.
+
+    Raises
+    ------
+    OptionError
+        If `streams` or `width` is no whole number from 1 on; `width` is at most 65,536.
+
+    Notes
+    -----
+    The order is a function of the seed, the epoch, the file's pages, `streams` and `width`. It does not depend on the
+    number of ranks or the batch size: any number of ranks can go on with an epoch.
+
+    Examples
+    --------
+    >>> from gpubeton import Loader
+    >>> loader = Loader("train.beton", 4, order=Window, order_kwargs={"width": 2}, seed=0, indices=[4, 7, 9, 11])
+    >>> sorted(loader.plan()[0].samples.tolist())
+    [4, 7, 9, 11]
+    """
+
+    def __init__(self, loader: OrderedLoader, streams: int = 64, width: int = 16) -> None:
+        super().__init__(loader)
+        self.pages = loader.sample_pages()
+        self.streams = check_whole("streams", streams, 1)
+        self.width = check_whole("width", width, 1, 1 << 16)
+
+    def global_order(self, epoch: int) -> NDArray[np.uint64]:
+        pages = self.pages[np.asarray(self.indices, np.int64)]
+        return window(self.indices, pages, self.streams, self.width, self.seed, epoch)

@@ -1,0 +1,167 @@
+"""An epoch that some ranks began and others go on with. Torch's fake process groups stand for the ranks."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from gpubeton.errors import StateError
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from gpubeton.traversal_order import Random
+from tests.small_files import write_photos
+
+pytestmark = pytest.mark.timeout(300)
+
+PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
+NUM_SAMPLES = 96
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("elastic") / "photos.beton", NUM_SAMPLES)
+
+
+@contextmanager
+def rank_of(rank, world):
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def run(path, world, batch_size, state=None, num_batches=None, **changes):
+    """Let each rank load a state and receive batches; return the batches of all ranks, side by side, and the state."""
+    arguments = {"num_workers": 1, "order": "window", "seed": 4, "pipelines": PIPELINES, "drop_last": False, **changes}
+    shares, states = [], []
+    for rank in range(world):
+        with rank_of(rank, world), Loader(path, batch_size, distributed=True, **arguments) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            batches, share = iter(loader), []
+            for _ in range(len(batches) if num_batches is None else num_batches):
+                outputs = next(batches)
+                share.append((batches.samples.tolist(), outputs[0]))
+            shares.append(share)
+            states.append(loader.state_dict())
+    assert all(found == states[0] for found in states)
+    return list(zip(*shares, strict=True)), states[0]
+
+
+def global_batches(batches):
+    """Join the shares of each batch: the samples in the epoch's order, and their images."""
+    for shares in batches:
+        samples = [sample for row in zip(*(own for own, _ in shares), strict=True) for sample in row]
+        yield samples, torch.stack([images for _, images in shares], 1).flatten(0, 1)
+
+
+def samples_of(batches):
+    return [sample for samples, _ in global_batches(batches) for sample in samples]
+
+
+@pytest.mark.parametrize("order", ["window", "random", "sequential"])
+def test_ranks_that_stop_are_followed_by_other_numbers_of_ranks_and_no_sample_is_lost_or_comes_twice(photos, order):
+    seen, state = [], None
+    for world, batch_size, num_batches in ((8, 2, 2), (3, 4, 2), (5, 2, 1), (2, 3, None)):
+        batches, state = run(photos, world, batch_size, state, num_batches, order=order)
+        seen += samples_of(batches)
+    assert sorted(seen) == list(range(NUM_SAMPLES))
+    # The same epoch in one go, in the same order.
+    whole, _ = run(photos, 4, 8, order=order)
+    assert seen == samples_of(whole)
+    # After its last batch the next epoch begins, for any number of ranks.
+    assert len(run(photos, 1, 32, {**state, "epoch": 1, "samples": 0, "first": 0}, order=order)[0]) == 3
+
+
+@pytest.mark.parametrize("order", ["window", "random"])
+def test_the_global_batches_stay_the_same_to_the_bit_if_their_size_does(photos, order):
+    whole = list(global_batches(run(photos, 8, 3, order=order)[0]))
+    begun, state = run(photos, 8, 3, None, 2, order=order)
+    for world, batch_size in ((4, 6), (2, 12), (1, 24)):
+        rest, _ = run(photos, world, batch_size, state, order=order)
+        found = [*global_batches(begun), *global_batches(rest)]
+        assert [samples for samples, _ in found] == [samples for samples, _ in whole]
+        assert all(torch.equal(ours, theirs) for (_, ours), (_, theirs) in zip(found, whole, strict=True))
+
+
+def test_a_loader_without_ranks_goes_on_with_an_epoch_of_ranks_unless_it_shuffles_otherwise(photos):
+    _, state = run(photos, 3, 4, None, 2)
+    with Loader(photos, 8, num_workers=1, order="window", seed=4, drop_last=False, pipelines={"image": None}) as loader:
+        loader.load_state_dict(state)
+        left = [sample for batch in loader for sample in batch[0].flatten().tolist()]
+    with Loader(photos, 96, num_workers=1, order="window", seed=4, pipelines={"image": None}) as loader:
+        (whole,) = [batch[0].flatten().tolist() for batch in loader]
+    assert len(left) == NUM_SAMPLES - 24
+    assert whole[24:] == left
+
+
+def test_what_cannot_be_shared_evenly_is_filled_up_with_few_samples(photos):
+    begun, state = run(photos, 8, 2, None, 3)
+    rest, _ = run(photos, 5, 4, state)
+    seen = samples_of(begun) + samples_of(rest)
+    assert set(seen) == set(range(NUM_SAMPLES))
+    assert len(seen) == 48 + 5 * 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"batch_size": 3}, "batch_size is 3 here and 2"), ({"world": 4}, "number of ranks is 4 here and 2")],
+)
+def test_a_quasi_random_epoch_needs_as_many_ranks_and_as_large_batches_and_says_why(photos, changes, named):
+    _, state = run(photos, 2, 2, None, 1, order="quasi_random")
+    with pytest.raises(StateError, match=f"{named}.*QuasiRandom.*order='window'"):
+        run(photos, **{"world": 2, "batch_size": 2, "state": state, "order": "quasi_random", **changes})
+
+
+class OfMine(Random):
+    def sample_order(self, epoch):
+        return super().sample_order(epoch)[::-1]
+
+
+def test_an_order_that_changes_the_samples_of_a_rank_only_is_not_global(photos):
+    _, state = run(photos, 2, 2, None, 1, order=OfMine)
+    run(photos, 2, 2, state, 1, order=OfMine)
+    with pytest.raises(StateError, match="number of ranks is 3 here and 2"):
+        run(photos, 3, 2, state, order=OfMine)
+
+
+class BackwardsForAll(Random):
+    def global_order(self, epoch):
+        return super().global_order(epoch)[::-1]
+
+
+def test_an_order_of_a_user_may_be_global(photos):
+    begun, state = run(photos, 4, 4, None, 2, order=BackwardsForAll)
+    rest, _ = run(photos, 2, 8, state, order=BackwardsForAll)
+    whole, _ = run(photos, 1, 16, order=BackwardsForAll)
+    assert samples_of(begun) + samples_of(rest) == samples_of(whole)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_state_of_version_1_loads_as_before(photos, world):
+    begun, state = run(photos, world, 8, None, 2)
+    old = {name: value for name, value in state.items() if name not in ("samples", "first", "distributed")}
+    old |= {"version": 1, "batch": 2}
+    for state_of_it in (old, state):
+        rest, _ = run(photos, world, 8, state_of_it)
+        assert sorted(samples_of(begun) + samples_of(rest)) == list(range(NUM_SAMPLES))
+    # It may be loaded by other ranks, too.
+    rest, _ = run(photos, 3, 4, old)
+    assert set(samples_of(begun) + samples_of(rest)) == set(range(NUM_SAMPLES))
+
+
+def test_a_copy_of_a_loader_goes_on_where_it_would(photos):
+    _, state = run(photos, 2, 4, None, 2)
+    arguments = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
+    with rank_of(1, 3):
+        loader = Loader(photos, 4, distributed=True, **arguments)
+        loader.load_state_dict(state)
+        other = copy.copy(loader)
+        assert [batch[0].tolist() for batch in other] == [batch[0].tolist() for batch in loader]
