@@ -52,15 +52,7 @@ _SHIFT = 15
 
 
 def apply_steps(batch: Any, steps: NDArray[np.int32]) -> None:
-    """Carry out the steps, (N, 2 * K), of each image, in place: NHWC or NCHW, any strides, 1, 3 or 4 channels.
-
-    Examples
-    --------
-    >>> image = np.array([[[[100, 150, 200]]]], "uint8")
-    >>> apply_steps(image, np.array([[BRIGHTNESS, ONE // 2]], "int32"))
-    >>> image.ravel().tolist()
-    [50, 75, 100]
-    """
+    """Carry out the steps, (N, 2 * K), of each image, in place: NHWC or NCHW, any strides, 1, 3 or 4 channels."""
     images = as_nhwc(batch)[..., :CHANNELS]
     kinds = steps[:, ::2]
     if "float" in dtype_name(images.dtype):

@@ -140,10 +140,7 @@ def paint_noise(batch: Any, rows: NDArray[np.int64]) -> None:
             part.copy_(torch.from_numpy(noise))
 
 
-def normal_noise(
-    key: tuple[int, int],
-    count: int,
-) -> NDArray[np.float32]:  # (count,) float32
+def normal_noise(key: tuple[int, int], count: int) -> NDArray[np.float32]:  # (count,)
     """Make numbers of mean 0 and standard deviation 1, the same for the same key."""
     # numpy promises that the words of its bit generators stay the same in later versions, but not what its
     # distributions make of them: so these are Box and Muller's, two of each word.

@@ -18,13 +18,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 
 
 def printable(text: str) -> str:
-    r"""Make text from files safe for a terminal: escape each control character, so that it stays on one line.
-
-    Examples
-    --------
-    >>> print(printable("cat\x1b[31m"))
-    cat\x1b[31m
-    """
+    """Make text from files safe for a terminal: escape each control character, so that it stays on one line."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -92,24 +86,12 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def counted(count: int, noun: str) -> str:
-    """Format a count with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "sample"), counted(1200, "sample")
-    ('1 sample', '1,200 samples')
-    """
+    """Format a count with its noun: "1 sample", "1,200 samples"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size_text(count: float) -> str:
-    """Format a number of bytes.
-
-    Examples
-    --------
-    >>> size_text(8 << 20), size_text(900)
-    ('8.0 MiB', '900 B')
-    """
+    """Format a number of bytes: "8.0 MiB", "900 B"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -118,13 +100,7 @@ def size_text(count: float) -> str:
 
 
 def histogram(labels: Sequence[str], counts: Sequence[int], width: int = 40) -> list[str]:
-    """Draw a histogram as lines of text; the longest bar has `width` characters.
-
-    Examples
-    --------
-    >>> histogram(["cat", "dog"], [4, 2], width=4)
-    ['cat ████ 4', 'dog ██   2']
-    """
+    """Draw a histogram as lines of text; the longest bar has `width` characters."""
     most = max([1, *counts])
     name_width = max(map(len, labels), default=0)
     number_width = max((len(f"{count:,}") for count in counts), default=0)

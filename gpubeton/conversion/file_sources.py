@@ -298,11 +298,7 @@ def _read_part(file: BinaryIO, place: tuple[int, int], name: str) -> bytes:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits.
-
-    >>> expand_braces("{train,val}-{08..10}.tar")
-    ['train-08.tar', 'train-09.tar', 'train-10.tar', 'val-08.tar', 'val-09.tar', 'val-10.tar']
-    """
+    """Expand braces as shells and webdataset do: ``{a,b}`` are alternatives, ``{000..146}`` numbers of 3 digits."""
     parts = re.split(r"\{([^{}]*)\}", pattern)
     choices = [_alternatives(part) if number % 2 else [part] for number, part in enumerate(parts)]
     return ["".join(chosen) for chosen in itertools.product(*choices)]

@@ -106,12 +106,6 @@ class Labels:
 
     Whole numbers stay as they are. If all labels are numbers, and some of them not whole, they are floats. Anything
     else is the name of a class, and becomes its position among all names, sorted.
-
-    >>> labels = Labels(["dog", "cat", "dog"], where="a table")
-    >>> labels.numbers, labels.class_names
-    ([1, 0, 1], ('cat', 'dog'))
-    >>> Labels(["3", "5"], where="a table").numbers
-    [3, 5]
     """
 
     def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:

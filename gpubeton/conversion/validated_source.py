@@ -32,14 +32,7 @@ _PNG_BITS = 24
 
 @dataclass(frozen=True)
 class ImageProperties:
-    """The properties of an image that its header shows.
-
-    >>> from PIL import Image
-    >>> from gpubeton.format.field_arguments import IMAGE_KINDS
-    >>> found = ImageProperties.of_pillow(Image.new("RGBA", (2, 2)))
-    >>> found.changes(IMAGE_KINDS["gray"]), found.changes(IMAGE_KINDS["rgba"])
-    (['colours', 'alpha'], [])
-    """
+    """The properties of an image that its header shows."""
 
     channels: int  # 1 for gray, 3 for colors
     bits: int = 8  # of a channel: 8, or 16 for anything above

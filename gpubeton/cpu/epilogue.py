@@ -186,13 +186,7 @@ def fill_rects(
 
 
 class Epilogue:
-    """How a program stores its pixels: the method and its constants, see `store_row`.
-
-    Examples
-    --------
-    >>> Epilogue(None).method == BYTES
-    True
-    """
+    """How a program stores its pixels: the method and its constants, see `store_row`."""
 
     def __init__(
         self,

@@ -38,13 +38,7 @@ TapCounts: TypeAlias = tuple[int, int, int, int]
 
 
 def most_taps(source: int, output: int) -> int:
-    """Return an upper bound of the taps when at most `source` pixels become `output`; chroma included.
-
-    Examples
-    --------
-    >>> most_taps(448, 224)
-    8
-    """
+    """Return an upper bound of the taps when at most `source` pixels become `output`; chroma included."""
     return 2 * math.ceil(max(1.0, source / output)) + 4
 
 

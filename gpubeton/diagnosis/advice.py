@@ -82,13 +82,7 @@ class StageLimits:
         return min(self.step, self.workers, self.thread, self.reading)
 
     def scaled(self, **factors: float) -> StageLimits:
-        """Return the limits after some stages became faster by these factors.
-
-        Examples
-        --------
-        >>> StageLimits(step=100, workers=50).scaled(workers=4).images_per_second
-        100
-        """
+        """Return the limits after some stages became faster by these factors."""
         return replace(self, **{name: getattr(self, name) * factor for name, factor in factors.items()})
 
 
@@ -163,17 +157,7 @@ class LoopFinding:
 
 
 def advise(measured: Measurements) -> tuple[LoopFinding, ...]:
-    """Return the bottleneck first, then changes by their gain, then notices.
-
-    Examples
-    --------
-    >>> from gpubeton.diagnosis import Machine, Measurements
-    >>> from gpubeton.loader import LoaderStats
-    >>> from gpubeton.loader.describe import LoaderSummary
-    >>> stats = LoaderStats(batches=10, images=1000, seconds=10.0, waiting_seconds=0.1)
-    >>> advise(Measurements(stats, LoaderSummary(), Machine(cores=8)))[0].name
-    'step'
-    """
+    """Return the bottleneck first, then changes by their gain, then notices."""
     if not measured.stats.batches:
         return (LoopFinding("nothing", "bottleneck", "No batch was received, so there is nothing to report."),)
     bottleneck, changes = _bottleneck(measured)

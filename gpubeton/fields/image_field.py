@@ -137,16 +137,8 @@ class ImageField(_StoredImages):
             kind has it, PNG otherwise.
         proportion
             Files for a share of `compress_probability` of the images, drawn from `seed` and the row, else raw.
-    max_resolution : int, optional
-        Longest side in pixels; larger images are made smaller.
-    smart_threshold : int, optional
-        For "smart"; without it, everything is stored raw.
-    jpeg_quality : int
-        1 to 100, for images that are encoded.
-    compress_probability : float
-        For "proportion".
-    seed : int
-        For "proportion".
+    max_resolution, smart_threshold, jpeg_quality, compress_probability, seed
+        As for `RGBImageField`.
     interpolation : {"area", "nearest"}
         How larger images are made smaller: by averaging, or, for masks, by picking pixels.
 

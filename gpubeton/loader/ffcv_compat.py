@@ -55,19 +55,7 @@ class FfcvSurface:
     memory_manager = _Replaced("os_cache decides how the file is read, and reader.index locates every region")
 
     def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
-        """List the samples of the next epoch, in order, with those that ``drop_last`` leaves out.
-
-        Returns
-        -------
-        ndarray of uint64, shape (N,)
-            Their ids.
-
-        Examples
-        --------
-        >>> from gpubeton import Loader
-        >>> Loader("train.beton", 100).next_traversal_order()[:3]
-        array([0, 1, 2], dtype=uint64)
-        """
+        """List the samples of the next epoch, (N,) ids in order, with those that ``drop_last`` leaves out."""
         return self._schedule.plan(self._schedule.next.epoch).order.copy()
 
     @property
@@ -85,17 +73,7 @@ class FfcvSurface:
     def generate_code(self: _LoaderParts) -> None:
         """Check that the pipelines can be planned as they are now, and compile users' functions again.
 
-        Changes count from the next epoch on without it.
-
-        Raises
-        ------
-        PipelineError
-            If a pipeline was changed so that it cannot be planned.
-
-        Examples
-        --------
-        >>> from gpubeton import Loader
-        >>> Loader("train.beton", 100).generate_code()
+        Raises PipelineError if they cannot. Changes count from the next epoch on without it.
         """
         self._generation = Compiler.forget()
         self._compile_outputs()

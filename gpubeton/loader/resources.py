@@ -39,13 +39,7 @@ class GpuChoice(NamedTuple):
 
 
 def choose_gpu(device: str, decoder: Decoder, pipelines: Mapping[str, Pipeline]) -> GpuChoice:
-    """Choose the GPU that decodes: with "auto" the first that a pipeline moves its batches to. Opens nothing.
-
-    >>> choose_gpu("auto", "auto", {"image": [ToDevice("cuda:1")]}).target
-    GpuTarget(device='cuda:1', takes_everything=False, decodes=True)
-    >>> choose_gpu("auto", "auto", {}).reason
-    'no pipeline moves its batches to a GPU'
-    """
+    """Choose the GPU that decodes: with "auto" the first that a pipeline moves its batches to. Opens nothing."""
     is_forced = device.startswith("cuda")
     if device == "cpu":
         return GpuChoice(None, "device='cpu' was asked for", is_forced=False)

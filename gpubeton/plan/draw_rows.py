@@ -40,17 +40,7 @@ def compose(
     size: tuple[int, int],
     fills: Mapping[Fill, int],
 ) -> Rows:  # (N, DRAW_COLUMNS + K * PAINT_COLUMNS)
-    """Fold a crop and the steps after it into one row per image; `fills` numbers the colors of the executor.
-
-    Examples
-    --------
-    >>> from gpubeton.transforms import Cutout, RandomHorizontalFlip
-    >>> box = np.array([[5, 6, 40, 30]], np.int32)
-    >>> flip, cutout = RandomHorizontalFlip(), Cutout(2)
-    >>> chosen = [np.array([[1]]), np.array([[0, 3]])]
-    >>> compose([cutout, flip], chosen[::-1], box, size=(8, 8), fills={cutout.fill: 0}).tolist()
-    [[5, 6, 40, 30, 1, 0, 0, 1, 0, 3, 2, 5, 0]]
-    """
+    """Fold a crop and the steps after it into one row per image; `fills` numbers the colors of the executor."""
     folded = DrawRows(boxes, size, sum(step.num_paints for step in steps), fills)
     for step, draw in zip(steps, draws, strict=True):
         if draw is None:

@@ -47,16 +47,7 @@ def compile_image_program(
     followed: GeometrySource | None = None,
     left_on: str | None = None,  # device on which the pipeline must leave the batch
 ) -> ImageProgram:
-    """Fuse the pipeline of an image field into one pass over the pixels; later operations run on finished batches.
-
-    Examples
-    --------
-    >>> from gpubeton.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
-    >>> size = np.array([32, 32])
-    >>> program = compile_image_program("image", 0, [RandomHorizontalFlip(), ToTensor(), ToTorchImage()], size, size)
-    >>> program.state.shape, program.dtype, len(program.steps), len(program.ops.steps)
-    ((3, 32, 32), 'uint8', 1, 2)
-    """
+    """Fuse the pipeline of an image field into one pass over the pixels; later operations run on finished batches."""
     # Operations that fit are fused in order; views such as ToTensor do not end the fusion, the first other operation
     # does. On a GPU the pass runs there, wherever ToDevice is in the pipeline. Then the batch stays there for the
     # library's operations and for all after ToDevice; for a user's operation before it, it is copied to the CPU.

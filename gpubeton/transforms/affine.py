@@ -124,12 +124,8 @@ class RandomAffine(_RandomWarp):
         Least and largest factor. Without it nothing is scaled.
     shear : float or sequence of two or four floats, optional
         Degrees: a range around 0 along x, or its ends, or the ends along x and y. Without it nothing is sheared.
-    interpolation : {"nearest", "bilinear"}
-        How pixels are read between others.
-    fill : sequence of three numbers
-        Levels of the area outside the image.
-    p : float
-        Probability for each image, 0 to 1.
+    interpolation, fill, p
+        As for `RandomRotation`.
 
     Raises
     ------

@@ -139,11 +139,8 @@ class RandomContrast(Blend):
 
     Parameters
     ----------
-    magnitude : float
-        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255. With 0 an image is its mean,
-        with 1 it stays as it is.
-    p : float
-        Probability for each image, 0 to 1.
+    magnitude, p
+        As for `RandomBrightness`. With the factor 0 an image is its mean, with 1 it stays as it is.
 
     Raises
     ------
@@ -153,10 +150,7 @@ class RandomContrast(Blend):
     Notes
     -----
     FFCV's values: gray values are rounded down before the mean is taken of them, the result is cut off at 0 and 255 and
-    rounded down. The factors come from the loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point
-    images, as after ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
-
-    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
+    rounded down. All else is as for `RandomBrightness`.
 
     Examples
     --------
@@ -179,11 +173,8 @@ class RandomSaturation(Blend):
 
     Parameters
     ----------
-    magnitude : float
-        Factors are drawn from ``max(0, 1 - magnitude)`` to ``1 + magnitude``; at most 255. With 0 an image is gray,
-        with 1 it stays as it is.
-    p : float
-        Probability for each image, 0 to 1.
+    magnitude, p
+        As for `RandomBrightness`. With the factor 0 an image is gray, with 1 it stays as it is.
 
     Raises
     ------
@@ -192,11 +183,8 @@ class RandomSaturation(Blend):
 
     Notes
     -----
-    FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. The factors come from the
-    loader's seed (FFCV's do not), and are multiples of 2**-15. Floating-point images, as after
-    ``NormalizeImage``, are rounded to no whole number, but cut off at 0 and 255 all the same.
-
-    `DrawnParameters` has, for each image, its factor, float64 (N,); 1 for images that stay.
+    FFCV's values: gray values are rounded down, and so is the result, cut off at 0 and 255. All else is as for
+    `RandomBrightness`.
 
     Examples
     --------

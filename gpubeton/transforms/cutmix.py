@@ -87,9 +87,7 @@ class LabelCutMix(LabelMixing):
 
     Parameters
     ----------
-    alpha : float
-        As for the images.
-    same_lambda : bool
+    alpha, same_lambda
         As for the images.
     size : tuple of int, optional
         Height and width of the images in pixels. With it the share is exactly that of the pixels; without it, that of a

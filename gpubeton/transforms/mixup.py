@@ -257,9 +257,7 @@ def symmetric_beta(
     return (1 + distance) / 2
 
 
-def mix_rows(
-    count: int,
-) -> NDArray[np.int32]:  # (N, MIX_COLUMNS) int32
+def mix_rows(count: int) -> NDArray[np.int32]:  # (N, MIX_COLUMNS)
     """Return rows in which the partner of each image is the one before it, with weight 1 and an empty box."""
     rows = np.zeros((count, MIX_COLUMNS), np.int32)
     rows[:, PARTNER] = np.roll(np.arange(count), 1)

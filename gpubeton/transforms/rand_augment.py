@@ -101,11 +101,8 @@ class Policy(ChangeTransform):
         """The operations that it picks from."""
 
     @abstractmethod
-    def choose(
-        self,
-        uniform: Uniform,
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:  # (N, num_ops)
-        """Pick operations."""
+    def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Pick operations, bins of their magnitudes, and signs, (N, num_ops) each."""
 
     def draw(self, uniform: Uniform, count: int, state: State) -> NDArray[np.int64]:
         rows = policy_rows(self.space, self.num_magnitude_bins, image_size(self, state, any_channels=True))
@@ -219,12 +216,8 @@ class TrivialAugmentWide(Policy):
 
     Parameters
     ----------
-    num_magnitude_bins : int
-        Magnitudes of each operation, at least 2.
-    interpolation : {"nearest", "bilinear"}
-        How pixels are read between others.
-    fill : sequence of three numbers, optional
-        Levels of the area outside the image; black by default.
+    num_magnitude_bins, interpolation, fill
+        As for `RandAugment`.
 
     Raises
     ------
@@ -236,9 +229,8 @@ class TrivialAugmentWide(Policy):
     From Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation" (ICCV 2021,
     arXiv:2103.10158), with the operations and magnitudes of torchvision's ``TrivialAugmentWide``.
 
-    `DrawnParameters` has, for each image, ``operation``, int64 (N, 1), places in
-    `gpubeton.transforms.rand_augment.TRIVIAL_AUGMENT_WIDE`, and ``magnitude``, float64 (N, 1), negative to the left,
-    up, and so on.
+    `DrawnParameters` has, for each image, ``operation`` and ``magnitude``, (N, 1), as for `RandAugment`, with places
+    in `gpubeton.transforms.rand_augment.TRIVIAL_AUGMENT_WIDE`.
 
     Examples
     --------
@@ -264,12 +256,8 @@ class TrivialAugmentWide(Policy):
 
 
 @lru_cache(maxsize=64)
-def policy_rows(
-    space: Space,
-    num_bins: int,
-    size: tuple[int, int],
-) -> NDArray[np.int64]:  # (len(space) int64
-    """Make the rows of all operations, at all magnitudes."""
+def policy_rows(space: Space, num_bins: int, size: tuple[int, int]) -> NDArray[np.int64]:
+    """Make the rows of all operations, at all magnitudes: (operations, bins, 2 signs, POLICY_COLUMNS)."""
     rows = np.tile(_NEUTRAL, (len(space), num_bins, 2, 1))
     for place, (name, least, largest, goes_both_ways) in enumerate(space):
         for column, magnitude in enumerate(magnitudes(name, least, largest, num_bins, size).tolist()):

@@ -82,10 +82,8 @@ class Balanced(Weighted):
         The loader that asks.
     field : str
         Name of the ``IntField`` with the classes.
-    num_samples : int, optional
-        Samples of an epoch, of all ranks together; by default as many as the loader's indices.
-    replacement : bool
-        Whether a sample may be drawn more than once in an epoch.
+    num_samples, replacement
+        As for `Weighted`.
 
     Raises
     ------

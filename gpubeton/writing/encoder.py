@@ -56,12 +56,7 @@ class Task:
 
 
 class TaskQueue:
-    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order.
-
-    >>> queue = TaskQueue([[Task(0, 2), Task(2, 3)], [Task(3, 5)], [Task(5, 6)]])
-    >>> [queue.take(worker).start for worker in (0, 1, 1, 0)], queue.take(0), queue.take(1)
-    ([0, 3, 5, 2], None, None)
-    """
+    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order."""
 
     def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
         self._waiting = iter(sequences)

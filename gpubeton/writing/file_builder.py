@@ -42,12 +42,7 @@ class SkippedSample:
 
 @dataclass(frozen=True)
 class RegionSizes:
-    """Sizes of the regions of some samples, in the order of the file.
-
-    >>> sizes = RegionSizes.of([[10, 0], [], [5]])
-    >>> sizes.room_of_samples.tolist(), sizes.pointers(np.array([100, 111, 111])).tolist()
-    ([11, 0, 5], [100, 110, 111])
-    """
+    """Sizes of the regions of some samples, in the order of the file."""
 
     # FFCV finds a region by its pointer alone. So an empty region takes one byte of room: otherwise the next region
     # would begin at the same place, and FFCV would read it with a size of 0.
@@ -89,14 +84,7 @@ class RegionSizes:
 
 
 class PageAllocator:
-    """Fills pages with samples, one after the other, and keeps the allocation table.
-
-    >>> pages = PageAllocator(metadata_end=1000, page_size=4096)
-    >>> pages.allocate(0, RegionSizes.of([[3000], [1000], [500]])).tolist()
-    [4096, 7096, 8192]
-    >>> pages.table_offset, pages.table["size"].tolist()
-    (12288, [3000, 1000, 500])
-    """
+    """Fills pages with samples, one after the other, and keeps the allocation table."""
 
     # All regions of a sample are in one page: a sample that does not fit into the rest of a page begins the next one.
     # FFCV's writer with a single process puts them at the same places.
