@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +19,13 @@ from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.data_files import Paths, listed_paths
+from gpubeton.format.entry_points import no_entry_points, open_blocks
 from gpubeton.format.index import join
 from gpubeton.format.layout import FieldType
 from gpubeton.writing.atomic_file import AtomicFile
 from gpubeton.writing.encoder import pointer_columns
 from gpubeton.writing.file_builder import FileBuilder, RegionSizes, checked_page_size
+from gpubeton.writing.find_entry_points import index_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.format.byte_source import ByteSource
+    from gpubeton.format.entry_points import EntryBlock
 
 __all__ = ["choose", "copy_samples", "split"]
 
@@ -97,6 +102,7 @@ def copy_samples(
     names = listed_paths(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
+    inputs.open_entry_points()
     whole = inputs.whole
     chosen = np.arange(whole.num_samples) if samples is None else np.asarray(samples, np.int64)
     wrong = chosen[(chosen < 0) | (chosen >= whole.num_samples)]
@@ -128,7 +134,7 @@ def copy_samples(
                 on_progress(start + len(block.count), len(chosen))
         for identity, source in zip(identities, sources, strict=True):
             identity.check(source.name, source.identity())
-        builder.finish(content)
+        builder.finish(content, inputs.writer_of_entry_points(file, chosen))
         file.commit()
     return Path(out)
 
@@ -152,6 +158,7 @@ class _Inputs:
     def __init__(self, parts: list[Index], notes: list[Notes | None]) -> None:
         self.parts = parts
         self.notes = notes
+        self._entry_points: list[dict[str, EntryBlock]] = []
         self.whole = join(parts)  # refuses files with different fields
         self.starts = np.cumsum([0, *(part.num_samples for part in parts)])
         tables = [part.allocations for part in parts]
@@ -182,6 +189,34 @@ class _Inputs:
         }
         kept = class_names or next(iter(names), None)
         return content if kept is None else {**content, "class_names": list(kept)}
+
+    def open_entry_points(self) -> None:
+        """Open those of the files; warn of what cannot be copied."""
+        for part in self.parts:
+            found, faults = open_blocks(part)
+            self._entry_points.append(found)
+            for fault in faults:
+                warnings.warn(f"{fault}. The copy has none of them.", stacklevel=3)
+
+    def writer_of_entry_points(self, file: AtomicFile, samples: NDArray[np.int64]) -> Callable[[int], int] | None:
+        """Give a function that writes those of some samples; None if no file has any."""
+        if not any(self._entry_points):
+            return None
+        types = {name: self.whole.column(name).dtype for name in self.whole.names}
+
+        def blocks_of(_: Index, name: str) -> Iterator[EntryBlock]:
+            blocks = [
+                found.get(name) or no_entry_points(part.num_samples)
+                for found, part in zip(self._entry_points, self.parts, strict=True)
+            ]
+            for start in range(0, len(samples), _BLOCK):
+                chosen = samples[start : start + _BLOCK]
+                parts = np.searchsorted(self.starts, chosen, side="right") - 1
+                for run in np.split(np.arange(len(chosen)), np.flatnonzero(np.diff(parts)) + 1):
+                    part = int(parts[run[0]])  # of all samples of the run
+                    yield blocks[part].take(chosen[run] - self.starts[part])
+
+        return partial(index_file, file.temporary, types, file.write, blocks_of=blocks_of)
 
     def block(self, samples: NDArray[np.int64], page_size: int) -> _Block:
         """Collect the regions of some samples."""

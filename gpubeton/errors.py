@@ -15,6 +15,7 @@
     |  |- AllocationError                      the allocation table is damaged
     |  |- ImageSizeError                       an image without width or height
     |  |- NotesError                           the notes on how a file was made are damaged
+    |  |- EntryPointsError                     the places for decoding parts of images are damaged
     |  `- RegionError                          a region outside the data pages
     |     |- RegionOverlapError                two regions share bytes
     |     `- RegionSizeError                   a region's size contradicts the field
@@ -51,6 +52,7 @@ __all__ = [
     "AllocationError",
     "BadImageError",
     "DeviceError",
+    "EntryPointsError",
     "FieldArgumentsError",
     "FieldMismatchError",
     "FieldNameError",
@@ -134,6 +136,10 @@ class ImageSizeError(FormatError):
 
 class NotesError(FormatError):
     """The notes on how a file was made, or the checksums of its regions, are damaged."""
+
+
+class EntryPointsError(FormatError):
+    """The entry points for decoding parts of images are damaged, or belong to another file."""
 
 
 class RegionError(FormatError):

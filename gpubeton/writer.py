@@ -19,6 +19,7 @@ from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder, Shards
 from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
+from gpubeton.writing.find_entry_points import find_blocks, index_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,6 +59,9 @@ class DatasetWriter:
     notes : mapping of str to object, optional
         JSON values to keep in the file, with a checksum of each region; ``Reader.notes`` returns them. Use the key
         ``class_names`` for names of classes. FFCV reads such a file as any other, and ignores the notes.
+    index : bool, optional
+        Whether to store entry points of JPEG files, about 2 % of their bytes, so that loaders decode only what a crop
+        needs. FFCV ignores them, too. By default if there are `notes`.
 
     Raises
     ------
@@ -90,6 +94,7 @@ class DatasetWriter:
         progress: bool = True,
         start_method: str | None = None,
         notes: Mapping[str, Any] | None = None,
+        index: bool | None = None,
     ) -> None:
         _check_names(fields)
         self.fname = fname
@@ -99,6 +104,7 @@ class DatasetWriter:
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()
         self.notes = notes
+        self.index = notes is not None if index is None else index
         self.metadata_type = metadata_dtype([field.metadata_type for field in fields.values()])
 
     def from_indexed_dataset(
@@ -264,7 +270,10 @@ class DatasetWriter:
         with self._encoders(job, workers) as encoders, bar() as progress:
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
             progress.set_description_str("bringing it to the disk")
-            builder.finish(self.notes)
+            types = {name: field.metadata_type for name, field in self.fields.items()}
+            find = partial(find_blocks, num_workers=self.num_workers)
+            index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
+            builder.finish(self.notes, index if self.index else None)
             file.commit()
 
     def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:

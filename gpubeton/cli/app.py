@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 import gpubeton
 from gpubeton.cli.convert_command import convert
 from gpubeton.cli.copy_commands import merge, split, subset
+from gpubeton.cli.index_command import index
 from gpubeton.cli.info_commands import info, verify
 from gpubeton.cli.measure_commands import bench, doctor, warm_up
 from gpubeton.cli.sample_commands import cat, extract
@@ -53,6 +54,7 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "gpubeton subset train.beton first.beton --indices 0:1000",
     ),
     merge: ("gpubeton merge part-0.beton part-1.beton -o all.beton",),
+    index: ("gpubeton index train.beton val.beton",),
     bench: ("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"),
     doctor: (
         "gpubeton doctor train.beton --step-ms 50",
@@ -80,7 +82,7 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            can_continue = ctx.invoked_subcommand == "convert"
+            can_continue = ctx.invoked_subcommand in ("convert", "index")
             _print_error("interrupted." + " Run the same command again to continue." * can_continue)
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):

@@ -94,6 +94,9 @@ def convert(
     split: Annotated[str | None, typer.Option(help="Split of huggingface or torchvision.")] = None,
     root: Annotated[Path | None, typer.Option(help="Base folder of a table, or torchvision's.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Let torchvision download.")] = False,
+    index: Annotated[
+        bool, typer.Option(help="Store entry points of JPEG files: loaders decode only what crops need.")
+    ] = True,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     json: Json = False,
 ) -> None:
@@ -121,6 +124,7 @@ def convert(
         check=check,
         mode=mode,
         interpolation=interpolation,
+        index=index,
     )
     with progress("Converting") as advance:
         done = conversion.convert(

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from gpubeton.machine import count_cores
 from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
+from gpubeton.writing.find_entry_points import find_blocks, index_file
 from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
 
 if TYPE_CHECKING:
@@ -222,7 +224,9 @@ class _Run:
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
                 f"{skipped[0].name}: {skipped[0].reason}"
             )
-        builder.finish(self._notes(skipped))
+        find = partial(find_blocks, num_workers=self.workers.count)
+        index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)
+        builder.finish(self._notes(skipped), index if self.settings.index else None)
         file.commit()
         size = self.path.stat().st_size
         return Conversion(

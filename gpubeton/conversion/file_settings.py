@@ -50,6 +50,9 @@ class Settings:
         palette keep their numbers, which are labels in masks.
     interpolation : {"area", "nearest"}
         How larger images are made smaller: by averaging, or, for masks, by choosing pixels; in mode "rgb" by averaging.
+    index : bool
+        Whether to store entry points of the JPEG files of mode "rgb", about 2 % of their bytes, so that loaders decode
+        only what a crop needs.
 
     Raises
     ------
@@ -76,6 +79,7 @@ class Settings:
     check: bool = True
     mode: str = "rgb"
     interpolation: str = "area"
+    index: bool = True
 
     def __post_init__(self) -> None:
         if not self.write_mode:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.format.header import Header
+
 MOST_LEVELS = 100
 """Lists and mappings within each other that are shown or copied. Python's own limit depends on who calls."""
 
@@ -175,6 +178,16 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
             f"{MOST_LEVELS}. The samples do not need them; compare the file with the original."
         )
     return Notes(content, np.frombuffer(body, "<u4", num_checksums) if num_checksums else None)
+
+
+def notes_offset(source: ByteSource, header: Header) -> int:
+    """Find where the notes of a file begin; where its allocation table does, if it has none."""
+    end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
+    content = source.read(max(end, 0), _TRAILER_DTYPE.itemsize)
+    if end < header.metadata_offset or not content.startswith(_MAGIC) or len(content) < _TRAILER_DTYPE.itemsize:
+        return header.alloc_table_ptr
+    trailer = np.frombuffer(content, _TRAILER_DTYPE)[0]
+    return max(header.metadata_offset, end - int(trailer["content_size"]) - 4 * int(trailer["num_checksums"]))
 
 
 def nesting(value: Any) -> int:

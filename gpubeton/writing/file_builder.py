@@ -24,7 +24,7 @@ from gpubeton.format.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -181,16 +181,24 @@ class FileBuilder:
         """Add the checksums, shape (R,), of regions that were placed without."""
         self._checksums.append(checksums)
 
-    def finish(self, content: Mapping[str, Any] | None = None) -> None:
-        """Write header, notes and allocation table; without content of notes, the file is FFCV's to the byte."""
-        table_offset = self._pages.table_offset
+    def finish(self, content: Mapping[str, Any] | None = None, index: Callable[[int], int] | None = None) -> None:
+        """Write header, notes and allocation table; without any arguments, the file is FFCV's to the byte.
+
+        `index`, called with an offset, writes the entry points of the complete file there and returns where they end.
+        """
+        pages_end = self._pages.table_offset
+        self._write_end(content, pages_end)
+        if index is not None and (entries_end := index(pages_end)) > pages_end:
+            self._write_end(content, entries_end)
+
+    def _write_end(self, content: Mapping[str, Any] | None, offset: int) -> None:
         if content is not None:
             sums = np.concatenate([np.empty(0, np.uint32), *self._checksums])
             notes = Notes(content, sums if len(sums) else None).to_bytes()
-            self._file.write(table_offset, notes)
-            table_offset += len(notes)
-        self._file.write(table_offset, self._pages.table.tobytes())
-        header = (VERSION, len(self._descriptors), self._page_size, self.rows, table_offset)
+            self._file.write(offset, notes)
+            offset += len(notes)
+        self._file.write(offset, self._pages.table.tobytes())
+        header = (VERSION, len(self._descriptors), self._page_size, self.rows, offset)
         self._file.write(0, np.array([header], HEADER_DTYPE).tobytes() + self._descriptor_bytes())
 
     def _descriptor_bytes(self) -> bytes:

@@ -116,7 +116,7 @@ def test_mode_rgb_makes_the_file_that_it_always_made(tmp_path):
     done = made(source, tmp_path, "rgb")
     assert type(Reader(done.path).handlers["image"]) is RGBImageField
     notes = dict(Reader(done.path).notes)
-    settings = "check compress_probability limit max_resolution page_size quality seed shuffle smart_threshold"
+    settings = "check compress_probability index limit max_resolution page_size quality seed shuffle smart_threshold"
     assert " ".join(sorted(notes["settings"])) == f"{settings} write_mode"
     assert notes["settings"]["write_mode"] == "jpg"
     fields = Settings().fields({"label": "int"})

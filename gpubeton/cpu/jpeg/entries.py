@@ -20,7 +20,7 @@ from gpubeton.cpu.jpeg.markers import (
     read_headers,
 )
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.format.entry_points import ENTRY, EVERY, EntryPoints
+from gpubeton.format.entry_points import ENTRY, EVERY, EntryBlock
 from gpubeton.machine_code.compile import compiled, inlined, stage
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _find_all(
 def find_entries(
     address: NDArray[np.uint64],  # (N,)
     size: NDArray[np.uint64],  # (N,) bytes
-) -> EntryPoints:
+) -> EntryBlock:
     """Find the entry points of JPEGs in memory; one that the crop decoder does not decode, or is damaged, has none."""
     # A block has at least two bits, so that eight MCUs have at least two bytes. What is not written takes no memory.
     room = int((size // np.uint64(2) + np.uint64(1)).sum())
@@ -181,4 +181,4 @@ def find_entries(
     entries = np.empty((room, _ENTRY_BYTES), np.uint8)
     largest = min(int(size.max(initial=0)), _LARGEST)
     _find_all(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
-    return EntryPoints(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))
+    return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))

@@ -137,3 +137,30 @@ def test_a_seal_notices_another_image_of_the_same_size_and_headers():
     assert one[:scan] == two[:scan]
     entries = found(one).entries
     assert sealed(one, entries) != sealed(two[: len(one)].ljust(len(one), b"\0"), entries)
+
+
+def plain_seal(data, entries):
+    """The seal as `docs/format.md` describes it."""
+    factor, limit = 0x9E3779B97F4A7C15, 1 << 64
+    start = data.index(b"\xff\xda") + 2
+    scan = start + 256 * data[start] + data[start + 1]
+    numbers = [len(data), scan, len(entries)]
+    for content in (data[:scan], entries.tobytes()):
+        whole = len(content) // 8 * 8
+        numbers += [int.from_bytes(content[i : i + 8], "little") for i in range(0, whole, 8)]
+        numbers.append(int.from_bytes(content[whole:], "big"))
+    step = (len(data) - scan - 8) // 16
+    if step > 0:
+        numbers += [int.from_bytes(data[scan + i * step :][:8], "little") for i in range(16)]
+    state = factor
+    for number in numbers:
+        state = (state ^ number) * factor % limit
+        state ^= state >> 32
+    return state % (1 << 32)
+
+
+@pytest.mark.parametrize(("height", "width", "quality"), [(1, 1, 1), (8, 8, 1), (70, 90, 80), (33, 500, 95)])
+def test_a_seal_is_the_documented_one(height, width, quality):
+    data = jpeg(photo(height, width), quality)
+    points = found(data)
+    assert points.seals[0] == plain_seal(data, points.entries)

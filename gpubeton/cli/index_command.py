@@ -1,0 +1,50 @@
+"""``gpubeton index``: entry points of JPEG files, beside the .beton files that hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
+from gpubeton.cli.shared_options import FieldClasses, Json, Workers, field_classes
+
+if TYPE_CHECKING:
+    from gpubeton.indexing import Indexed
+
+
+def index(
+    files: Annotated[list[str], typer.Argument(help=".beton files.", show_default=False)],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also for files that have valid entry points.")
+    ] = False,
+    workers: Workers = -1,
+    field: FieldClasses = None,
+    json: Json = False,
+) -> None:
+    """Find places in JPEG files where decoding can begin, and store them beside each file, as FILE.index.
+
+    Loaders then decode only the part of an image that a crop needs: the same images in less time. Files made by
+    `gpubeton convert` have these places already. After an interruption, the same command continues.
+    """
+    from gpubeton.indexing import index_images
+
+    classes = field_classes(field)
+    found = []
+    for file in files:
+        with progress(f"Indexing {file}") as advance:
+            done = index_images(file, classes, overwrite=overwrite, num_workers=workers, on_progress=advance)
+        found.append({"file": file, **vars(done)})
+        if not json:
+            result_console().print(f"{printable(file)}: {_described(done)}")
+    if json:
+        show_json({"files": found})
+
+
+def _described(done: Indexed) -> str:
+    if not done.images:
+        return "it has no JPEG files to index"
+    where = "in the file itself" if done.path is None else f"in {done.path.name}"
+    before = "" if done.found else "; they were there before, --overwrite makes others"
+    images = f"{done.indexed:,} of {counted(done.images, 'JPEG file')}"
+    return f"entry points of {images} {where}, {size_text(done.bytes)}{before}"

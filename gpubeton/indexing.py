@@ -1,0 +1,227 @@
+"""Store the entry points of JPEG files beside the ``.beton`` file that holds them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.errors import StorageError
+from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.format.byte_source import source_type
+from gpubeton.format.entry_points import (
+    ENTRY,
+    EntryBlock,
+    identity_of,
+    image_fields,
+    index_path,
+    open_blocks,
+    write_entry_points,
+)
+from gpubeton.format.layout import ImageMode
+from gpubeton.writing.atomic_file import AtomicFile, checked_target, is_locked, short_name, write_at
+from gpubeton.writing.find_entry_points import find_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from gpubeton.format import Index
+
+__all__ = ["Indexed", "index_images"]
+
+_RECORD_DTYPE = np.dtype(
+    [("field", "<u4"), ("images", "<u4"), ("entries", "<u8"), ("checksum", "<u4"), ("zeros", "<u4")]
+)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The entry points of a file.
+
+    Made by `index_images`.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file with the entry points; None if the `.beton` file has none beside it.
+    images : int
+        JPEG files of the fields that loaders decode in parts.
+    indexed : int
+        Those of them with entry points. Progressive and damaged files, for example, have none.
+    bytes : int
+        Size of the entry points.
+    found : int
+        Images whose entry points were found by this call; others were there before.
+    """
+
+    path: Path | None
+    images: int
+    indexed: int
+    bytes: int
+    found: int
+
+
+def index_images(
+    path: str | os.PathLike[str],
+    custom_fields: CustomFields | None = None,
+    *,
+    overwrite: bool = False,
+    num_workers: int = -1,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Indexed:
+    """Find the entry points of the JPEG files in a ``.beton`` file and store them beside it, as ``FILE.index``.
+
+    A loader of the file then decodes only the part of each JPEG that a crop needs; its images are the same. The file
+    itself is not changed. After an interruption of any kind, the same call continues.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    overwrite : bool
+        Whether to make entry points for a file that has valid ones, in itself or beside it. Damaged ones and those of
+        another file are always replaced.
+    num_workers : int
+        Number of threads; less than 1 means one for each core.
+    on_progress : callable, optional
+        Called with the number of finished images and of all images.
+
+    Returns
+    -------
+    Indexed
+        What the file has now.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged.
+    StorageError
+        If the entry points cannot be written, or the file is changed or replaced while it is read.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> index_images("train.beton").path.name
+    'train.beton.index'
+    >>> index_images("train.beton").found
+    0
+    """
+    index, _ = open_index(path, custom_fields)
+    names = image_fields(index)
+    blocks, _ = open_blocks(index)
+    found = 0
+    if names and (overwrite or set(blocks) != set(names)):
+        with _Unfinished(index_path(os.fspath(path)), index, names) as file:
+            found = file.find(num_workers, on_progress or _ignore)
+            file.finish()
+        blocks, _ = open_blocks(index)
+    beside = Path(index_path(os.fspath(path)))
+    return Indexed(
+        beside if blocks and beside.exists() else None,
+        sum(int((index.column(name)["mode"] == ImageMode.JPG).sum()) for name in names),
+        sum(int((block.counts > 0).sum()) for block in blocks.values()),
+        sum(block.nbytes for block in blocks.values()),
+        found,
+    )
+
+
+def _ignore(done: int, total: int) -> None:
+    del done, total
+
+
+class _Unfinished:
+    """The entry points that were found so far, in ``.NAME.unfinished``; they survive any interruption.
+
+    After the identity of the images, it has a record for some images at a time: a header, the number of entries and the
+    seal of each image, and the entries.
+    """
+
+    def __init__(self, path: str, index: Index, names: list[str]) -> None:
+        self._target = checked_target(path)
+        self._index, self._names = index, names
+        self._path = self._target.with_name(f".{short_name(self._target)}.unfinished")
+        self._key = b"".join(name.encode().ljust(16, b"\0") + identity_of(index, name) for name in names)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise StorageError(error.errno, f"{self._target}: no file can be written here: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        if is_locked(self._descriptor):
+            os.close(self._descriptor)
+            raise StorageError(f"{self._target}: another process is writing this file. Wait for it.")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:
+        """Find what is missing; return the number of images of this call."""
+        if os.pread(self._descriptor, len(self._key), 0) != self._key:
+            os.ftruncate(self._descriptor, 0)
+            write_at(self._descriptor, 0, self._key, self._path)
+        done, end = [0] * len(self._names), len(self._key)
+        for field, block, stop in self._records():
+            done[field] += len(block.counts)
+            end = stop
+        os.ftruncate(self._descriptor, end)
+        resumed, total = sum(done), len(self._names) * self._index.num_samples
+        on_progress(resumed, total)
+        finished = resumed
+        for field, name in enumerate(self._names):
+            for block in find_blocks(self._index, name, num_workers, done[field]):
+                record = _record(field, block)
+                write_at(self._descriptor, end, record, self._path)
+                end += len(record)
+                finished += len(block.counts)
+                on_progress(finished, total)
+        source = self._index.files[0]
+        source.identity.check(source.path, source_type(source.path).find_identity(source.path))
+        return finished - resumed
+
+    def finish(self) -> None:
+        """Write the file under its name, and remove this one."""
+        with AtomicFile(self._target) as file:
+            end = 0
+            for field, name in enumerate(self._names):
+                blocks = (block for number, block, _ in self._records() if number == field)
+                end = write_entry_points(file.write, end, name, identity_of(self._index, name), blocks)
+            file.commit()
+        self._path.unlink(missing_ok=True)
+
+    def _records(self) -> Iterator[tuple[int, EntryBlock, int]]:
+        """Read field, entry points and end of each record, up to the first that is not complete."""
+        position, done = len(self._key), [0] * len(self._names)
+        while len(header := os.pread(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
+            row = np.frombuffer(header, _RECORD_DTYPE)[0]
+            field, images, entries = int(row["field"]), int(row["images"]), int(row["entries"])
+            size = 8 * images + ENTRY.itemsize * entries
+            if field >= len(done) or size > os.fstat(self._descriptor).st_size:
+                return
+            content = os.pread(self._descriptor, size, position + len(header))
+            counts = np.frombuffer(content[: 4 * images], "<u4")
+            if len(content) < size or zlib.crc32(content, zlib.crc32(header[:16])) != row["checksum"]:
+                return
+            first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts, dtype=np.uint64)])
+            seals = np.frombuffer(content[4 * images : 8 * images], "<u4")
+            position += len(header) + size
+            yield field, EntryBlock(first, seals, np.frombuffer(content[8 * images :], ENTRY)), position
+
+
+def _record(field: int, block: EntryBlock) -> bytes:
+    content = block.counts.astype("<u4").tobytes() + block.seals.tobytes() + block.entries.tobytes()
+    header = np.array([(field, len(block.counts), len(block.entries), 0, 0)], _RECORD_DTYPE)
+    header["checksum"] = zlib.crc32(content, zlib.crc32(header.tobytes()[:16]))
+    return header.tobytes() + content

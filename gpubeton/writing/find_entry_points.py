@@ -1,0 +1,68 @@
+"""Find the entry points of the JPEGs in ``.beton`` files, with several threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.format.byte_source import open_bytes
+from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
+from gpubeton.format.index import Index
+from gpubeton.format.layout import ImageMode
+from gpubeton.machine import count_cores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+#: Images that a thread takes at a time.
+IMAGES_AT_ONCE = 64
+
+
+def index_file(
+    path: str | os.PathLike[str],
+    custom_types: Mapping[str, np.dtype[np.generic]],
+    write: Callable[[int, Buffer], object],
+    start: int,
+    blocks_of: Callable[[Index, str], Iterable[EntryBlock]],
+) -> int:
+    """Write the entry points of each field of a complete file from `start` on; return where they end.
+
+    `custom_types` is the metadata of custom fields; `blocks_of` gives the entry points of a field.
+    """
+    index = Index.open(path, custom_types)
+    for name in image_fields(index):
+        start = write_entry_points(write, start, name, identity_of(index, name), blocks_of(index, name))
+    return start
+
+
+def find_blocks(index: Index, name: str, num_workers: int = -1, first: int = 0) -> Iterator[EntryBlock]:
+    """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
+    regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
+    size = np.where(is_jpeg, regions.size, np.uint64(0))
+    num_workers = num_workers if num_workers >= 1 else count_cores()
+    # Not checked for changes: the file may be unfinished, and its writer at work on its end.
+    with open_bytes(index.files[0].path) as source, ThreadPoolExecutor(num_workers) as pool:
+        content = source.map() if source.is_mappable else None
+
+        def find(start: int) -> EntryBlock:
+            rows = slice(start, start + IMAGES_AT_ONCE)
+            if content is not None:
+                return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
+            wanted = zip(regions.offset[rows].tolist(), size[rows].tolist(), strict=True)
+            read = [np.frombuffer(source.read_exactly(*each), np.uint8) for each in wanted]
+            return _find(np.array([each.ctypes.data for each in read], np.uint64), size[rows])
+
+        yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
+
+
+def _find(address: NDArray[np.uint64], size: NDArray[np.uint64]) -> EntryBlock:
+    # The import compiles, or loads machine code: writing without JPEGs does without.
+    from gpubeton.cpu.jpeg.entries import find_entries
+
+    return find_entries(address, size)
