@@ -25,7 +25,10 @@ PROGRAM = 5
 TARGET = 6  # address of the output image; 0: nothing to do
 NEXT_VIEW = 7  # next image of the batch with the same stored image; 0: none
 IS_LATER_VIEW = 8  # 1: it is made together with an earlier task
-TASK_FIELDS = 9
+ENTRIES = 9  # address of the JPEG's entry points, see `gpubeton.format.entry_points`
+NUM_ENTRIES = 10  # 0: none; -1: they do not fit the JPEG
+SEAL = 11  # of the JPEG and its entry points, see `jpeg.entries.seal_of`
+TASK_FIELDS = 12
 
 # MODE: the format of the bytes at ADDRESS. The first two are the file format's, of RGB images.
 JPEG = 0
@@ -91,35 +94,22 @@ def next_stretch(
     count: int,  # how many of them are in use
     row: int,
     column: int,
-) -> tuple[int, int, bool]:
-    """Find the next MCUs of a row, from `column` on, that some view needs.
+) -> tuple[int, int]:
+    """Return the first and last + 1 of the next adjacent MCUs of a row, from `column` on, that some view needs.
 
-    Returns the first and last + 1 of adjacent MCUs (equal if there are none), and whether others follow after a gap.
+    They are equal if there are none.
     """
     begin, end = 0, 0
     for i in range(count):
         is_left = end == 0 or views[i, FIRST_COLUMN] < begin
         if is_left and views[i, FIRST_ROW] <= row < views[i, LAST_ROW] and views[i, LAST_COLUMN] > column:
             begin, end = views[i, FIRST_COLUMN], views[i, LAST_COLUMN]
-    more = end > 0
-    grows = more
+    grows = end > 0
     while grows:
-        grows = more = False
+        grows = False
         for i in range(count):
-            if views[i, FIRST_ROW] <= row < views[i, LAST_ROW] and views[i, LAST_COLUMN] > end:
-                if views[i, FIRST_COLUMN] <= end:
-                    end = views[i, LAST_COLUMN]
-                    grows = True
-                else:
-                    more = True
-    return begin, end, more
-
-
-@stage
-def last_column(views: Array, count: int, row: int) -> int:
-    """Return the last + 1 MCU of a row that some view needs; 0 if none does."""
-    column = 0
-    for i in range(count):
-        if views[i, FIRST_ROW] <= row < views[i, LAST_ROW]:
-            column = max(column, views[i, LAST_COLUMN])
-    return column
+            is_in_row = views[i, FIRST_ROW] <= row < views[i, LAST_ROW]
+            if is_in_row and views[i, FIRST_COLUMN] <= end < views[i, LAST_COLUMN]:
+                end = views[i, LAST_COLUMN]
+                grows = True
+    return begin, end

@@ -199,7 +199,7 @@ def make_image(
     if task[MODE] != JPEG and task[SIZE] != height * width * 3:
         code = WRONG_SIZE
     elif task[MODE] == JPEG and count > 0:
-        code = decode_picture(task[ADDRESS], task[SIZE], height, width, count, outputs, scratch)
+        code = decode_picture(task, count, outputs, scratch)
     for place in range(count):
         view = scratch.views[place]
         own = view[VIEW_IMAGE]

@@ -8,8 +8,9 @@ import numpy as np
 
 from gpubeton.cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton.cpu.image_tasks import VIEW_FIELDS
-from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS, OVERRUN, PADDING
+from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
+from gpubeton.cpu.jpeg.intervals import CURSOR_FIELDS, ENTRY_BYTES, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.taps import most_taps
 from gpubeton.plan.program import MAX_COLOR_STEPS
@@ -30,9 +31,9 @@ class Scratch(NamedTuple):
     capacity: Array  # (2,) int64: the longest side in pixels and the largest JPEG in bytes that fit
     frame: Array  # (FRAME_SIZE,) int64: headers, see `jpeg.markers`
     tables: Tables
-    scan: Array  # uint8: the scan without byte stuffing
-    starts: Array  # int64: addresses in it, where each restart interval starts
-    ends: Array  # int64: and ends
+    cursor: Array  # (CURSOR_FIELDS,) int64: see `jpeg.intervals`
+    entries: Array  # uint8: an ENTRY for each restart interval
+    scan: Array  # uint8: an interval without byte stuffing
     coefficients: Array  # (96,) int16, aligned: one block, and room for values past its end
     zigzag: Array  # (256,) uint8: `jpeg.markers.ZIGZAG`
     blocks: Array  # (MAX_BLOCKS, BLOCK_FIELDS) int64: see `jpeg.entropy`
@@ -77,9 +78,9 @@ def allocate(
         capacity=np.array([source_side, source_bytes], np.int64),
         frame=np.zeros(FRAME_SIZE, np.int64),
         tables=allocate_tables(),
-        scan=np.zeros(source_bytes + PADDING * _MAX_INTERVALS + 2 * OVERRUN, np.uint8),
-        starts=np.zeros(_MAX_INTERVALS, np.int64),
-        ends=np.zeros(_MAX_INTERVALS, np.int64),
+        cursor=np.zeros(CURSOR_FIELDS, np.int64),
+        entries=np.zeros(_MAX_INTERVALS * ENTRY_BYTES, np.uint8),
+        scan=np.zeros(source_bytes + PADDING + OVERRUN, np.uint8),
         coefficients=aligned(96, np.int16),
         zigzag=ZIGZAG.copy(),
         blocks=np.zeros((MAX_BLOCKS, BLOCK_FIELDS), np.int64),

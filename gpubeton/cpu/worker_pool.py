@@ -12,16 +12,19 @@ import numpy as np
 from gpubeton.cpu.epilogue import Outputs, draw_columns, is_gray, outputs_of
 from gpubeton.cpu.image_tasks import (
     ADDRESS,
+    ENTRIES,
     IMAGE_HEIGHT,
     IMAGE_WIDTH,
     IS_LATER_VIEW,
     JPEG,
     MODE,
     NEXT_VIEW,
+    NUM_ENTRIES,
     PACKED,
     PLAIN,
     PROGRAM,
     RAW,
+    SEAL,
     SIZE,
     TARGET,
 )
@@ -355,6 +358,8 @@ def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job:
     rows[:, MODE] = _modes(job.mode, kind)
     rows[:, PROGRAM] = number
     rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
+    if job.entries is not None:
+        rows[:, ENTRIES], rows[:, NUM_ENTRIES], rows[:, SEAL] = job.entries, job.num_entries, job.seals
     columns = job.draws.shape[1]
     ring.draws[slot, first : first + count, :columns] = job.draws
     if job.colors is not None:

@@ -90,7 +90,7 @@ class Plan(Sequence[BatchPlan]):
     def _plan_images(self, output: ImageOutput, samples: NDArray[np.uint64]) -> ImageJob:
         source, program = output.source, output.program
         height, width = (source.column[side][samples].astype(np.int32) for side in ("height", "width"))
-        return ImageJob(
+        job = ImageJob(
             height=height,
             width=width,
             mode=source.column["mode"][samples],
@@ -99,3 +99,6 @@ class Plan(Sequence[BatchPlan]):
             samples=samples,
             source=source.name,
         )
+        if source.entry_points is not None:
+            job.entries, job.num_entries, job.seals = source.entry_points.of(samples)
+        return job

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.fields.base import Field
+    from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.storage import Fetch, Storage
 
@@ -32,13 +33,14 @@ class Source:
     field: Field
     column: NDArray[Any]  # (N,) its metadata
     regions: tuple[Regions, ...]  # none if the values are in the metadata; several for some custom fields
+    entry_points: EntryPoints | None = None  # of images stored as JPEG
 
     @classmethod
-    def of(cls, index: Index, name: str, field: Field) -> Source:
+    def of(cls, index: Index, name: str, field: Field, entry_points: EntryPoints | None = None) -> Source:
         """Find the values of a field."""
         column = index.column(name)
         if index.has_regions(name):
-            return cls(name, field, column, (index.regions(name),))
+            return cls(name, field, column, (index.regions(name),), entry_points)
         type_id = index.descriptors[index.names.index(name)].type_id
         if type_id != FieldType.CUSTOM:
             return cls(name, field, column, ())

@@ -19,6 +19,10 @@ def _no_numbers() -> NDArray[np.uint64]:
     return np.zeros(0, np.uint64)
 
 
+# The attributes of a job that have a row for each image.
+_ROWS = "height", "width", "mode", "draws", "colors", "samples", "entries", "num_entries", "seals", "address", "size"
+
+
 @dataclass
 class ImageJob:
     """The images of one output of one batch: first what is decided about them, then where they are read and written."""
@@ -30,6 +34,10 @@ class ImageJob:
     colors: NDArray[np.int32] | None = None  # (N, 2 * K) see `gpubeton.batch.color_formulas`
     samples: NDArray[np.uint64] | None = None  # (N,) sample ids
     source: str = ""  # the field; jobs of a batch with the same source have the same stored images
+    # Entry points, see `gpubeton.format.entry_points`; None if no image has any.
+    entries: NDArray[np.uint64] | None = None  # (N,) address of each image's; 0: none
+    num_entries: NDArray[np.int32] | None = None  # (N,)
+    seals: NDArray[np.uint32] | None = None  # (N,)
     # The engine adds the rest when the bytes are in memory.
     address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image
     size: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) bytes of each
@@ -39,18 +47,8 @@ class ImageJob:
 
     def rows(self, rows: NDArray[np.intp], out: Any) -> ImageJob:
         """Make a job of some of the images, written to `out`."""
-        return replace(
-            self,
-            height=self.height[rows],
-            width=self.width[rows],
-            mode=self.mode[rows],
-            draws=self.draws[rows],
-            colors=None if self.colors is None else self.colors[rows],
-            samples=None if self.samples is None else self.samples[rows],
-            address=self.address[rows],
-            size=self.size[rows],
-            out=out,
-        )
+        taken = {name: getattr(self, name)[rows] for name in _ROWS if getattr(self, name) is not None}
+        return replace(self, out=out, **taken)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import simplejpeg
 
 from gpubeton.cpu.epilogue import outputs_of
-from gpubeton.cpu.image_tasks import JPEG, RAW
+from gpubeton.cpu.image_tasks import ENTRIES, JPEG, NEXT_VIEW, NUM_ENTRIES, RAW, SEAL
+from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.ring import BATCH_DONE, IDLE, REFUSED, allocate_ring, complete, publish, work
 from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
+from gpubeton.format.entry_points import ENTRY
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
@@ -32,6 +34,8 @@ class Stored:
     height: int
     width: int
     mode: int
+    entries: np.ndarray = field(default_factory=lambda: np.zeros(0, ENTRY))  # ENTRY
+    seal: int = 0
 
 
 def stored_raw(rgb):
@@ -44,6 +48,13 @@ def stored_jpeg(data, height=None, width=None):
     if height is None:
         height, width = simplejpeg.decode_jpeg_header(bytes(data))[:2]
     return Stored(np.frombuffer(bytes(data), np.uint8), height, width, JPEG)
+
+
+def indexed(image):
+    """The same image with its entry points."""
+    address, size = (np.array([each], np.uint64) for each in (image.data.ctypes.data, image.data.size))
+    found = find_entries(address, size)
+    return replace(image, entries=found.entries, seal=int(found.seals[0]))
 
 
 def program_of(height, width, interpolation="area", *steps, kind="rgb"):
@@ -84,6 +95,9 @@ def job_of(program, images, draws, out=None):
         height=np.array([image.height for image in images], np.int32),
         width=np.array([image.width for image in images], np.int32),
         mode=np.array([image.mode for image in images], np.uint8),
+        entries=np.array([image.entries.ctypes.data for image in images], np.uint64),
+        num_entries=np.array([len(image.entries) for image in images], np.int32),
+        seals=np.array([image.seal for image in images], np.uint32),
         draws=np.array(draws, np.int32).reshape(len(images), DRAW_COLUMNS + PAINT_COLUMNS * program.max_paints),
         out=out,
         keep=images,
@@ -117,7 +131,8 @@ def ring_of(job):
     for task, *columns, out in zip(
         ring.tasks[0], job.address, job.size, job.height, job.width, job.mode, job.out, strict=True
     ):
-        task[:] = [*map(int, columns), 0, out.ctypes.data, 0, 0]
+        task[:NEXT_VIEW] = [*map(int, columns), 0, out.ctypes.data]
+    ring.tasks[0][:, [ENTRIES, NUM_ENTRIES, SEAL]] = np.stack([job.entries, job.num_entries, job.seals], axis=1)
     ring.draws[0] = job.draws
     publish(ring, 0)
     return ring

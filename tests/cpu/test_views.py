@@ -18,7 +18,6 @@ from gpubeton.cpu.image_tasks import (
     LAST_ROW,
     NEXT_VIEW,
     VIEW_FIELDS,
-    last_column,
     next_stretch,
 )
 from gpubeton.cpu.worker_pool import WorkerPool
@@ -196,7 +195,7 @@ def test_images_of_other_fields_and_other_places_are_made_apart():
 
 @numba.njit
 def stretch(views, count, row, column):
-    return next_stretch(views, count, row, column), last_column(views, count, row)
+    return next_stretch(views, count, row, column)
 
 
 spans = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 3), st.integers(1, 3))
@@ -213,12 +212,10 @@ def test_the_next_stretch_is_the_next_mcus_that_some_view_wants(wanted, row, col
         set(range(first, first + width)) for first, width, top, height in wanted if top <= row < top + height
     ]
     left = set().union(*(span for span in spans_of_row if max(span) >= column))
-    (begin, end, more), last = stretch(views, len(wanted), row, column)
-    assert last == max(set().union(*spans_of_row), default=-1) + 1
+    begin, end = stretch(views, len(wanted), row, column)
     if not left:
-        assert (begin, end, more) == (0, 0, False)
+        assert begin == end
         return
     assert begin == min(left)
     assert set(range(begin, end)) <= left
     assert end not in left
-    assert more == any(place > end for place in left)

@@ -12,7 +12,6 @@ import simplejpeg
 from gpubeton.cpu import refused_images
 from gpubeton.cpu.epilogue import INTERPOLATION, OUT_HEIGHT, OUT_WIDTH, outputs_of
 from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.cpu.image_tasks import TASK_FIELDS
 from gpubeton.cpu.jpeg.codes import OK, REASONS
 from gpubeton.cpu.ring import REFUSED, allocate_ring, publish
 from gpubeton.cpu.scratch import allocate
@@ -92,9 +91,8 @@ class Bench(Worker):
             )
             out = self._images.array(np.full((*view.size, 3), 9, FINISHES[view.finish]))
             led = (i + 1) % len(views), int(i > 0)
-            ring.tasks[0, i] = np.array(
-                [place.ctypes.data, len(data), height, width, 0, program, out.ctypes.data, *led], np.int64
-            )[:TASK_FIELDS]
+            row = [place.ctypes.data, len(data), height, width, 0, program, out.ctypes.data, *led]
+            ring.tasks[0, i, : len(row)] = row
             ring.draws[0, i] = draw_of(self._programs[program], view.box, flip=view.flip, shift=view.shift)
             outs.append(out)
         publish(ring, 0)

@@ -8,7 +8,16 @@ import numpy as np
 
 from gpubeton.cpu.intrinsics import load_i64, load_u8, shift_right_logical, signed, store_i16, store_i64
 from gpubeton.cpu.jpeg.codes import OK
-from gpubeton.cpu.jpeg.entropy import PADDING, decode_mcus, describe_block, find_marker, fits, unstuff
+from gpubeton.cpu.jpeg.entropy import describe_block
+from gpubeton.cpu.jpeg.intervals import (
+    ENTRY_BYTES,
+    FILLED,
+    LARGEST_JPEG,
+    POSITION,
+    find_intervals,
+    find_marker,
+    read_mcus,
+)
 from gpubeton.cpu.jpeg.markers import (
     COMPONENTS,
     LUMA_ACROSS,
@@ -28,9 +37,6 @@ if TYPE_CHECKING:
 
     from gpubeton.cpu.intrinsics import Array
 
-_ENTRY_BYTES = ENTRY.itemsize
-# Bits are counted in 32 bits.
-_LARGEST = (1 << 29) - 1
 # 2 ** 64 divided by the golden ratio, as an int64.
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 # Words of the compressed data that a seal covers.
@@ -69,7 +75,7 @@ def seal_of(
     address, scan, size, entries, count = signed(address), signed(scan), signed(size), signed(entries), signed(count)
     state = _mix(_mix(_mix(_FACTOR, size), scan), count)
     state = _mix_bytes(state, address, scan)
-    state = _mix_bytes(state, entries, _ENTRY_BYTES * count)
+    state = _mix_bytes(state, entries, ENTRY_BYTES * count)
     # Images of the same size and headers may have changed places.
     step = (size - scan - 8) // _PROBES
     if step > 0:
@@ -91,19 +97,17 @@ def _describe_blocks(frame: Array, scratch: Scratch) -> int:
 @stage
 def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scratch) -> bool:
     """Write the `count` entry points of a JPEG whose headers are read; return False if its scan looks damaged."""
-    frame, values = scratch.frame, scratch.predictors
+    frame, values, cursor = scratch.frame, scratch.predictors, scratch.cursor
     mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
     source, stop, scan = address + frame[SCAN], address + size, signed(scratch.scan.ctypes.data)
-    if unstuff(source, stop, scan, scan + scratch.scan.size, scratch.starts, scratch.ends, 1) != OK:
+    if find_intervals(address, size, frame, mcus, scratch) != OK:
         return False
     blocks = _describe_blocks(frame, scratch)
-    end = scratch.ends[0]
     values[:] = 0
-    reader = (0, 0, scan)
+    bit = 8 * scan
     # `source` and `scan` are the same byte in the JPEG and in the copy; `marker` is the next 0xFF of the JPEG.
     marker = find_marker(source, stop)
     for first in range(0, mcus, EVERY):
-        bit = reader[2] * 8 - reader[1]
         while scan + marker - source < bit >> 3:
             if load_u8(marker + 1) != 0:
                 return False  # a fill byte, which only markers may have before them
@@ -115,24 +119,11 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
         place = ((source + (bit >> 3) - scan - address) << 3) | (bit & 7)
         store_i64(target, place | ((values[0] & 0xFFFF) << 32) | (values[1] << 48))
         store_i16(target + 8, values[2])
-        target += _ENTRY_BYTES
+        target += ENTRY_BYTES
         last = min(first + EVERY, mcus)
-        reader, sound = decode_mcus(
-            reader,
-            end + PADDING,
-            first,
-            last,
-            0,
-            0,
-            0,
-            scratch.blocks.ctypes.data,
-            blocks,
-            scratch.tables,
-            scratch.coefficients.ctypes.data,
-            scratch.zigzag.ctypes.data,
-        )
-        if not sound or not fits(reader, end, last == mcus):
+        if read_mcus(first, last, False, 0, 0, blocks, scratch) != OK:
             return False
+        bit = 8 * cursor[POSITION] - cursor[FILLED]
     return True
 
 
@@ -140,7 +131,7 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
 def _find(address: int, size: int, target: int, room: int, scratch: Scratch) -> int:
     """Write the entry points of one JPEG; return their number, 0 if it gets none."""
     frame = scratch.frame
-    if size > _LARGEST or read_headers(address, size, frame, scratch.tables) != OK:
+    if size > LARGEST_JPEG or read_headers(address, size, frame, scratch.tables) != OK:
         return 0
     mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
     count: int = (mcus + EVERY - 1) // EVERY
@@ -163,7 +154,7 @@ def _find_all(
     for i in range(address.size):
         first[i] = done
         at, bytes_ = signed(address[i]), signed(size[i])
-        target = signed(entries.ctypes.data) + _ENTRY_BYTES * done
+        target = signed(entries.ctypes.data) + ENTRY_BYTES * done
         count = _find(at, bytes_, target, entries.shape[0] - done, scratch)
         seals[i] = seal_of(at, scratch.frame[SCAN], bytes_, target, count) if count > 0 else 0
         done += count
@@ -178,7 +169,7 @@ def find_entries(
     # A block has at least two bits, so that eight MCUs have at least two bytes. What is not written takes no memory.
     room = int((size // np.uint64(2) + np.uint64(1)).sum())
     first, seals = np.zeros(len(size) + 1, np.uint64), np.zeros(len(size), np.uint32)
-    entries = np.empty((room, _ENTRY_BYTES), np.uint8)
-    largest = min(int(size.max(initial=0)), _LARGEST)
+    entries = np.empty((room, ENTRY_BYTES), np.uint8)
+    largest = min(int(size.max(initial=0)), LARGEST_JPEG)
     _find_all(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
     return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))

@@ -8,11 +8,18 @@ import numpy as np
 
 from gpubeton.cpu.epilogue import INTERPOLATION, ITEM_SIZE, METHOD, OUT_HEIGHT, OUT_WIDTH, Outputs, store_row
 from gpubeton.cpu.image_tasks import (
+    ADDRESS,
     EMITTED,
+    ENTRIES,
     FIRST_COLUMN,
     FIRST_ROW,
+    IMAGE_HEIGHT,
+    IMAGE_WIDTH,
     LAST_COLUMN,
     LAST_ROW,
+    NUM_ENTRIES,
+    SEAL,
+    SIZE,
     TAPS,
     VIEW_HEIGHT,
     VIEW_LEFT,
@@ -22,22 +29,18 @@ from gpubeton.cpu.image_tasks import (
     VIEW_WIDTH,
     box_of,
     epilogue_of,
-    last_column,
     next_stretch,
 )
-from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, MANY_INTERVALS, ODD_SAMPLING, OK, WRONG_SIZE
+from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, ODD_SAMPLING, OK, WRONG_SIZE
+from gpubeton.cpu.jpeg.entries import seal_of
 from gpubeton.cpu.jpeg.entropy import (
     MAX_BLOCKS,
-    PADDING,
     STRIP,
     STRIP_STEP,
-    Reader,
-    decode_mcus,
     describe_block,
-    fits,
-    unstuff,
 )
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
+from gpubeton.cpu.jpeg.intervals import find_intervals, read_mcus, take_index
 from gpubeton.cpu.jpeg.markers import (
     COMPONENTS,
     HEIGHT,
@@ -45,7 +48,6 @@ from gpubeton.cpu.jpeg.markers import (
     LUMA_DOWN,
     MCUS_ACROSS,
     MCUS_DOWN,
-    RESTART_INTERVAL,
     SAMPLING,
     SCAN,
     WIDTH,
@@ -211,69 +213,33 @@ def _emit_rows(frame: Array, scratch: Scratch, place: int, stop: int, outputs: O
 
 
 @stage
-def _decode_row(
-    frame: Array, scratch: Scratch, count: int, reader: Reader, blocks: int, origin: int, first: int, last: int
-) -> tuple[Reader, bool]:
-    """Read the MCUs `first` to `last` of one row, and decode those that the first `count` views need.
-
-    Returns the reader, and True if the data were intact.
-    """
-    across = frame[MCUS_ACROSS]
-    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
-    row = first // across
-    mcu = first
-    while mcu < last:
-        current = mcu // interval
-        if mcu % interval == 0:
-            reader = (0, 0, scratch.starts[current])
-            scratch.predictors[:] = 0
-        column = mcu - row * across
-        begin, end, more = next_stretch(scratch.views, count, row, column)
-        run = min(last, (current + 1) * interval) - mcu
-        if more:
-            run = min(run, end - column)
-        reader, sound = decode_mcus(
-            reader,
-            scratch.ends[current] + PADDING,
-            column,
-            column + run,
-            begin,
-            end,
-            origin,
-            scratch.blocks.ctypes.data,
-            blocks,
-            scratch.tables,
-            scratch.coefficients.ctypes.data,
-            scratch.zigzag.ctypes.data,
-        )
-        mcu += run
-        at_end = mcu == min((current + 1) * interval, across * frame[MCUS_DOWN])
-        if not sound or not fits(reader, scratch.ends[current], at_end):
-            return reader, False
-    return reader, True
+def _decode_row(frame: Array, scratch: Scratch, count: int, row: int, blocks: int, origin: int) -> int:
+    """Decode the MCUs of one row that the first `count` views need; return a code of `codes`."""
+    start = row * frame[MCUS_ACROSS]
+    column = 0
+    while True:
+        begin, column = next_stretch(scratch.views, count, row, column)
+        if begin == column:
+            return OK
+        code = read_mcus(start + begin, start + column, True, start, origin, blocks, scratch)
+        if code != OK:
+            return code
 
 
 @merged
 def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -> int:
-    """Decode the rows of MCUs down to the last that is needed; views resample each row while it is in the cache."""
-    across = frame[MCUS_ACROSS]
-    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else across * frame[MCUS_DOWN]
+    """Decode the rows of MCUs that are needed; views resample each row while it is in the cache."""
     views = scratch.views
-    origin, first_row, last_row = across, frame[MCUS_DOWN], 0
+    origin, first_row, last_row = frame[MCUS_ACROSS], frame[MCUS_DOWN], 0
     for place in range(count):
         _prepare_view(frame, scratch, place, outputs.settings[views[place, VIEW_PROGRAM]])
         origin = min(origin, views[place, FIRST_COLUMN])
         first_row, last_row = min(first_row, views[place, FIRST_ROW]), max(last_row, views[place, LAST_ROW])
     blocks = _describe_blocks(frame, scratch)
-    reader = (0, 0, 0)
-    # Restart intervals above the crops are not read.
-    mcu = (first_row * across) // interval * interval
-    for row in range(mcu // across, last_row):
-        stop = last_column(views, count, row) if row == last_row - 1 else across
-        reader, sound = _decode_row(frame, scratch, count, reader, blocks, origin, mcu, row * across + stop)
-        if not sound:
-            return DAMAGED_SCAN
-        mcu = (row + 1) * across
+    for row in range(first_row, last_row):
+        code = _decode_row(frame, scratch, count, row, blocks, origin)
+        if code != OK:
+            return code
         for place in range(count):
             if views[place, FIRST_ROW] <= row < views[place, LAST_ROW]:
                 padded = _padded(outputs.settings[views[place, VIEW_PROGRAM]])
@@ -284,32 +250,35 @@ def _decode_rows(frame: Array, scratch: Scratch, count: int, outputs: Outputs) -
 
 @merged
 def decode_picture(
-    address: int,  # of the JPEG
-    size: int,
-    height: int,  # from the file's metadata
-    width: int,
+    task: Array,  # (TASK_FIELDS,) int64: a JPEG; NUM_ENTRIES is set to -1 if its entry points are wrong
     count: int,  # number of views: the first rows of `scratch.views`
     outputs: Outputs,
     scratch: Scratch,
 ) -> int:
     """Decode all crops of one JPEG into the batch, in one pass; return a code of `codes`."""
     frame = scratch.frame
+    address, size = task[ADDRESS], task[SIZE]
     code = read_headers(address, size, frame, scratch.tables)
     if code != OK:
         return code
-    if frame[WIDTH] != width or frame[HEIGHT] != height:
+    if frame[WIDTH] != task[IMAGE_WIDTH] or frame[HEIGHT] != task[IMAGE_HEIGHT]:
         return WRONG_SIZE
     mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
-    intervals = 1 if frame[RESTART_INTERVAL] == 0 else -(-mcus // frame[RESTART_INTERVAL])
-    if intervals > scratch.starts.size:
-        return MANY_INTERVALS
-    scan = scratch.scan.ctypes.data
-    code = unstuff(
-        address + frame[SCAN], address + size, scan, scan + scratch.scan.size, scratch.starts, scratch.ends, intervals
-    )
-    if code != OK:
-        return code
-    return _decode_rows(frame, scratch, count, outputs)
+    while True:
+        has_index = task[NUM_ENTRIES] > 0
+        if has_index:
+            entries, entry_count = task[ENTRIES], task[NUM_ENTRIES]
+            code = take_index(address, size, frame, mcus, entries, entry_count, scratch)
+            if code == OK and seal_of(address, frame[SCAN], size, entries, entry_count) != task[SEAL]:
+                code = DAMAGED_SCAN
+        else:
+            code = find_intervals(address, size, frame, mcus, scratch)
+        if code == OK:
+            code = _decode_rows(frame, scratch, count, outputs)
+        if code == OK or not has_index:
+            return code
+        # Without the index, what it says does not matter.
+        task[NUM_ENTRIES] = -1
 
 
 # --- a whole scan, without pixels -------------------------------------------------------------------------------------
@@ -348,31 +317,5 @@ def _check(address: int, size: int, scratch: Scratch) -> int:
     if blocks == 0:
         return DAMAGED_HEADER
     mcus = -(-frame[WIDTH] // width) * -(-frame[HEIGHT] // height)
-    interval = frame[RESTART_INTERVAL] if frame[RESTART_INTERVAL] > 0 else mcus
-    intervals = -(-mcus // interval)
-    if intervals > scratch.starts.size:
-        return MANY_INTERVALS
-    scan = scratch.scan.ctypes.data
-    stop = scan + scratch.scan.size
-    code = unstuff(address + frame[SCAN], address + size, scan, stop, scratch.starts, scratch.ends, intervals)
-    if code != OK:
-        return code
-    for i in range(intervals):
-        scratch.predictors[:] = 0
-        reader, sound = decode_mcus(
-            (0, 0, scratch.starts[i]),
-            scratch.ends[i] + PADDING,
-            0,
-            min(interval, mcus - i * interval),
-            0,
-            0,
-            0,
-            scratch.blocks.ctypes.data,
-            blocks,
-            scratch.tables,
-            scratch.coefficients.ctypes.data,
-            scratch.zigzag.ctypes.data,
-        )
-        if not sound or not fits(reader, scratch.ends[i], True):
-            return DAMAGED_SCAN
-    return OK
+    code = find_intervals(address, size, frame, mcus, scratch)
+    return read_mcus(0, mcus, False, 0, 0, blocks, scratch) if code == OK else code

@@ -1,0 +1,319 @@
+"""Crops decoded from entry points and restart markers: the same pixels, read from the bytes that they need."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.cpu.epilogue import outputs_of
+from gpubeton.cpu.image_tasks import NUM_ENTRIES
+from gpubeton.cpu.jpeg.codes import OK
+from gpubeton.cpu.jpeg.entries import seal_of
+from gpubeton.cpu.ring import work
+from gpubeton.format.entry_points import ENTRY, EVERY
+from tests.cpu.guarded import Slots, guarded_scratch
+from tests.cpu.making import (
+    INTERPOLATIONS,
+    draw_of,
+    indexed,
+    job_of,
+    make_alone,
+    program_of,
+    ring_of,
+    scratch_for,
+    stored_jpeg,
+    whole,
+)
+from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.cpu.test_views import PROGRAMS, boxes, row_of, together
+
+HEIGHT, WIDTH = 131, 170
+IMAGES = {sampling: indexed(stored_jpeg(jpeg(photo(HEIGHT, WIDTH), 85, sampling))) for sampling in SAMPLINGS}
+MCU = {"4:2:0": (16, 16), "4:2:2": (8, 16), "4:4:0": (16, 8), "4:4:4": (8, 8), "gray": (8, 8)}
+
+
+@numba.njit
+def run_seal(data, scan, entries, count):
+    return seal_of(data.ctypes.data, scan, data.size, entries.ctypes.data, count)
+
+
+def scan_of(image):
+    content = image.data.tobytes()
+    start = content.index(b"\xff\xda")
+    return start + 2 + int.from_bytes(content[start + 2 : start + 4], "big")
+
+
+def sealed(image, data=None, entries=None):
+    """The image with other bytes or entry points, and the seal that fits them."""
+    image = replace(image, data=image.data if data is None else data)
+    image = replace(image, entries=image.entries if entries is None else entries)
+    return replace(image, seal=run_seal(image.data, scan_of(image), image.entries.view(np.uint8), len(image.entries)))
+
+
+def made(image, program, draw, scratch=None):
+    """Pixels, code, and whether the entry points were good to the end."""
+    out = np.zeros((1, program.height, program.width, 3), np.uint8)
+    ring = ring_of(job_of(program, [image], [draw], out))
+    work(ring, outputs_of([program]), scratch_for(program, [image]) if scratch is None else scratch)
+    return out[0], int(ring.codes[0, 0]), bool(ring.tasks[0, 0, NUM_ENTRIES] > 0)
+
+
+def without(image):
+    return replace(image, entries=np.zeros(0, ENTRY))
+
+
+def needed_bytes(image, box, sampling):
+    """Which bytes of a JPEG with entry points a crop needs: up to the end of each interval with one of its MCUs."""
+    height, width = MCU[sampling]
+    top, left, rows, columns = box
+    across, down = -(-image.width // width), -(-image.height // height)
+    begins = (image.entries["bit"] // 8).tolist()
+    ends = [*((image.entries["bit"][1:].astype(int) + 7) // 8).tolist(), len(image.data)]
+    needed = np.zeros(len(image.data), bool)
+    for row in range(max(0, top - 1) // height, min(down, (top + rows) // height + 1)):
+        for column in range(max(0, left - 1) // width, min(across, (left + columns) // width + 1)):
+            number = (row * across + column) // EVERY
+            needed[begins[number] : ends[number]] = True
+    return needed
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@given(boxes(HEIGHT, WIDTH), st.sampled_from(INTERPOLATIONS), st.integers(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_a_crop_has_the_same_bits_with_entry_points(sampling, box, interpolation, flip):
+    program = program_of(23, 31, interpolation)
+    image, draw = IMAGES[sampling], draw_of(program, box, flip=flip)
+    pixels, code, used = made(image, program, draw)
+    assert (code, used) == (OK, True)
+    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+
+
+@given(st.tuples(*[st.integers(1, 90)] * 2), st.sampled_from(SAMPLINGS), st.booleans(), st.integers(20, 100), st.data())
+@settings(max_examples=150, deadline=None)
+def test_images_of_any_size_have_the_same_bits_with_entry_points(size, sampling, is_noise, quality, data):
+    content = jpeg((noise if is_noise else photo)(*size, 3), quality, sampling)
+    image, program = indexed(stored_jpeg(content)), program_of(13, 17)
+    draw = draw_of(program, data.draw(boxes(*size)))
+    pixels, code, used = made(image, program, draw)
+    assert (code, used) == (OK, True)
+    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+
+
+@given(st.data(), st.sampled_from(SAMPLINGS), st.integers(2, 5))
+@settings(max_examples=60, deadline=None)
+def test_several_views_have_the_same_bits_with_entry_points(data, sampling, count):
+    programs = [data.draw(st.sampled_from(PROGRAMS)) for _ in range(count)]
+    draws = [[row_of(program, data.draw(boxes()), data.draw(st.integers(0, 1)))] for program in programs]
+    image = IMAGES[sampling]
+    found, bad = together(programs, [image], draws)
+    plain, none = together(programs, [without(image)], draws)
+    assert bad == none == []
+    for one, other in zip(found, plain, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_only_the_intervals_that_a_crop_needs_are_read(sampling):
+    """All other bytes of the scan may have any values."""
+    image, program = IMAGES[sampling], program_of(23, 31)
+    for box in ((0, 0, 20, 30), (40, 60, 30, 40), (100, 120, 31, 50), (60, 0, 8, WIDTH), (0, 80, HEIGHT, 9)):
+        needed = needed_bytes(image, box, sampling)
+        needed[: scan_of(image)] = True
+        assert not needed.all()
+        data = image.data.copy()
+        data[~needed] = np.random.default_rng(1).integers(0, 256, (~needed).sum())
+        draw = draw_of(program, box)
+        pixels, code, used = made(sealed(image, data), program, draw)
+        assert (code, used) == (OK, True)
+        assert np.array_equal(pixels, made(image, program, draw)[0])
+
+
+def test_restart_intervals_beside_a_crop_are_not_read():
+    """Bits of two MCUs beside each other and in rows of twelve: damage counts in the intervals of the crop."""
+    data = pillow_jpeg(photo(64, 192), quality=85, restart_marker_blocks=2)
+    program = program_of(8, 8)
+    scan = data.index(b"\xff\xda") + 14
+    ends = [match.start() for match in re.finditer(rb"\xff[\xd0-\xd9]", data) if match.start() > scan]
+    assert len(ends) == 4 * 6
+    for number, end in enumerate(ends):
+        image = stored_jpeg(data[:end] + b"\x55" * 40 + data[end:], 64, 192)
+        row, column = divmod(number, 6)
+        _, code, _ = made(image, program, draw_of(program, (18, 66, 10, 90)))
+        # Rows 17 to 28 and columns 65 to 156: MCUs 4 to 9 of the second row.
+        assert (code != OK) == (row == 1 and 2 <= column <= 4), number
+
+
+def test_damage_where_a_crop_reads_gets_the_verdict_that_it_gets_without_entry_points():
+    rng, program = np.random.default_rng(5), program_of(23, 31)
+    noticed = 0
+    for number in range(400):
+        image = IMAGES[SAMPLINGS[number % len(SAMPLINGS)]]
+        box = (40, 60, 30, 40)
+        places = np.flatnonzero(needed_bytes(image, box, SAMPLINGS[number % len(SAMPLINGS)]))
+        data = image.data.copy()
+        data[rng.choice(places)] ^= 1 << rng.integers(8)
+        draw = draw_of(program, box)
+        pixels, code, used = made(sealed(image, data), program, draw)
+        plain, expected, _ = made(without(replace(image, data=data)), program, draw)
+        if not used:
+            noticed += 1
+            assert code == expected
+            assert code != OK or np.array_equal(pixels, plain)
+        else:
+            assert code == OK
+    assert noticed > 50
+
+
+# --- indices that are wrong -------------------------------------------------------------------------------------------
+
+
+def of_another_image(image, rng):
+    return indexed(stored_jpeg(jpeg(photo(HEIGHT, WIDTH, 9), 85))).entries
+
+
+def shifted(image, rng):
+    entries = image.entries.copy()
+    entries["bit"] += np.uint32(rng.integers(1, 9))
+    return entries
+
+
+def past_the_end(image, rng):
+    entries = image.entries.copy()
+    entries["bit"][rng.integers(len(entries))] = rng.choice([8 * len(image.data), 8 * len(image.data) + 1, 2**32 - 1])
+    return entries
+
+
+def before_the_scan(image, rng):
+    entries = image.entries.copy()
+    entries["bit"][rng.integers(len(entries))] = rng.choice([0, 1, 8 * scan_of(image) - 1])
+    return entries
+
+
+def descending(image, rng):
+    entries = image.entries.copy()
+    entries["bit"] = entries["bit"][::-1]
+    return entries
+
+
+def all_equal(image, rng):
+    entries = image.entries.copy()
+    entries["bit"] = entries["bit"][rng.integers(len(entries))]
+    return entries
+
+
+def two_swapped(image, rng):
+    entries = image.entries.copy()
+    first, second = rng.choice(len(entries), 2, replace=False)
+    entries[[first, second]] = entries[[second, first]]
+    return entries
+
+
+def at_random(image, rng):
+    entries = image.entries.copy()
+    entries["bit"] = np.sort(rng.integers(8 * scan_of(image), 8 * len(image.data), len(entries)))
+    return entries
+
+
+def bytes_at_random(image, rng):
+    return np.frombuffer(rng.bytes(image.entries.nbytes), ENTRY).copy()
+
+
+def other_dc(image, rng):
+    entries = image.entries.copy()
+    entries["dc"][rng.integers(len(entries)), rng.integers(3)] += np.int16(rng.integers(1, 1000))
+    return entries
+
+
+def too_few(image, rng):
+    return image.entries[: rng.integers(1, len(image.entries))].copy()
+
+
+def too_many(image, rng):
+    return np.concatenate([image.entries, image.entries[-1:]])
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        of_another_image,
+        shifted,
+        past_the_end,
+        before_the_scan,
+        descending,
+        all_equal,
+        two_swapped,
+        at_random,
+        bytes_at_random,
+        other_dc,
+        too_few,
+        too_many,
+    ],
+    ids=lambda way: way.__name__,
+)
+def test_a_wrong_index_with_the_right_seal_is_noticed_in_whole_images_and_touches_no_other_memory(way):
+    rng, program = np.random.default_rng(2), program_of(23, 31)
+    for number in range(60):
+        image = IMAGES[SAMPLINGS[number % len(SAMPLINGS)]]
+        entries = way(image, rng)
+        data = Slots(1, len(image.data)).ending(0, image.data.tobytes())
+        image = sealed(image, data, Slots(1, entries.nbytes).ending(0, entries.tobytes()).view(ENTRY))
+        scratch = guarded_scratch(scratch_for(program, [image]))
+        draw = draw_of(program, whole(image))
+        pixels, code, used = made(image, program, draw, scratch)
+        assert (code, used) == (OK, False)
+        assert np.array_equal(pixels, made(without(image), program, draw)[0])
+        # A crop may be wrong, if it does not reach the fault.
+        top, left = int(rng.integers(HEIGHT)), int(rng.integers(WIDTH))
+        box = top, left, int(rng.integers(1, HEIGHT - top + 1)), int(rng.integers(1, WIDTH - left + 1))
+        assert made(image, program, draw_of(program, box), scratch)[1] == OK
+
+
+@pytest.mark.parametrize("changed", ["header", "entries", "seal", "size"])
+def test_an_index_that_does_not_fit_its_seal_is_not_used(changed):
+    image, program = IMAGES["4:2:0"], program_of(23, 31)
+    draw = draw_of(program, (40, 60, 30, 40))
+    data, entries, seal = image.data.copy(), image.entries.copy(), image.seal
+    if changed == "header":
+        # The density of the pixels, which nothing reads.
+        data[16] ^= 1
+    elif changed == "size":
+        data = np.concatenate([data, np.zeros(1, np.uint8)])
+    elif changed == "entries":
+        # Of an interval that the crop does not need.
+        entries["bit"][-1] ^= 1
+    else:
+        seal ^= 1 << 31
+    pixels, code, used = made(replace(image, data=data, entries=entries, seal=seal), program, draw)
+    assert (code, used) == (OK, False)
+    assert np.array_equal(pixels, made(without(image), program, draw)[0])
+
+
+def test_an_index_of_a_jpeg_with_restart_markers_or_a_refused_one_changes_nothing():
+    program = program_of(23, 31)
+    for options in ({"restart_marker_blocks": 8}, {"progressive": True}):
+        image = stored_jpeg(pillow_jpeg(photo(HEIGHT, WIDTH), **options))
+        image = sealed(image, entries=IMAGES["4:2:0"].entries)
+        draw = draw_of(program, (40, 60, 30, 40))
+        pixels, code, _ = made(image, program, draw)
+        plain, expected, _ = made(without(image), program, draw)
+        assert code == expected
+        assert np.array_equal(pixels, plain)
+
+
+def test_nothing_of_an_indexed_image_is_left_in_the_next():
+    program = program_of(23, 31)
+    images = [
+        each for image in IMAGES.values() for each in (image, without(image), sealed(image, entries=image.entries[:-1]))
+    ]
+    draws = [draw_of(program, (40, 60, 30, 40))] * len(images)
+    out, codes = make_alone(program, images, draws)
+    assert not codes.any()
+    for number in range(0, len(images), 3):
+        for each in (1, 2):
+            assert np.array_equal(out[number], out[number + each])
