@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu import worker_pool
+from gpubeton.cpu import refused_images, worker_pool
 from gpubeton.cpu.image_tasks import (
     ADDRESS,
     FIRST_COLUMN,
@@ -131,8 +131,8 @@ def test_only_the_first_view_looks_at_the_stored_image():
 
 def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
     calls = []
-    decode = worker_pool.decode_rgb
-    monkeypatch.setattr(worker_pool, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
+    decode = refused_images.decode_rgb
+    monkeypatch.setattr(refused_images, "decode_rgb", lambda data: calls.append(len(data)) or decode(data))
     programs = [PROGRAMS[0], PROGRAMS[3], PROGRAMS[0]]
     draws = [[draw_of(program, whole(IMAGES["progressive"]))] for program in programs]
     found, bad = together(programs, [IMAGES["progressive"]], draws)
