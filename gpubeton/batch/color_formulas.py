@@ -47,7 +47,7 @@ NEUTRAL = {BRIGHTNESS: ONE, CONTRAST: ONE, SATURATION: ONE, HUE: 0}
 RED_WEIGHT, GREEN_WEIGHT, BLUE_WEIGHT, WEIGHTS = 2989, 5870, 1140, 10000
 """Weights of the gray value: FFCV's and torchvision's, which sum to a little less than 1."""
 
-_SHIFT = 15
+SHIFT = 15
 """Levels are in units of 2**-15 while they are worked on."""
 
 
@@ -124,7 +124,7 @@ def change_grays(images: Any, steps: Any) -> None:
             for y in range(len(image)):
                 row = image[y]
                 for x in range(len(row)):
-                    level = np.int32(np.int32(factor * np.int32(row[x])) + added) >> _SHIFT
+                    level = np.int32(np.int32(factor * np.int32(row[x])) + added) >> SHIFT
                     row[x] = min(max(np.int32(level), np.int32(0)), np.int32(255))
 
 
@@ -185,7 +185,7 @@ def blend(line: Any, factor: Any, added: Any) -> None:
     for channel in range(3):
         levels = line[channel]
         for x in range(len(levels)):
-            level = np.int32(np.int32(factor * levels[x]) + added) >> _SHIFT
+            level = np.int32(np.int32(factor * levels[x]) + added) >> SHIFT
             levels[x] = min(max(np.int32(level), np.int32(0)), np.int32(255))
 
 
@@ -199,10 +199,10 @@ def saturate(line: Any, factor: Any) -> None:
     for x in range(len(red)):
         weighed = np.int32(RED_WEIGHT * red[x] + GREEN_WEIGHT * green[x] + BLUE_WEIGHT * blue[x])
         gray = np.int32(np.float32(np.float32(weighed) + half) * share)
-        base = np.int32(gray << _SHIFT)
-        r = np.int32(np.int32(np.int32(factor * np.int32(red[x] - gray)) + base) >> _SHIFT)
-        g = np.int32(np.int32(np.int32(factor * np.int32(green[x] - gray)) + base) >> _SHIFT)
-        b = np.int32(np.int32(np.int32(factor * np.int32(blue[x] - gray)) + base) >> _SHIFT)
+        base = np.int32(gray << SHIFT)
+        r = np.int32(np.int32(np.int32(factor * np.int32(red[x] - gray)) + base) >> SHIFT)
+        g = np.int32(np.int32(np.int32(factor * np.int32(green[x] - gray)) + base) >> SHIFT)
+        b = np.int32(np.int32(np.int32(factor * np.int32(blue[x] - gray)) + base) >> SHIFT)
         red[x] = min(max(r, np.int32(0)), np.int32(255))
         green[x] = min(max(g, np.int32(0)), np.int32(255))
         blue[x] = min(max(b, np.int32(0)), np.int32(255))
@@ -217,20 +217,20 @@ def turn(line: Any, factor: Any) -> None:
         r, g, b = red[x], green[x], blue[x]
         most, least = max(r, g, b), min(r, g, b)
         chroma = np.int32(most - least)
-        side = np.int32(chroma << _SHIFT)
+        side = np.int32(chroma << SHIFT)
         corner = np.int32(4 * chroma + r - g)
         corner = np.int32(2 * chroma + b - r) if most == g else corner
         corner = np.int32(g - b) if most == r else corner
-        place = np.int32(np.int32(corner << _SHIFT) + np.int32(per_chroma * chroma))
+        place = np.int32(np.int32(corner << SHIFT) + np.int32(per_chroma * chroma))
         place = np.int32(place + 6 * side) if place < 0 else place
         place = np.int32(place - 6 * side) if place >= np.int32(6 * side) else place
-        base = np.int32(least << _SHIFT)
+        base = np.int32(least << SHIFT)
         r = np.int32(base + min(max(np.int32(abs(np.int32(place - 3 * side)) - side), none), side))
         g = np.int32(base + min(max(np.int32(2 * side - abs(np.int32(place - 2 * side))), none), side))
         b = np.int32(base + min(max(np.int32(2 * side - abs(np.int32(place - 4 * side))), none), side))
-        red[x] = np.int32(r + (np.int32(np.int32(r >> 7) * 32864) >> 16)) >> _SHIFT
-        green[x] = np.int32(g + (np.int32(np.int32(g >> 7) * 32864) >> 16)) >> _SHIFT
-        blue[x] = np.int32(b + (np.int32(np.int32(b >> 7) * 32864) >> 16)) >> _SHIFT
+        red[x] = np.int32(r + (np.int32(np.int32(r >> 7) * 32864) >> 16)) >> SHIFT
+        green[x] = np.int32(g + (np.int32(np.int32(g >> 7) * 32864) >> 16)) >> SHIFT
+        blue[x] = np.int32(b + (np.int32(np.int32(b >> 7) * 32864) >> 16)) >> SHIFT
 
 
 def gray_sum(line: Any) -> Any:
@@ -277,10 +277,10 @@ def _blend_tensors(kind: int, levels: Any, factor: Any) -> list[Any]:
         changed = [factor * level + added for level in levels]
     elif kind == SATURATION:
         gray = _gray_of(levels)
-        changed = [factor * (level - gray) + (gray << _SHIFT) for level in levels]
+        changed = [factor * (level - gray) + (gray << SHIFT) for level in levels]
     else:
         changed = [factor * level for level in levels]
-    return [(level >> _SHIFT).clamp(0, 255) for level in changed]
+    return [(level >> SHIFT).clamp(0, 255) for level in changed]
 
 
 def _turn_tensors(levels: Any, factor: Any) -> list[Any]:
@@ -296,12 +296,12 @@ def _turn_tensors(levels: Any, factor: Any) -> list[Any]:
     most = torch.maximum(torch.maximum(red, green), blue)
     least = torch.minimum(torch.minimum(red, green), blue)
     chroma = most - least
-    side = chroma << _SHIFT
+    side = chroma << SHIFT
     corner = torch.where(most == green, 2 * chroma + blue - red, 4 * chroma + red - green)
     corner = torch.where(most == red, green - blue, corner)
-    place = ((corner << _SHIFT) + 6 * factor * chroma).remainder((6 * side).clamp(min=1))
+    place = ((corner << SHIFT) + 6 * factor * chroma).remainder((6 * side).clamp(min=1))
     heights = ((place - 3 * side).abs() - side, *(2 * side - (place - at * side).abs() for at in (2, 4)))
-    return [_rounded((least << _SHIFT) + height.clamp(min=0).minimum(side)) for height in heights]
+    return [_rounded((least << SHIFT) + height.clamp(min=0).minimum(side)) for height in heights]
 
 
 def _gray_of(levels: Any) -> Any:
@@ -314,7 +314,7 @@ def _gray_of(levels: Any) -> Any:
 
 def _rounded(level: Any) -> Any:
     """Return ``floor(level * 255.999 / 255)``, within 0.0001 of a level: 0.999 / 255 is nearly 32864 / 2**23."""
-    return (level + ((level >> 7) * 32864 >> 16)) >> _SHIFT
+    return (level + ((level >> 7) * 32864 >> 16)) >> SHIFT
 
 
 def _change_floats(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.batch.color_formulas import ONE, SHIFT
 from gpubeton.batch.image_batch import as_nhwc
 from gpubeton.pipeline.compiler import Compiler
 
@@ -22,11 +23,6 @@ PARTNER, WEIGHT, TOP, LEFT, BOTTOM, RIGHT = range(6)
 """Columns of a mix; ``kernels/mix_row.cuh`` has the same."""
 
 MIX_COLUMNS = 6
-
-ONE = 1 << 15
-"""The weight 1."""
-
-_SHIFT = 15
 
 
 def mix_images(batch: Any, mixes: NDArray[np.int32]) -> None:
@@ -87,7 +83,7 @@ def _compiled(channels: int) -> Callable[..., Any]:
                 own = images[number, y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
                 other = partner[y, channels * mixes[number, LEFT] : channels * mixes[number, RIGHT]]
                 for x in range(len(own)):
-                    mixed = np.int32(np.int32(weight * own[x]) + np.int32(rest * other[x])) >> _SHIFT
+                    mixed = np.int32(np.int32(weight * own[x]) + np.int32(rest * other[x])) >> SHIFT
                     own[x] = mixed
 
     return Compiler.compile(mix)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_SLIVER = 1e-3
-"""Smaller shares of a pixel are left out, as OpenCV does."""
+SLIVER = 1e-3
+"""Smaller shares of a pixel are left out, as OpenCV does (resize.cpp, computeResizeAreaTab)."""
 
 AT_ONCE = 1 << 22
 """Pixels of a batch that are resized together; each channel takes a few numbers of 32 bits for each."""
@@ -145,7 +145,7 @@ def _areas(size: int, output: int) -> tuple[NDArray[np.intp], NDArray[np.float64
     stop = np.minimum(start + scale, size)
     position = np.floor(start).astype(np.intp) + np.arange(int(np.ceil(scale)) + 1)
     covered = np.minimum(stop, position + 1) - np.maximum(start, position)
-    covered[(covered <= _SLIVER) | (position >= size)] = 0
+    covered[(covered <= SLIVER) | (position >= size)] = 0
     return np.minimum(position, size - 1), covered / np.minimum(scale, size - start)
 
 

@@ -33,20 +33,14 @@ def warp(interpolation: str, fill: tuple[int, ...]) -> ImageChange:
     return ImageChange(partial(_warp_arrays, interpolation, fill), partial(_warp_tensors, interpolation, fill))
 
 
-def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[np.uint8], rows: NDArray[Any]) -> None:
-    if images.shape[3] != CHANNELS or images.dtype != np.uint8:
-        _warp_other_arrays(interpolation, fill, images, rows)
-        return
-    code = warp_nearest if interpolation == "nearest" else warp_bilinear
-    chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
-    Compiler.compile(code)(images, chosen, rows, np.array(fill, np.int64))
-
-
-def _warp_other_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[Any], rows: NDArray[Any]) -> None:
-    """Warp gray and RGBA images and uint16, three channels at a time."""
+def _warp_arrays(interpolation: str, fill: tuple[int, ...], images: NDArray[Any], rows: NDArray[Any]) -> None:
     code = Compiler.compile(warp_nearest if interpolation == "nearest" else warp_bilinear)
-    outside = fill_of("warp", fill, images.shape[3])
     chosen = np.flatnonzero((rows != IDENTITY).any(axis=1))
+    if images.shape[3] == CHANNELS and images.dtype == np.uint8:
+        code(images, chosen, rows, np.array(fill, np.int64))
+        return
+    # Gray and RGBA images and uint16: three channels at a time.
+    outside = fill_of("warp", fill, images.shape[3])
     triple = np.empty((1, *images.shape[1:3], CHANNELS), np.int64)
     for number in chosen:
         for first in range(0, images.shape[3], CHANNELS):

@@ -169,7 +169,7 @@ def convert(
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
     run = _Run(source, Path(path), settings, chosen, workers, skip=on_error == "skip")
     with ResumableFile(path, run.key, fresh=fresh) as file:
-        return run.write(file, on_progress or _ignore)
+        return run.write(file, on_progress or (lambda *_: None))
 
 
 @dataclass(frozen=True)
@@ -308,10 +308,6 @@ class _Run:
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)
         return notes
-
-
-def _ignore(done: int, total: int) -> None:
-    del done, total
 
 
 def _choose(count: int, settings: Settings) -> list[int]:

@@ -46,7 +46,8 @@ class HuggingFaceSource(LabelledSource):
         dataset: Any = datasets.load_from_disk(os.fspath(path))
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
-        image = self._column(dataset, image, [name for name, kind in dataset.features.items() if _is_image(kind)])
+        images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
+        image = self._column(dataset, image, images)
         if image is None:
             raise OptionError(
                 f"{path}: no column of images; the columns are {', '.join(map(repr, dataset.features))}. "
@@ -88,10 +89,6 @@ class HuggingFaceSource(LabelledSource):
         if wanted is not None and wanted not in dataset.features:
             raise OptionError(f"{self._path}: no column {wanted!r}; there are {', '.join(map(repr, dataset.features))}")
         return wanted or next(iter(usual), None)
-
-
-def _is_image(kind: Any) -> bool:
-    return type(kind).__name__ == "Image"
 
 
 def _fingerprint(path: Path, split: str | None) -> str:

@@ -22,6 +22,7 @@ from gpubeton.batch.color_formulas import (
     PIXEL,
     RED_WEIGHT,
     SATURATION,
+    SHIFT,
     WEIGHTS,
 )
 from gpubeton.cpu.epilogue import ITEM_SIZE, METHOD, store_row
@@ -41,7 +42,6 @@ _SATURATION = int(SATURATION)
 _PARAMETER = int(PARAMETER)
 _PIXEL = int(PIXEL)
 _ONE = int(ONE)
-_SHIFT = 15
 
 # Pixels per SIMD step: a vector of 64 bytes for each channel, the widest that CPUs have.
 GROUP = 64
@@ -141,13 +141,13 @@ def _turned(channels: list[Vector], factor: Vector) -> list[Vector]:
 
 def _complement(part: Vector) -> Vector:
     """Return 1 - part, from 0 to 2**15."""
-    return part.like(-(1 << _SHIFT)) - part
+    return part.like(-(1 << SHIFT)) - part
 
 
 def _rounded(whole: Vector, part: Vector) -> Vector:
     """Round as `color_formulas` does: a little more than value and part, rounded down."""
     more = (whole.shift_left(8) + part.shift_right_logical(7)).times_fraction(part.like(32864))
-    return whole + (part + more).shift_right_logical(_SHIFT)
+    return whole + (part + more).shift_right_logical(SHIFT)
 
 
 def _changed(emit: VectorBuilder, kind: int | None, step: Vector, values: list[Vector]) -> list[Vector]:
@@ -258,7 +258,7 @@ def write_step(
     """Write a step for `change_groups`."""
     row[KIND] = kind
     row[FACTOR] = factor if kind == _HUE else factor - _ONE
-    row[ADDED] = added >> _SHIFT
+    row[ADDED] = added >> SHIFT
     row[ADDED_PART] = added & (_ONE - 1)
 
 
@@ -281,7 +281,7 @@ def continue_table(
 ) -> None:
     """Append a BRIGHTNESS or CONTRAST to a table."""
     for value in range(TABLE_SIZE):
-        table[value] = min(max((factor * table[value] + added) >> _SHIFT, 0), 255)
+        table[value] = min(max((factor * table[value] + added) >> SHIFT, 0), 255)
 
 
 @inlined

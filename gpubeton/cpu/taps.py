@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from gpubeton.batch.resize import SLIVER
 from gpubeton.machine_code.compile import inlined, stage
 from gpubeton.pipeline.interpolation import AREA_ENLARGING, INTERPOLATIONS
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
 
 BILINEAR, AREA, ANTIALIAS, NEAREST = (INTERPOLATIONS[name] for name in ("bilinear", "area", "antialias", "nearest"))
-
-# OpenCV ignores slivers of a source pixel below this (resize.cpp, computeResizeAreaTab).
-_SLIVER = 1e-3
 
 _ONE = 65536
 
@@ -81,14 +79,14 @@ def _area(index: int, scale: float, size: int, row: Array) -> tuple[int, int]:
     whole = min(int(math.ceil(start)), last)
     count = 0
     first = whole
-    if whole - start > _SLIVER:
+    if whole - start > SLIVER:
         first = whole - 1
         row[0] = (whole - start) * part
         count = 1
     for _ in range(whole, last):
         row[count] = part
         count += 1
-    if stop - last > _SLIVER:
+    if stop - last > SLIVER:
         row[count] = min(min(stop - last, 1.0), cell) * part
         count += 1
     return first, count

@@ -154,7 +154,6 @@ class _OutputFolder:
         self._folders = dict(zip(names, own, strict=True))
         self._width = len(str(max(0, contents.index.num_samples - 1)))
         self._labels = contents.labels(label)
-        self._label_field = label
         images = contents.image_fields
         self._first_image = images[0] if images else None
         self.images = folder / self._folders[images[0]] if images else None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, ONE, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
+from gpubeton.batch.color_formulas import ONE
+from gpubeton.batch.mix import BOTTOM, MIX_COLUMNS, PARTNER, RIGHT, WEIGHT, mix_images, mix_labels
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline.pixel_type import is_torch_dtype, torch_dtype
 from gpubeton.pipeline.validation import check_number

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.batch.mix import BOTTOM, ONE, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton.batch.color_formulas import ONE
+from gpubeton.batch.mix import BOTTOM, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.gpu.launch import mix_images
 from gpubeton.transforms import ImageMixup
 from tests.kernels.host_build import ORDERS, needs_compiler

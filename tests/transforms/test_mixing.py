@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpubeton.batch.mix import BOTTOM, LEFT, ONE, PARTNER, RIGHT, TOP, WEIGHT
+from gpubeton.batch.color_formulas import ONE
+from gpubeton.batch.mix import BOTTOM, LEFT, PARTNER, RIGHT, TOP, WEIGHT
 from gpubeton.engine.run_batch_ops import run_batch_ops
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.pipeline import Compiler, State
