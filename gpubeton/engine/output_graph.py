@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.outputs import Decodes
     from gpubeton.fields.base import Field
+    from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.plan.batch_ops import BatchOp
     from gpubeton.plan.program import GeometrySource
@@ -66,6 +67,7 @@ def compile_outputs(
     pipelines: Mapping[str, Pipeline],
     indices: NDArray[np.uint64],  # (N,) the samples that may be requested
     gpu: GpuTarget | None = None,
+    entry_points: Mapping[str, EntryPoints] | None = None,  # of fields of images
 ) -> tuple[Output, ...]:
     """Compile every output of a batch: fields in the order of the file, then the other names of `pipelines`."""
     # A field without a pipeline gets its decoder and ToTensor; None leaves it out.
@@ -75,7 +77,7 @@ def compile_outputs(
     # Random parameters are read and change nothing: the other outputs are compiled as if these were not there.
     specs = {name: _spec(name, pipelines.get(name, ())) for name in names if name not in drawn}
     numbers = [name for name in dict.fromkeys([*fields, *pipelines]) if name not in drawn]
-    outputs = _Compiler(index, fields, specs, numbers, indices, gpu).compile()
+    outputs = _Compiler(index, fields, specs, numbers, indices, gpu, entry_points or {}).compile()
     _connect_boxes(outputs)
     left_on = gpu.device if gpu is not None and gpu.takes_everything else None
     made = {**outputs, **{name: _drawn_output(name, spec, outputs, left_on) for name, spec in drawn.items()}}
@@ -183,8 +185,10 @@ class _Compiler:
         numbers: Sequence[str],
         indices: NDArray[np.uint64],
         gpu: GpuTarget | None,
+        entry_points: Mapping[str, EntryPoints],
     ) -> None:
         self.index, self.fields, self.specs, self.indices, self.gpu = index, fields, specs, indices, gpu
+        self.entry_points = entry_points
         self.left_on = gpu.device if gpu is not None and gpu.takes_everything else None
         # The number keeps random numbers apart: two outputs of one field, as in contrastive learning, differ.
         self.numbers = {name: number for number, name in enumerate(numbers)}
@@ -206,7 +210,7 @@ class _Compiler:
 
     def _field_output(self, name: str, field: str) -> PipelineOutput:
         if field not in self.sources:
-            self.sources[field] = Source.of(self.index, field, self.fields[field])
+            self.sources[field] = Source.of(self.index, field, self.fields[field], self.entry_points.get(field))
         source = self.sources[field]
         operations = self._with_branch_points(_field_operations(name, self.specs[name], source))
         if isinstance(operations[0], SimpleRGBImageDecoder) and not brings_own_code(operations[0]):

@@ -32,6 +32,7 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         f"up to {config.batches_ahead} batches ahead of the loop, {config.num_workers} threads on the CPU",
         *_explain_decoding(config, plan, resources.gpu_choice, resources.gpu),
         *_explain_sharing(plan),
+        *_explain_entry_points(resources),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]
@@ -78,6 +79,12 @@ def _explain_sharing(plan: Plan) -> list[str]:
         for (source, _), names in views.items()
         if len(names) > 1
     ]
+
+
+def _explain_entry_points(resources: Resources) -> list[str]:
+    """List the fields whose JPEGs are decoded only where a crop needs them."""
+    counts = {name: int((points.counts > 0).sum()) for name, points in resources.entry_points.items()}
+    return [f"  {name!r}: only what crops need of {count:,} JPEGs with entry points" for name, count in counts.items()]
 
 
 def max_batch_bytes(plan: Plan) -> int:

@@ -367,8 +367,8 @@ class Loader(FfcvSurface):
         # Compiler.set_num_threads would start Numba's own threads, which only parallel operations of users need.
         Compiler.num_threads, Compiler.generation = self._config.num_workers, self._generation
         reader, config = self.reader, self._config
-        target = self._resources.gpu_choice.target
-        return compile_outputs(reader.index, reader.handlers, config.pipelines, config.indices, target)
+        target, entry_points = self._resources.gpu_choice.target, self._resources.entry_points
+        return compile_outputs(reader.index, reader.handlers, config.pipelines, config.indices, target, entry_points)
 
     def filter(self, field_name: str, condition: Callable[[Any], bool]) -> Loader:
         """Make a loader of those samples whose value in one field meets a condition.

@@ -12,6 +12,7 @@ from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format.byte_source import OpenSources
+from gpubeton.format.entry_points import open_entry_points
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.storage import MappedStorage, ReadStorage, Staging, Storage
 from gpubeton.transforms.ops import ToDevice
@@ -63,6 +64,9 @@ class Resources:
         self.gpu: Gpu | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
+        self.entry_points, faults = open_entry_points(index)
+        for fault in faults:
+            warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=3)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
         self._files = OpenSources(((file.path, file.identity) for file in index.files), is_random=not config.os_cache)
         self._files.hold()

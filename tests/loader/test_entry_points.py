@@ -1,0 +1,162 @@
+"""A loader of files with entry points: the same images, and a warning where they cannot be used."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpubeton import Loader
+from gpubeton.copying import copy_samples
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.format.entry_points import ENTRY
+from gpubeton.indexing import index_images
+from gpubeton.writer import DatasetWriter
+from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+
+COUNT = 12
+PIPELINES = {
+    "image": [RandomResizedCropRGBImageDecoder((32, 40), scale=(0.02, 0.6))],
+    "label": None,
+}
+
+
+def contents():
+    kinds = [jpeg(photo(150, 190, number), 85, sampling) for number, sampling in enumerate(SAMPLINGS)]
+    kinds += [jpeg(noise(100, 120, number), 95, sampling) for number, sampling in enumerate(SAMPLINGS)]
+    return [*kinds, pillow_jpeg(photo(90, 100), restart_marker_blocks=3), photo(90, 100)]
+
+
+def images(path, pipelines=PIPELINES, **options):
+    """The images of an epoch, and the warnings until its end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with Loader(path, 5, num_workers=2, seed=3, pipelines=pipelines, drop_last=False, **options) as loader:
+            made = np.concatenate([np.asarray(batch[0]) for batch in loader])
+    return made, [str(each.message) for each in caught]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "a.beton"
+    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+    samples = [(content, number) for number, content in enumerate(contents())]
+    DatasetWriter(path, fields, 1 << 21, 1, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(file):
+    return images(file)[0]
+
+
+@pytest.fixture
+def indexed(file, tmp_path):
+    path = tmp_path / "a.beton"
+    path.write_bytes(file.read_bytes())
+    index_images(path)
+    return path
+
+
+def index_of(path):
+    return path.with_name("a.beton.index")
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_images_are_the_same_with_entry_points_beside_and_in_the_file(indexed, expected, tmp_path, os_cache):
+    for path in (indexed, copy_samples(indexed, tmp_path / "inside.beton")):
+        made, warned = images(path, os_cache=os_cache)
+        assert warned == []
+        np.testing.assert_array_equal(made, expected)
+
+
+def test_several_files_give_the_same_images_when_one_of_them_has_entry_points(file, indexed):
+    made, warned = images([file, indexed, file])
+    assert warned == []
+    np.testing.assert_array_equal(made, images([file, file, file])[0])
+
+
+def test_explain_names_the_fields_with_entry_points(file, indexed, capsys):
+    with Loader(indexed, 5, num_workers=1, pipelines=PIPELINES) as loader:
+        loader.explain()
+    assert f"'image': only what crops need of {COUNT - 1} JPEGs" in capsys.readouterr().out
+    with Loader(file, 5, num_workers=1, pipelines=PIPELINES) as loader:
+        loader.explain()
+    assert "entry points" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fault", ["cut", "stale", "foreign"])
+def test_an_index_that_cannot_be_used_is_a_warning_with_a_command(indexed, expected, tmp_path, fault):
+    content = index_of(indexed).read_bytes()
+    if fault == "cut":
+        index_of(indexed).write_bytes(content[:-100])
+    elif fault == "foreign":
+        index_of(indexed).write_bytes(b"something else" * 100)
+    else:
+        copy_samples(indexed, tmp_path / "other.beton", [1, 0, *range(2, COUNT)])
+        index_images(tmp_path / "other.beton", overwrite=True)
+        (tmp_path / "other.beton.index").rename(index_of(indexed))
+    made, warned = images(indexed)
+    np.testing.assert_array_equal(made, expected)
+    assert len(warned) == 1
+    assert str(index_of(indexed)) in warned[0]
+    assert f"gpubeton index --overwrite {indexed}" in warned[0]
+
+
+# --- entries that open, but lie ---------------------------------------------------------------------------------------
+
+
+def parts(content):
+    """First entry of each image, and the entries and seals as arrays that can be changed."""
+    count = int(np.frombuffer(content[-16:-8], "<u8")[0])
+    begin = -(-count * ENTRY.itemsize // 8) * 8
+    first = np.frombuffer(content[begin : begin + 8 * (COUNT + 1)], "<u8").astype(int)
+    return first, np.frombuffer(content[: count * ENTRY.itemsize], ENTRY).copy()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_changed_entries_never_give_other_pixels(indexed, expected, data):
+    content = index_of(indexed).read_bytes()
+    _, entries = parts(content)
+    for _ in range(data.draw(st.integers(1, 8))):
+        place = data.draw(st.integers(0, len(entries) - 1))
+        change = data.draw(st.sampled_from(["bit", "dc", "swap", "huge", "zero"]))
+        if change == "bit":
+            entries["bit"][place] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
+        elif change == "dc":
+            entries["dc"][place, data.draw(st.integers(0, 2))] += data.draw(st.integers(1, 2000))
+        elif change == "swap":
+            other = data.draw(st.integers(0, len(entries) - 1))
+            entries[[place, other]] = entries[[other, place]]
+        elif change == "huge":
+            entries[place] = (2**32 - 1, (32767, -32768, 32767))
+        else:
+            entries[place:] = 0
+    index_of(indexed).write_bytes(entries.tobytes() + content[entries.nbytes :])
+    made, warned = images(indexed)
+    index_of(indexed).write_bytes(content)
+    assert warned == []
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_entries_of_another_image_of_the_same_number_never_give_other_pixels(indexed, expected):
+    content = index_of(indexed).read_bytes()
+    first, entries = parts(content)
+    counts = np.diff(first)
+    for number in range(5):  # photos: the noise of the same sampling has other sizes
+        others = [other for other in range(COUNT) if other != number and counts[other] == counts[number] > 0]
+        for other in others[:1]:
+            changed = entries.copy()
+            changed[first[number] : first[number + 1]] = entries[first[other] : first[other + 1]]
+            index_of(indexed).write_bytes(changed.tobytes() + content[changed.nbytes :])
+            np.testing.assert_array_equal(images(indexed)[0], expected)
+
+
+def test_whole_images_need_no_entry_points_and_are_the_same(indexed, file):
+    pipelines = {"image": [CenterCropRGBImageDecoder((64, 64), 1.0)], "label": None}
+    np.testing.assert_array_equal(images(indexed, pipelines)[0], images(file, pipelines)[0])
