@@ -42,3 +42,19 @@ static __device__ __forceinline__ unsigned four_levels(const Sum* sums) {
 static __device__ __forceinline__ void add_four(Sum* sums, unsigned levels, float fraction) {
     for (int i = 0; i < 4; i++) add(sums[i], __byte_perm(levels, 0, 0x4440 + i), fraction);
 }
+
+// A sum of 16-bit samples, each times a 16-bit weight, has no rounding but that of its products:
+//
+//   lost + (sample * weight >> 16) + (sample * weight >> 16) + ...
+//
+// `lost` is half the number of taps, too, but zero for up to four, as in gpubeton/cpu/jpeg/ycbcr.py.
+static __device__ __forceinline__ int lost_by(int taps, int most) { return most <= 4 ? 0 : min(taps / 2, 127); }
+
+static __device__ __forceinline__ Sum sum_from(int lost) { return {__uint_as_float(0x04800000u + (unsigned)lost)}; }
+
+// A weight as `add` wants it for 16-bit samples; for 8-bit ones, which count times 256, it is `fraction_of`.
+static __device__ __forceinline__ float small_fraction_of(unsigned short weight) {
+    return __fmul_rn(fraction_of(weight), 1.0f / 256);
+}
+
+static __device__ __forceinline__ unsigned sample_of(Sum sum) { return word_of(sum) & 0xffff; }

@@ -124,47 +124,67 @@ struct Taps {
     int side, most_taps;      // side = max(height, width) of the output
 };
 
-// Make the taps of one output column or row, for one thread.
-static __device__ __forceinline__ void make_taps(const int* draw, int rule, int height, int width, int image, int axis,
-                                                 int i, const Taps& taps) {
+// The taps of one output column (axis 0) or row (1).
+static __device__ __forceinline__ PixelTaps taps_of_output(const int* draw, int rule, int height, int width, int axis,
+                                                           int i) {
     int output = axis == 0 ? width : height;
-    if (i >= output) return;
-
-    int size = draw[axis == 0 ? WIDTH : HEIGHT];
-    int line = image * 2 + axis;
-    long long place = (long long)line * taps.side + i;
-    taps.numbers[place] = 0;
-    if (draw[WIDTH] < 1 || draw[HEIGHT] < 1) return;
-
     if (rule == AREA && (draw[HEIGHT] < height || draw[WIDTH] < width)) rule = AREA_ENLARGING;
     // The resized pixel that output pixel i shows; a draw flips before it shifts.
     int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(output - 1));
     if (axis == 0 && draw[FLIP] != 0) index = output - 1 - index;
+    return taps_of(rule, index, draw[axis == 0 ? WIDTH : HEIGHT], output);
+}
 
-    PixelTaps made = taps_of(rule, index, size, output);
+// The sum of weights, the first of the largest ones, and its place.
+struct Rounded {
+    int total, largest, at;
+};
+
+static __device__ __forceinline__ void add_weight(Rounded& rounded, int fraction, int k) {
+    rounded.total += fraction;
+    if (fraction > rounded.largest) {
+        rounded.largest = fraction;
+        rounded.at = k;
+    }
+}
+
+// Write weights as 16-bit fractions, `side` apart. Each also rounds what earlier weights left over.
+static __device__ __forceinline__ Rounded round_weights(const PixelTaps& taps, unsigned short* column, int side) {
+    Rounded rounded = {0, -1, 0};
+    double rest = 0.5;
+#pragma unroll 1
+    for (int k = 0; k < taps.count; k++) {
+        double exact = __dadd_rn(__dmul_rn(weight(taps, k), WHOLE), rest);
+        int fraction = (int)exact;
+        rest = __dsub_rn(exact, fraction);
+        add_weight(rounded, fraction, k);
+        column[(long long)k * side] = (unsigned short)fraction;
+    }
+    return rounded;
+}
+
+// Give the largest weight what is missing to one. One itself does not fit into 16 bits; 65535/65536 differs by a 256th of
+// a gray level.
+static __device__ __forceinline__ void settle(const Rounded& rounded, unsigned short* column, int side) {
+    column[(long long)rounded.at * side] = (unsigned short)min(65535, rounded.largest + WHOLE - rounded.total);
+}
+
+// Make the taps of one output column or row, for one thread.
+static __device__ __forceinline__ void make_taps(const int* draw, int rule, int height, int width, int image, int axis,
+                                                 int i, const Taps& taps) {
+    if (i >= (axis == 0 ? width : height)) return;
+    int line = image * 2 + axis;
+    long long place = (long long)line * taps.side + i;
+    taps.numbers[place] = 0;
+    if (draw[WIDTH] < 1 || draw[HEIGHT] < 1) return;
+    PixelTaps made = taps_of_output(draw, rule, height, width, axis, i);
     atomicMax(taps.most + line, made.count);
     if (made.count > taps.most_taps) return;
     taps.first[place] = made.first;
     taps.numbers[place] = made.count;
-
-    // Each weight also rounds what earlier weights left over. The largest gets what is missing to one at the end. One
-    // itself does not fit into 16 bits; 65535/65536 differs by a 256th of a gray level.
     unsigned short* column = taps.weights + (long long)line * taps.most_taps * taps.side + i;
-    double rest = 0.5;
-    int total = 0, largest = -1, at = 0;
-#pragma unroll 1
-    for (int k = 0; k < made.count; k++) {
-        double exact = __dadd_rn(__dmul_rn(weight(made, k), WHOLE), rest);
-        int fraction = (int)exact;
-        rest = __dsub_rn(exact, fraction);
-        total += fraction;
-        if (fraction > largest) {
-            largest = fraction;
-            at = k;
-        }
-        column[(long long)k * taps.side] = (unsigned short)fraction;
-    }
+    Rounded rounded = round_weights(made, column, taps.side);
 #pragma unroll 1
     for (int k = made.count; k < min(4, taps.most_taps); k++) column[(long long)k * taps.side] = 0;
-    column[(long long)at * taps.side] = (unsigned short)min(65535, largest + WHOLE - total);
+    settle(rounded, column, taps.side);
 }

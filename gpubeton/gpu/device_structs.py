@@ -43,6 +43,32 @@ GATHER = np.dtype(
 )
 """Rows of bytes to copy to the device; `struct Gather` of ``kernels/gather.cu``, 32 bytes."""
 
+JPEG = np.dtype(
+    [
+        ("bytes", "<u8"),  # address of its first byte
+        ("entries", "<u8"),  # address of ENTRY (num_entries,), even
+        ("quantization", "<u8"),  # address of uint8 (3, 64): factors of each component, by rows
+        ("coefficients", "<u8"),  # addresses of the window's coefficients, samples, and samples resampled across
+        ("samples", "<u8"),
+        ("resampled", "<u8"),
+        ("size", "<u4"),  # bytes
+        ("num_entries", "<i4"),
+        ("every", "<i4"),  # MCUs from one entry point to the next
+        ("is_restarted", "<i4"),  # 1 if entry points are restart intervals
+        ("height", "<i4"),  # in pixels
+        ("width", "<i4"),
+        ("components", "<i4"),
+        ("luma_across", "<i4"),  # blocks of an MCU
+        ("luma_down", "<i4"),
+        ("first_row", "<i4"),  # the window, in MCUs
+        ("first_column", "<i4"),
+        ("rows", "<i4"),
+        ("columns", "<i4"),
+        ("row", "<i4"),  # of the batch that the image belongs to
+    ]
+)
+"""A JPEG with entry points; `struct Jpeg` of ``kernels/jpeg.cuh``, 104 bytes."""
+
 
 @dataclass(frozen=True)
 class KernelImages:

@@ -13,22 +13,30 @@ pytestmark = needs_compiler
 
 IMAGES = ["canary", "gather", "resample", "taps"]
 COLORS = ["color", "color_sum", "mix", "resample", "taps"]
+JPEGS = ["jpeg_across", "jpeg_down", "jpeg_huffman", "jpeg_idct", "jpeg_taps"]
 
 
-def run_sanitized(library):
+def run_sanitized(program, library):
     environment = dict(os.environ, LD_PRELOAD=sanitizer(), ASAN_OPTIONS="detect_leaks=0", PYTHONPATH=str(ROOT))
     return subprocess.run(
-        [sys.executable, "-m", "tests.kernels.sanitized_images", str(library)],
+        [sys.executable, "-m", f"tests.kernels.{program}", str(library)],
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
 @pytest.mark.timeout(600)
 def test_the_kernels_that_make_images_touch_no_memory_but_their_own_and_compute_nothing_undefined():
-    done = run_sanitized(build(IMAGES, sanitize="memory"))
+    done = run_sanitized("sanitized_images", build(IMAGES, sanitize="memory"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+
+
+@pytest.mark.timeout(600)
+def test_the_kernels_that_decode_jpegs_touch_no_memory_but_their_own_and_compute_nothing_undefined():
+    done = run_sanitized("sanitized_jpegs", build(JPEGS, sanitize="memory"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
 
 
 def test_every_kernel_is_run_with_sanitizers():
-    assert kernel_names() == sorted({*IMAGES, *COLORS})
+    assert kernel_names() == sorted({*IMAGES, *COLORS, *JPEGS})

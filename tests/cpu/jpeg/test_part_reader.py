@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.cpu.jpeg.entries import find_entries
+from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton.format.entry_points import ENTRY
+from gpubeton.plan import jpeg_parts
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
+from gpubeton.plan.jpeg_parts import EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS
+from tests.cpu.making import joined, segments
+from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+
+SIZE = 61, 75
+
+
+class Files:
+    """JPEGs of SIZE in memory, and their entry points."""
+
+    def __init__(self, files, size=SIZE):
+        self.data = [np.frombuffer(data, np.uint8).copy() for data in files]
+        self.address = np.array([data.ctypes.data for data in self.data], np.uint64)
+        self.size = np.array([data.size for data in self.data], np.uint64)
+        self.height, self.width = (np.full(len(files), side, np.int32) for side in size)
+        self.found = find_entries(self.address, self.size)
+        self.entries, self.num_entries, self.seals = self.found.of(np.arange(len(files)))
+
+    def read(self, box):
+        """The parts that a crop needs of all images, or each of its own."""
+        draws = np.zeros((len(self.data), DRAW_COLUMNS), np.int32)
+        draws[:, TOP : WIDTH + 1] = box
+        known = self.entries, self.num_entries, self.seals
+        return JpegReader().read(self.address, self.size, self.height, self.width, *known, draws)
+
+    def intervals(self, parts):
+        return JpegReader.list_intervals(self.address, self.size, self.entries, parts)
+
+
+def kinds(rgb):
+    """A file of each kind, and whether it has restart markers."""
+    files = [jpeg(rgb, 90, sampling) for sampling in SAMPLINGS]
+    return [*files, pillow_jpeg(rgb, optimize=True), pillow_jpeg(rgb, restart_marker_blocks=3)]
+
+
+def needed(row, box):
+    """The intervals that a crop needs, by the book: those with an MCU that is at most a pixel from it."""
+    value = {
+        name: int(row[getattr(jpeg_parts, name)]) for name in ("LUMA_ACROSS", "LUMA_DOWN", "EVERY", "WIDTH", "HEIGHT")
+    }
+    top, left, height, width = box
+    side_x, side_y = 8 * value["LUMA_ACROSS"], 8 * value["LUMA_DOWN"]
+    across, down = -(-value["WIDTH"] // side_x), -(-value["HEIGHT"] // side_y)
+    rows = [y for y in range(down) if y * side_y <= top + height and (y + 1) * side_y > top - 1]
+    columns = [x for x in range(across) if x * side_x <= left + width and (x + 1) * side_x > left - 1]
+    return {(y * across + x) // value["EVERY"] for y in rows for x in columns}
+
+
+@st.composite
+def boxes(draws):
+    height, width = draws(st.integers(1, SIZE[0])), draws(st.integers(1, SIZE[1]))
+    return draws(st.integers(0, SIZE[0] - height)), draws(st.integers(0, SIZE[1] - width)), height, width
+
+
+FILES = Files(kinds(photo(*SIZE)))
+
+
+@given(boxes())
+@settings(deadline=None)
+def test_the_intervals_are_those_with_a_unit_that_the_crop_needs(box):
+    parts = FILES.read(box)
+    listed = FILES.intervals(parts)
+    for i, row in enumerate(parts.rows):
+        own = listed.intervals[listed.intervals[:, 0] == i, 1].tolist()
+        assert sorted(own) == sorted(needed(row, box))
+        assert len(own) == row[NUM_INTERVALS]
+
+
+def test_entry_points_are_copied_and_those_of_restarted_images_are_found():
+    parts = FILES.read((0, 0, *SIZE))
+    listed = FILES.intervals(parts)
+    entries = listed.entries.reshape(-1).view(ENTRY)
+    for i, start in enumerate(listed.first_entry):
+        own = entries[start : start + parts.rows[i, NUM_ENTRIES]]
+        if i < len(FILES.data) - 1:
+            first = int(FILES.found.first[i])
+            assert np.array_equal(own, FILES.found.entries[first : first + len(own)])
+            continue
+        data = FILES.data[i].tobytes()
+        places = [k + 2 for k in range(len(data) - 1) if data[k] == 0xFF and 0xD0 <= data[k + 1] <= 0xD7]
+        assert (own["bit"] // 8)[1:].tolist() == places
+        assert own["bit"][0] == 8 * parts.rows[i, jpeg_parts.SCAN]
+        assert not own["dc"].any()
+
+
+def test_groups_have_one_set_of_tables_and_intervals_of_similar_size_and_cover_all():
+    files = Files(kinds(noise(*SIZE)) + kinds(photo(*SIZE)) * 4)
+    parts = files.read((0, 0, *SIZE))
+    listed = files.intervals(parts)
+    entries = listed.entries.reshape(-1).view(ENTRY)
+    covered, last = 0, {}
+    for tables, first, count in listed.groups.tolist():
+        assert first == covered
+        assert 1 <= count <= GROUP
+        covered += count
+        for image, entry in listed.intervals[first : first + count].tolist():
+            assert parts.table_of[image] == tables
+            if entry + 1 < parts.rows[image, NUM_ENTRIES]:
+                begin, end = entries["bit"][listed.first_entry[image] + entry :][:2].astype(int)
+                step = min((end - begin) >> 6, 511)
+                assert step <= last.get(tables, 511), "the longest come first"
+                last[tables] = step
+    assert covered == len(listed.intervals)
+    assert [group[0] for group in listed.groups] == sorted(group[0] for group in listed.groups)
+
+
+def test_images_with_the_same_tables_share_a_set():
+    first, second = (pillow_jpeg(photo(*SIZE, seed), optimize=True) for seed in (1, 2))
+    parts = Files([first, second, first, jpeg(noise(*SIZE)), second, jpeg(photo(*SIZE))]).read((0, 0, *SIZE))
+    assert parts.table_of.tolist() == [0, 1, 0, 2, 1, 2]
+    assert len(parts.tables) == 3
+
+
+def other_table_for_cr(data):
+    """Cr takes the tables of Y."""
+    parts = dict(segments(data))
+    scan = bytearray(parts[0xDA])
+    scan[6] = 0
+    return joined([(marker, bytes(scan) if marker == 0xDA else content) for marker, content in segments(data)])
+
+
+def test_images_that_the_decoder_cannot_take_have_no_intervals():
+    rgb = photo(*SIZE)
+    files = Files([jpeg(rgb)] * 5 + [pillow_jpeg(rgb, progressive=True), other_table_for_cr(jpeg(rgb)), b"no JPEG"])
+    files.entries[0] = 0
+    files.num_entries[1] -= 1
+    files.seals[2] ^= 1
+    files.width[3] += 1
+    parts = files.read((0, 0, *SIZE))
+    assert (parts.rows[:, EVERY] > 0).tolist() == [False] * 4 + [True] + [False] * 3
+    assert set(files.intervals(parts).intervals[:, 0].tolist()) == {4}
+
+
+@pytest.mark.parametrize("box", [(0, 0, 0, 4), (-1, 0, 4, 4), (60, 0, 2, 4), (0, 70, 4, 6), (0, 0, 62, 1)])
+def test_a_crop_that_is_not_inside_the_image_needs_no_interval(box):
+    parts = FILES.read(box)
+    assert not parts.rows[:, NUM_INTERVALS].any()
+    assert len(FILES.intervals(parts).intervals) == 0
+
+
+@pytest.mark.parametrize("change", [(b"\xff\xd1", b"\xff\xd5"), (b"\xff\xd1", b"\x11\x11"), (b"\xff\xd1", b"\xff\xd9")])
+def test_an_image_without_a_restart_marker_is_left_out(change):
+    data = pillow_jpeg(photo(*SIZE), restart_marker_blocks=3)
+    files = Files([jpeg(photo(*SIZE)), data.replace(*change)])
+    parts = files.read((0, 0, *SIZE))
+    listed = files.intervals(parts)
+    assert (parts.rows[:, EVERY] > 0).tolist() == [True, False]
+    assert set(listed.intervals[:, 0].tolist()) == {0}
+
+
+def test_no_images_have_no_intervals():
+    files = Files([])
+    parts = files.read(np.zeros((0, 4)))
+    assert len(files.intervals(parts).groups) == 0

@@ -1,0 +1,110 @@
+"""Launching the kernels that make images from JPEGs, for tests: on the host, every array before an unreadable page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpubeton.cpu.jpeg.entries import find_entries
+from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton.format.entry_points import ENTRY
+from gpubeton.gpu.device_structs import most_taps
+from gpubeton.gpu.jpeg_launch import (
+    JpegImages,
+    JpegOutput,
+    describe_jpegs,
+    launch_jpegs,
+    taps_nbytes,
+    window_blocks,
+    window_nbytes,
+)
+from gpubeton.plan.jpeg_parts import EVERY
+from tests.cpu.making import UNTOUCHED, dtype_of
+from tests.kernels.host_device import HostDevice, placed
+from tests.kernels.launching import ITEMS, RULES, table_of
+
+
+@dataclass
+class JpegBatch:
+    """JPEGs in memory, with what is known of them."""
+
+    data: list
+    address: np.ndarray
+    size: np.ndarray
+    height: np.ndarray
+    width: np.ndarray
+    entries: np.ndarray
+    num_entries: np.ndarray
+    seals: np.ndarray
+    keep: object = None
+
+
+def batch_of(images, place=placed):
+    """Describe stored JPEGs (`tests.cpu.making.Stored`), and find their entry points."""
+    data = [place(image.data, number % 4) for number, image in enumerate(images)]
+    address = np.array([one.ctypes.data for one in data], np.uint64)
+    size = np.array([one.size for one in data], np.uint64)
+    found = find_entries(address, size)
+    height, width = (
+        np.array(side, np.int32) for side in zip(*[(one.height, one.width) for one in images], strict=True)
+    )
+    return JpegBatch(data, address, size, height, width, *found.of(np.arange(len(data))), found)
+
+
+def read_parts(batch, draws):
+    """Read headers and find windows, as the GPU executor lets the CPU do."""
+    known = batch.entries, batch.num_entries, batch.seals
+    return JpegReader().read(batch.address, batch.size, batch.height, batch.width, *known, draws)
+
+
+@dataclass
+class MadeJpegs:
+    """What the kernels wrote."""
+
+    out: np.ndarray
+    status: list
+    can: np.ndarray
+    jpegs: np.ndarray
+    window: np.ndarray
+    parts: object
+
+
+def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, device=None, most=None, shift=0):
+    """Make images from JPEGs; `change` may change the entry points (E, 10) and the description of the images."""
+    draws = place(np.stack(draws).astype(np.int32))
+    parts = read_parts(batch, draws) if parts is None else parts
+    found = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
+    can = parts.rows[:, EVERY] > 0
+    rows = np.where(can[:, None], parts.rows, 0)
+    count, size = len(rows), (program.height, program.width)
+    most = most_taps(draws, program) if most is None else most
+    nbytes = window_nbytes(rows, program.width)
+    window = place(np.full(int(nbytes.sum()), UNTOUCHED, np.uint8))
+    entries, quantization, tables = place(found.entries), place(parts.quantization), place(parts.tables)
+    entry_places = np.uint64(entries.ctypes.data) + found.first_entry.astype(np.uint64) * np.uint64(ENTRY.itemsize)
+    jpegs = place(
+        describe_jpegs(
+            rows, batch.address, batch.size, entry_places, quantization.ctypes.data, window.ctypes.data, nbytes,
+            np.arange(count),
+        )
+    )  # fmt: skip
+    if change is not None:
+        change(entries, jpegs)
+    groups, intervals, status = place(found.groups), place(found.intervals), place(np.zeros(count, np.int32))
+    dtype = dtype_of(program)
+    item_size = dtype.itemsize
+    out = place(np.full(count * size[0] * size[1] * 3 * item_size, UNTOUCHED, np.uint8), shift * item_size)
+    table, fills, largest = place(table_of(program)), place(program.fills), place(np.zeros((count, 4), np.int32))
+    taps = place(np.full(sum(taps_nbytes(count, *size, most)), 0xDE, np.uint8))
+    images = JpegImages(
+        count, jpegs.ctypes.data, tables.ctypes.data, groups.ctypes.data, len(groups), intervals.ctypes.data,
+        draws.ctypes.data, draws.shape[1], largest.ctypes.data, most, status.ctypes.data,
+        int(window_blocks(rows).max(initial=0)), taps.ctypes.data,
+    )  # fmt: skip
+    output = JpegOutput(
+        RULES[program.interpolation], *size, fills.ctypes.data, table.ctypes.data, item_size, out.ctypes.data
+    )
+    launch_jpegs(HostDevice() if device is None else device, images, output, "stream")
+    made = np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(count, *size, 3).view(dtype)
+    return MadeJpegs(made, status.tolist(), can, jpegs, window, parts)

@@ -1,0 +1,312 @@
+"""JPEGs with entry points, decoded and resampled by the kernels on the host: the CPU executor's pixels to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton.plan.draw_rows import TOP, WIDTH
+from gpubeton.plan.jpeg_parts import COLUMNS, EVERY, FIRST_COLUMN, FIRST_ROW, ROWS
+from gpubeton.transforms import Cutout
+from tests.cpu import damage, plain_jpeg
+from tests.cpu.jpeg.test_idct import FLAT, random_blocks
+from tests.cpu.jpeg.test_idct import samples as samples_on_cpu
+from tests.cpu.making import INTERPOLATIONS, UNTOUCHED, draw_of, make, program_of, stored_jpeg, whole
+from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.cpu.test_resample import SHAPES
+from tests.kernels.host_build import ORDERS, RANDOM, needs_compiler
+from tests.kernels.host_device import HostDevice
+from tests.kernels.jpeg_launching import batch_of, make_jpegs, read_parts
+from tests.kernels.launching import DONE, WRONG_CROP
+from tests.kernels.test_resample import FINISHES, bits
+
+pytestmark = [needs_compiler, pytest.mark.timeout(600)]
+
+#: Of kernels/jpeg.cuh.
+DAMAGED = 3
+
+
+def restarted(rgb, every=3):
+    return pillow_jpeg(rgb, restart_marker_blocks=every)
+
+
+def optimized(rgb):
+    return pillow_jpeg(rgb, optimize=True)
+
+
+def encoded(rgb):
+    """One JPEG of each kind."""
+    files = [jpeg(rgb, 90, sampling) for sampling in SAMPLINGS]
+    return [stored_jpeg(one) for one in (*files, restarted(rgb), optimized(rgb))]
+
+
+def on_cpu(program, images, draws):
+    out, bad = make(program, images, draws)
+    assert bad == []
+    return out
+
+
+def assert_as_on_the_cpu(program, images, draws, *, order=RANDOM, seed=0, **more):
+    made = make_jpegs(program, batch_of(images), draws, device=HostDevice(order, seed), **more)
+    assert made.can.all()
+    assert made.status == [DONE] * len(images)
+    assert np.array_equal(bits(made.out), bits(on_cpu(program, images, draws)))
+    return made
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_images_are_the_cpus_to_the_bit(interpolation, order):
+    for number, (source, box, size) in enumerate(SHAPES):
+        program = program_of(*size, interpolation, *list(FINISHES.values())[number % 4])
+        images = encoded((noise if number % 2 else photo)(*source, number))
+        draws = [draw_of(program, box, flip=i % 2, shift=(2, -3) if i % 3 == 2 else (0, 0)) for i in range(len(images))]
+        assert_as_on_the_cpu(program, images, draws, order=order, seed=number)
+
+
+@st.composite
+def batches(draws):
+    """A program, JPEGs, and for each a draw."""
+    side = draws(st.sampled_from([12, 70, 300]))
+    height, width = draws(st.integers(1, side)), draws(st.integers(1, side))
+    fills = draws(st.lists(st.tuples(*[st.integers(0, 255)] * 3), max_size=2))
+    finish, interpolation = draws(st.sampled_from(sorted(FINISHES))), draws(st.sampled_from(INTERPOLATIONS))
+    program = program_of(height, width, interpolation, *[Cutout(1, fill) for fill in fills], *FINISHES[finish])
+    images, rows = [], []
+    for _ in range(draws(st.integers(1, 3))):
+        largest = draws(st.sampled_from([9, 90, 500]))
+        h, w = draws(st.integers(1, largest)), draws(st.integers(1, largest))
+        rgb = draws(st.sampled_from([noise, photo]))(h, w, draws(st.integers(0, 9)))
+        kind = draws(st.sampled_from([*SAMPLINGS, "restarted", "optimized"]))
+        if kind == "restarted":
+            data = restarted(rgb, draws(st.integers(1, 40)))
+        else:
+            data = optimized(rgb) if kind == "optimized" else jpeg(rgb, draws(st.sampled_from([5, 50, 90, 100])), kind)
+        images.append(stored_jpeg(data))
+        crop_height, crop_width = draws(st.integers(1, h)), draws(st.integers(1, w))
+        box = draws(st.integers(0, h - crop_height)), draws(st.integers(0, w - crop_width)), crop_height, crop_width
+        shift = draws(st.one_of(st.just((0, 0)), st.tuples(*[st.integers(-side, side)] * 2)))
+        rectangle = st.tuples(*[st.integers(-3, side + 3) for side in (height, width) * 2])
+        paints = [
+            (*draws(rectangle), draws(st.integers(0, len(program.fills) - 1)))
+            for _ in range(draws(st.integers(0, len(fills))))
+        ]
+        rows.append(draw_of(program, box, flip=draws(st.integers(0, 1)), shift=shift, paints=paints))
+    return program, images, rows
+
+
+@given(batches(), st.integers(0, 15), st.integers(0, 1000))
+@settings(max_examples=150, deadline=None)
+def test_any_batch_is_the_cpus_to_the_bit(batch, shift, seed):
+    program, images, draws = batch
+    assert_as_on_the_cpu(program, images, draws, seed=seed, shift=shift)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (3, 4), (4, 3), (5, 5), (16, 17), (33, 15)])
+def test_whole_images_of_few_pixels_are_the_cpus_to_the_bit(size, sampling):
+    """Chroma of images up to four pixels wide is repeated; edges have one neighbour."""
+    program = program_of(23, 31, "bilinear")
+    images = [stored_jpeg(jpeg(noise(*size, seed), 95, sampling)) for seed in range(2)]
+    assert_as_on_the_cpu(program, images, [draw_of(program, whole(image), flip=i) for i, image in enumerate(images)])
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize(("source", "size"), [((40, 1500), (20, 30)), ((1500, 40), (30, 20)), ((700, 900), (5, 4))])
+def test_hundreds_of_taps_are_the_cpus_to_the_bit(interpolation, source, size):
+    program = program_of(*size, interpolation)
+    images = encoded(photo(*source))
+    assert_as_on_the_cpu(
+        program, images, [draw_of(program, whole(image), flip=i % 2) for i, image in enumerate(images)]
+    )
+
+
+def test_rows_of_several_strips_are_seamless():
+    program = program_of(5, 601, "area", Cutout(1, (1, 2, 3)), *FINISHES["float16"])
+    images = encoded(noise(11, 700))
+    draws = [draw_of(program, (0, i, 11, 600), paints=[(1, 100, 2, 598, 0)]) for i in range(len(images))]
+    for shift in (0, 1, 3):
+        assert_as_on_the_cpu(program, images, draws, shift=shift)
+
+
+def test_images_with_many_sets_of_tables_share_a_batch():
+    program = program_of(30, 30)
+    images = [stored_jpeg(optimized(photo(90, 120, seed))) for seed in range(8)] * 2
+    images += encoded(photo(300, 400, 9)) * 2
+    made = assert_as_on_the_cpu(program, images, [draw_of(program, whole(image)) for image in images])
+    assert len(made.parts.tables) >= 9
+    assert len(np.unique(made.parts.table_of[:8])) == 8
+    assert np.array_equal(made.parts.table_of[:8], made.parts.table_of[8:16])
+
+
+# --- each kernel beside a plain reference -------------------------------------------------------------------------
+
+
+def window_of(made, i, dtype, name, values):
+    """A part of the memory of image i: so many values."""
+    start = int(made.jpegs[name][i]) - made.window.ctypes.data
+    return made.window[start : start + values * np.dtype(dtype).itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_coefficients_are_those_of_a_plain_decoder(sampling):
+    program = program_of(8, 8)
+    data = jpeg(photo(70, 90), 85, sampling)
+    image = stored_jpeg(data)
+    made = make_jpegs(program, batch_of([image]), [draw_of(program, (20, 34, 30, 20))])
+    row = made.parts.rows[0]
+    place = 0
+    for component, blocks in plain_jpeg.read(data).items():
+        across, down = (made.jpegs["luma_across"][0], made.jpegs["luma_down"][0]) if component == 0 else (1, 1)
+        rows = slice(row[FIRST_ROW] * down, (row[FIRST_ROW] + row[ROWS]) * down)
+        columns = slice(row[FIRST_COLUMN] * across, (row[FIRST_COLUMN] + row[COLUMNS]) * across)
+        wanted = blocks[rows, columns]
+        stop = place + wanted.size
+        found = window_of(made, 0, np.int16, "coefficients", stop)[place:].reshape(wanted.shape)
+        assert np.array_equal(found * made.parts.quantization[0, component].astype(int), wanted)
+        place = stop
+
+
+@pytest.mark.parametrize("amplitude", [1, 30, 800, 1023])
+def test_samples_are_those_of_the_cpus_inverse_transform(amplitude):
+    """Coefficients far beyond any picture's, too: sums wrap as on the CPU."""
+    blocks = random_blocks(64, amplitude, 0.5, amplitude)
+    blocks[:, 0] = np.clip(blocks[:, 0], -127, 127)
+    quantization = FLAT * 255 if amplitude == 800 else FLAT
+    component = plain_jpeg.Component(1, 1, 1, blocks.reshape(8, 8, 64), quantization)
+    program = program_of(8, 8)
+    image = stored_jpeg(plain_jpeg.write([component], 64, 64))
+    made = make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))])
+    assert made.status == [DONE]
+    found = window_of(made, 0, np.uint8, "samples", 64 * 64).reshape(8, 8, 8, 8).swapaxes(1, 2).reshape(64, 8, 8)
+    assert np.array_equal(found, samples_on_cpu(blocks, quantization))
+
+
+def test_a_first_coefficient_too_large_for_16_bits_is_left_to_the_cpu():
+    blocks = np.zeros((1, 1, 64), int)
+    blocks[..., 0] = 200
+    image = stored_jpeg(plain_jpeg.write([plain_jpeg.Component(1, 1, 1, blocks, FLAT * 255)], 8, 8))
+    program = program_of(8, 8)
+    assert make_jpegs(program, batch_of([image]), [draw_of(program, whole(image))]).status == [DAMAGED]
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("box", [(0, 0, 0, 4), (-1, 0, 4, 4), (0, -1, 4, 4), (2, 0, 20, 4), (5, 0, 1, 100)])
+def test_a_crop_that_is_not_inside_the_image_is_noted_and_nothing_is_written(box, order):
+    program = program_of(4, 5)
+    images = [stored_jpeg(jpeg(noise(20, 30)))] * 3
+    draws = [draw_of(program, (0, 0, 20, 30)) for _ in images]
+    draws[1][TOP : WIDTH + 1] = box
+    made = make_jpegs(program, batch_of(images), draws, most=30, device=HostDevice(order))
+    assert made.status == [DONE, WRONG_CROP, DONE]
+    assert (made.out[1] == UNTOUCHED).all()
+    assert np.array_equal(made.out[[0, 2]], on_cpu(program, images[:2], [draws[0]] * 2))
+
+
+def test_more_taps_than_there_is_room_for_are_noted_and_nothing_is_written():
+    program = program_of(4, 4)
+    images = [stored_jpeg(jpeg(noise(*size))) for size in ((8, 8), (8, 60), (60, 8))]
+    made = make_jpegs(program, batch_of(images), [draw_of(program, whole(image)) for image in images], most=5)
+    assert made.status == [DONE, WRONG_CROP, WRONG_CROP]
+    assert (made.out[1:] == UNTOUCHED).all()
+
+
+def whole_batch(program, images, **more):
+    return make_jpegs(program, batch_of(images), [draw_of(program, whole(image)) for image in images], **more)
+
+
+@pytest.mark.parametrize("field", range(5))
+def test_each_word_of_each_entry_point_is_checked(field):
+    """The data are decoded from one entry point to the next, which must be where the decoder comes out."""
+    program = program_of(9, 9)
+    image = stored_jpeg(jpeg(photo(70, 90)))
+    count = int(batch_of([image]).num_entries[0])
+    for entry in range(1, count):
+
+        def change(entries, jpegs, entry=entry):
+            entries.view(np.uint16).reshape(-1, 5)[entry, field] ^= 1
+
+        assert whole_batch(program, [image], change=change).status == [DAMAGED]
+
+
+def test_data_after_the_last_unit_are_noted():
+    program = program_of(9, 9)
+    data = jpeg(photo(70, 90))
+    batch = batch_of([stored_jpeg(data)])
+    longer = stored_jpeg(data[:-2] + b"\x55\xff\xd9")
+    damaged = batch_of([longer])
+    damaged.entries, damaged.num_entries = batch.entries, batch.num_entries
+    draws = [draw_of(program, whole(longer))]
+    batch.size = damaged.size.copy()
+    batch.address = damaged.address
+    parts = read_parts(batch_of([stored_jpeg(data)]), np.stack(draws))
+    assert make_jpegs(program, batch, draws, parts=parts).status == [DAMAGED]
+
+
+@pytest.mark.parametrize("shift", [1, 4])
+def test_a_restart_interval_ends_at_its_own_marker(shift):
+    program = program_of(9, 9)
+    data = bytearray(restarted(photo(70, 90), 2))
+    place = data.index(b"\xff\xd3")
+    batch = batch_of([stored_jpeg(bytes(data))])
+    draws = [draw_of(program, (0, 0, 70, 90))]
+    parts = read_parts(batch, np.stack(draws))
+    found = JpegReader.list_intervals(batch.address, batch.size, batch.entries, parts)
+    assert len(found.intervals) == parts.rows[0, 7] > 8
+
+    def change(entries, jpegs):
+        batch.data[0][place + 1] ^= shift
+
+    assert make_jpegs(program, batch, draws, parts=parts, change=change).status == [DAMAGED]
+
+
+SCAN_DAMAGES = [damage.cut, damage.cut_and_ended, damage.flip_bits, damage.overwrite, damage.insert, damage.leave_out,
+                damage.repeat, damage.restart_marker]  # fmt: skip
+
+
+@given(st.integers(0, 10**6), st.sampled_from(SCAN_DAMAGES), st.sampled_from([*SAMPLINGS, "restarted"]))
+@settings(max_examples=300, deadline=None)
+def test_damaged_data_are_noted_or_decoded_and_no_other_memory_is_touched(seed, way, sampling):
+    """The JPEG, its entry points and all arrays end at unreadable pages; the order of threads changes nothing."""
+    rng = np.random.default_rng(seed)
+    rgb = photo(int(rng.integers(1, 90)), int(rng.integers(1, 90)), seed % 7)
+    image = stored_jpeg(restarted(rgb) if sampling == "restarted" else jpeg(rgb, 80, sampling))
+    program, batch = program_of(7, 9), batch_of([image])
+    draws = [draw_of(program, whole(image), flip=seed % 2)]
+    parts = read_parts(batch, np.stack(draws))
+    scan = bytes(image.data).index(b"\xff\xda") + 14
+    changed = (bytes(image.data[:scan]) + way(bytes(image.data[scan:]), rng))[: image.data.size]
+    broken = batch_of([stored_jpeg(changed, image.height, image.width)])
+    broken.entries, broken.num_entries = batch.entries, batch.num_entries
+    parts.rows[0, EVERY] = max(parts.rows[0, EVERY], 1)
+    results = [make_jpegs(program, broken, draws, parts=parts, device=HostDevice(order, seed)) for order in ORDERS]
+    if not results[0].can.all():
+        return  # a restart marker is missing, which the CPU sees
+    assert results[0].status[0] in (DONE, DAMAGED)
+    assert all(made.status == results[0].status for made in results)
+    if results[0].status == [DONE]:
+        assert all(np.array_equal(made.out, results[0].out) for made in results)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(SAMPLINGS))
+@settings(max_examples=300, deadline=None)
+def test_lying_entry_points_are_noted_and_no_other_memory_is_touched(seed, sampling):
+    rng = np.random.default_rng(seed)
+    rgb = photo(int(rng.integers(20, 90)), int(rng.integers(70, 200)), seed % 7)
+    image = stored_jpeg(jpeg(rgb, 80, sampling))
+    program = program_of(7, 9)
+
+    def change(entries, jpegs):
+        words = entries.reshape(-1).view(np.uint16)
+        if rng.random() < 0.5:
+            words[rng.integers(len(words))] ^= 1 << int(rng.integers(16))
+        else:
+            words[:] = rng.integers(0, 1 << 16, len(words))
+
+    assert whole_batch(program, [image], change=change, device=HostDevice(RANDOM, seed)).status == [DAMAGED]
