@@ -52,5 +52,5 @@ def test_a_race_is_run_by_turns_and_tells_who_was_left_out(corpus):
 
 
 def test_a_contender_that_ends_instead_of_answering_is_an_error():
-    with pytest.raises(ContenderError, match="silent: its process ended with status 0"):
+    with pytest.raises(ContenderError, match=r"silent: .* status 0"):
         ContenderProcess("silent", sys.executable, "work", Work("", "", 1, 1, 1))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 import simplejpeg
 
 from benchmarks.gpu.encoded import load_encoded
 from benchmarks.gpu.hazards import order, pixels, presence, rates, sentinels
-from benchmarks.gpu.hazards.ways import WAYS, Batched
+from benchmarks.gpu.hazards.ways import WAYS, Batched, Kind
 from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.target import open_target
@@ -39,26 +37,20 @@ def encoded(target, photos):
     return load_encoded(target.device, photos.beton)
 
 
-@contextmanager
-def decoding_in(stream, monkeypatch):
-    """Decode in another stream than the one that was asked for, which is wrong, and is the only way tried."""
+def decoding_in(stream):
+    """A way that decodes in another stream than the one that was asked for, which is wrong."""
 
     class Wrong(Batched):
         def decode(self, piece, targets, _):
             super().decode(piece, targets, stream)
+            self.stack.callback(stream.synchronize)  # before the memory is freed: the simulator would end the process
 
-    class Room(order._Room):
-        def __init__(self, target, encoded, images, stack):
-            super().__init__(target, encoded, images, stack)
-            stack.callback(stream.synchronize)  # before the memory is freed: the simulator would end the process
+    def make(target, stack):
+        way = stack.enter_context(Wrong(target, Backend.GPU_HYBRID))
+        way.stack = stack
+        return way
 
-    kind = type(WAYS["batch, engines"])(
-        lambda target, stack: stack.enter_context(Wrong(target, Backend.GPU_HYBRID)), False, 4
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr(order, "WAYS", {"wrong": kind})
-        patch.setattr(order, "_Room", Room)
-        yield
+    return {"wrong": Kind(make, False, 4)}
 
 
 def test_engines_are_counted_and_missed(target):
@@ -84,16 +76,16 @@ def test_early_writing_is_seen_where_it_happens_and_host_waits_prevent_it(target
     assert "turn: nothing" in found.verdict
 
 
-def test_a_write_that_comes_after_all_is_a_fault(target, encoded, monkeypatch):
+def test_a_write_that_comes_after_all_is_a_fault(target, encoded):
     other = target.device.make_stream()
     target.faults.slow_down(150_000, least=150_000, stream=other)
-    with decoding_in(other, monkeypatch):
-        found = order.does_it_write_early(target, encoded, trials=3, milliseconds=300)
-        assert found.holds is False
-        assert "EVEN IF THE HOST WAITS: wrong" in found.verdict
-        found = order.is_it_done_when_the_stream_is(target, encoded, trials=2)
-        assert found.holds is False
-        assert found.figures["wrong"]["a stream waits"]["whole"] < 8
+    ways = decoding_in(other)
+    found = order.does_it_write_early(target, encoded, trials=3, milliseconds=300, ways=ways)
+    assert found.holds is False
+    assert "EVEN IF THE HOST WAITS: wrong" in found.verdict
+    found = order.is_it_done_when_the_stream_is(target, encoded, trials=2, ways=ways)
+    assert found.holds is False
+    assert found.figures["wrong"]["a stream waits"]["whole"] < 8
 
 
 def test_what_is_behind_the_call_sees_all_pixels(target, encoded):

@@ -95,7 +95,7 @@ def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
 
 
 def test_a_contender_that_does_not_answer_is_given_up(work):
-    with pytest.raises(ContenderError, match=r"slow: no answer within 0 seconds"):
+    with pytest.raises(ContenderError, match=r"slow: .* 0 seconds"):
         GpuContender("slow", sys.executable, "benchmarks.gpu.contenders.bare_nvjpeg", work, patience=0.01)
 
 

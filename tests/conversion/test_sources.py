@@ -158,7 +158,7 @@ def test_a_label_may_be_in_a_json_file(tmp_path):
     members = [("1.jpg", jpeg(1)), ("1.json", json.dumps({"species": "owl"}).encode())]
     source = open_source(write_tar(tmp_path / "a.tar", members), label="json:species")
     assert (contents(source), source.class_names) == ([(jpeg(1), 0)], ("owl",))
-    with pytest.raises(OptionError, match=r"'label'.*--label json:KEY"):
+    with pytest.raises(OptionError, match=r"'label'.*--label json:"):
         open_source(tmp_path / "a.tar", label="json")
 
 
@@ -213,7 +213,7 @@ def test_a_dataset_of_hugging_faces_gives_its_files_and_class_names(huggingface,
     assert contents(source) == [(jpeg(number), label) for number, label in enumerate([1, 0, 1])]
     assert source.class_names == ("owl", "cat")
     assert contents(open_source(tmp_path / "two", split="test")) == [(jpeg(2), 1)]
-    with pytest.raises(OptionError, match=r"'train', 'test', .*--split NAME"):
+    with pytest.raises(OptionError, match=r"'train', 'test', .*--split"):
         open_source(tmp_path / "two")
     done = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=2)
     assert Reader(done.path).class_names == ("owl", "cat")

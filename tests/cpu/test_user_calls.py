@@ -102,7 +102,7 @@ def test_bytes_are_copied_whatever_their_types(is_compiled):
     dest = np.zeros(25, np.uint8)
     copy(source, dest)
     assert dest.tobytes() == source.tobytes() + b"\0"
-    with pytest.raises(OperationError, match="memcpy: 24 bytes do not fit into an array of 20"):
+    with pytest.raises(OperationError, match=r"memcpy: 24 .* 20"):
         call_code(copy, source, dest[:20])
     assert dest[20:].tobytes() == source.tobytes()[20:] + b"\0"
 
@@ -149,7 +149,7 @@ def test_resizing_is_inter_area():
 @pytest.mark.parametrize("part", [(-1, 8, 0, 8), (0, 9, 0, 8), (0, 8, 4, 4), (0, 8, 0, 9), (0, 8, -1, 8), (8, 8, 0, 8)])
 def test_a_part_that_is_none_is_refused(part):
     image, small = noise(8, 8), np.zeros((4, 4, 3), np.uint8)
-    with pytest.raises(OperationError, match=r"resize_crop: rows .* 8 x 8 \(height x width\)"):
+    with pytest.raises(OperationError, match=r"resize_crop: .* 8 x 8"):
         call_code(resize_crop, image, *part, small)
     assert not small.any()
 

@@ -16,14 +16,14 @@ from gpubeton.cpu.image_tasks import (
     IS_LATER_VIEW,
     LAST_COLUMN,
     LAST_ROW,
-    NEXT_VIEW,
     VIEW_FIELDS,
     next_stretch,
 )
+from gpubeton.cpu.ring import publish
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.transforms import Cutout, NormalizeImage, RandomBrightness, RandomTranslate
 from tests.cpu.making import draw_of, job_of, make, program_of, stored_jpeg, stored_raw, whole
-from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
+from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 
 PROGRAMS = [
     program_of(24, 40, "area"),
@@ -100,33 +100,23 @@ def test_small_crops_at_the_corners_leave_a_gap_between_them():
             assert np.array_equal(batch, make(PROGRAMS[0], [image], rows)[0]), kind
 
 
-def ring_of_views(images, programs, wrong=()):
-    """A pool's own ring with the views of images in it, and the batches that they go to."""
-    pool = WorkerPool(programs, len(images), num_workers=0, ring=1)
-    draws = [
-        [draw_of(program, (0, 0, 999, 9) if number in wrong else whole(image)) for image in images]
-        for number, program in enumerate(programs)
-    ]
-    jobs = [job_of(program, images, rows) for program, rows in zip(programs, draws, strict=True)]
-    for job in jobs:
-        job.source = "photos"
-    pool.submit(jobs)
-    return pool, [job.out for job in jobs]
-
-
-def test_only_the_first_view_looks_at_the_stored_image():
+def test_only_the_first_view_looks_at_the_stored_image(monkeypatch):
     """The others are made even if nobody knows where it is."""
-    images = [IMAGES["4:2:0"], IMAGES["raw"]]
-    pool, outs = ring_of_views(images, [PROGRAMS[0], PROGRAMS[3]])
-    ring = pool._ring
-    assert ring.tasks[0, :, NEXT_VIEW].tolist() == [2, 3, 0, 0]
-    assert ring.tasks[0, :, IS_LATER_VIEW].tolist() == [0, 0, 1, 1]
-    ring.tasks[0, 2:, ADDRESS] = 0
-    own = worker_pool.Worker([PROGRAMS[0], PROGRAMS[3]], pool._outputs)
-    own.run(ring, 200, 100_000)
-    assert ring.remaining.tolist() == [0]
-    for out, program in zip(outs, [PROGRAMS[0], PROGRAMS[3]], strict=True):
-        assert np.array_equal(out, make(program, images, [draw_of(program, whole(image)) for image in images])[0])
+    images, programs = [IMAGES["4:2:0"], IMAGES["raw"]], [PROGRAMS[0], PROGRAMS[3]]
+
+    def publish_without_later_addresses(ring, number):
+        later = ring.tasks[..., IS_LATER_VIEW] == 1
+        assert later.tolist() == [[False, False, True, True]]
+        ring.tasks[later, ADDRESS] = 0
+        publish(ring, number)
+
+    draws = [[draw_of(program, whole(image)) for image in images] for program in programs]
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_pool, "publish", publish_without_later_addresses)
+        found, bad = together(programs, images, draws)
+    assert bad == []
+    for out, program, rows in zip(found, programs, draws, strict=True):
+        assert np.array_equal(out, make(program, images, rows)[0])
 
 
 def test_libjpeg_turbo_decodes_a_refused_image_once_for_all_views(monkeypatch):
@@ -154,15 +144,19 @@ def test_a_bad_image_is_bad_in_all_views_for_the_same_reason_and_others_are_not(
         assert np.array_equal(batch[0], batch[2])
 
 
+ABOVE, BELOW = draw_of(PROGRAMS[0], (0, 0, 8, 48)), draw_of(PROGRAMS[0], (56, 0, 8, 48))
+
+
+def damaged_below():
+    data = jpeg(photo(64, 48), 85, "4:4:4")
+    return stored_jpeg(data[:-2] + b"\x55" * 40 + data[-2:], 64, 48)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_view_that_reaches_damage_makes_the_sample_bad_in_all_its_views(first):
     """One verdict for a sample, though the other view alone would not have met the damage."""
-    data = jpeg(photo(64, 48), 85, "4:4:4")
-    image = stored_jpeg(data[:-2] + b"\x55" * 40 + data[-2:], 64, 48)
-    above, below = draw_of(PROGRAMS[0], (0, 0, 8, 48)), draw_of(PROGRAMS[0], (56, 0, 8, 48))
-    assert make(PROGRAMS[0], [image], [above])[1] == []
-    draws = [[above], [below]] if first else [[below], [above]]
-    _, bad = together([PROGRAMS[0]] * 2, [image], draws)
+    draws = [[ABOVE], [BELOW]] if first else [[BELOW], [ABOVE]]
+    _, bad = together([PROGRAMS[0]] * 2, [damaged_below()], draws)
     assert sorted(one.program for one in bad) == [0, 1]
 
 
@@ -182,15 +176,16 @@ def test_a_crop_box_that_is_no_part_of_the_image_spoils_its_own_view_alone(kind,
 
 
 def test_images_of_other_fields_and_other_places_are_made_apart():
-    image, other = stored_jpeg(jpeg(noise(30, 40))), stored_jpeg(jpeg(noise(40, 30)))
-    pool = WorkerPool([PROGRAMS[0]] * 2, 2, num_workers=0, ring=2)
-    for images, sources in (([image, other], ("photos", "photos")), ([image, image], ("photos", "masks"))):
-        jobs = [job_of(PROGRAMS[0], [one], [draw_of(PROGRAMS[0], whole(one))]) for one in images]
+    """Damage that one of them reaches is no matter of the other."""
+    image, copy = (damaged_below() for _ in range(2))
+    for images, sources in (([image, copy], ("photos", "photos")), ([image, image], ("photos", "masks"))):
+        jobs = [job_of(PROGRAMS[0], [one], [box]) for one, box in zip(images, (ABOVE, BELOW), strict=True)]
         for job, source in zip(jobs, sources, strict=True):
             job.source = source
+        pool = WorkerPool([PROGRAMS[0]] * 2, 1, num_workers=1, ring=1)
         pool.submit(jobs)
-    assert not pool._ring.tasks[:, :, IS_LATER_VIEW].any()
-    assert not pool._ring.tasks[:, :, NEXT_VIEW].any()
+        assert [one.program for one in pool.collect()] == [1]
+        pool.close()
 
 
 @numba.njit

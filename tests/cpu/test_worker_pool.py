@@ -180,7 +180,7 @@ def test_a_full_ring_refuses_another_batch_and_takes_it_after_the_next_collect()
         jobs = [jobs_of(range(i)) for i in (1, 2, 3)]
         pool.submit([jobs[0]])
         pool.submit([jobs[1]])
-        with pytest.raises(RuntimeError, match="all 2 batches of the ring are in flight"):
+        with pytest.raises(RuntimeError, match="2 batches"):
             pool.submit([jobs[2]])
         pool.collect()
         pool.submit([jobs[2]])

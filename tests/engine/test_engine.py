@@ -258,7 +258,7 @@ def test_what_replaces_a_sample_does_not_depend_on_the_batch(file):
 
 def test_if_nothing_can_replace_a_sample_it_is_named(file):
     line = Line(file, bad=range(256), on_error="replace")
-    with pytest.raises(BadImageError, match="up to 16 samples after it") as caught:
+    with pytest.raises(BadImageError, match="16 samples") as caught:
         list(line)
     assert caught.value.samples == (0,)
     assert line.crews[0].num_decoded <= 3 * 8 + 16

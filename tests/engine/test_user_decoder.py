@@ -259,7 +259,7 @@ def test_a_decoder_that_asks_for_the_region_of_a_number_is_told_what_is_wrong(fi
         def decode(self, rows, gather):
             return gather(8)
 
-    with pytest.raises(PipelineError, match="asks for the bytes of each sample's region, but each has 0"):
+    with pytest.raises(PipelineError, match=r"region.* 0"):
         batches(file, {"number": PipelineSpec("number", decoder=Wrong()), "values": None, "pair": None})
 
 

@@ -122,7 +122,7 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path, writer):
             return os.mkdir, (str(tmp_path / "attacked"),)
 
     contents = {part: python_part(part) for part in PARTS} | {"data_batch_3": pickle.dumps(Attack(), protocol=2)}
-    with pytest.raises(pickle.UnpicklingError, match="mkdir in a file of CIFAR-10, expected arrays alone"):
+    with pytest.raises(pickle.UnpicklingError, match=r"mkdir .*CIFAR-10"):
         writer.main([write_archive(tmp_path / "attack.tar.gz", contents), str(tmp_path)])
     assert not (tmp_path / "attacked").exists()
 

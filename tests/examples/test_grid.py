@@ -40,5 +40,5 @@ def test_networks_learn_in_threads_what_they_learn_alone_and_from_shared_batches
 
 
 def test_an_error_in_one_of_the_threads_reaches_the_caller(grid, beton):
-    with pytest.raises(IndexError, match="Target 1 is out of bounds"):
+    with pytest.raises(IndexError, match="Target 1 "):
         grid.main([beton, *OPTIONS, "0.1", "0.01", "--num-classes", "1"])

@@ -36,7 +36,7 @@ def test_no_bytes_are_a_value_too():
 
 @pytest.mark.parametrize("value", [[1, 2], "text", 3, None])
 def test_what_is_neither_bytes_nor_an_array_is_refused(value):
-    with pytest.raises(TypeError, match="bytes or a 1-dimensional uint8 array"):
+    with pytest.raises(TypeError, match="1-dimensional uint8"):
         encode(BytesField(), value)
 
 
@@ -61,7 +61,7 @@ def test_rows_are_as_long_as_the_longest_value_and_zero_behind_each():
 
 
 def test_a_decoder_outside_a_loader_says_what_it_lacks():
-    with pytest.raises(PipelineError, match=r"BytesDecoder .* longest value"):
+    with pytest.raises(PipelineError, match=r"BytesDecoder .* longest"):
         BytesDecoder().declare_state_and_memory(NOTHING)
-    with pytest.raises(PipelineError, match=r"the loader calls decode\(\)"):
+    with pytest.raises(PipelineError, match=r"decode\(\)"):
         BytesDecoder().generate_code()

@@ -55,12 +55,12 @@ def test_what_is_no_image_is_a_type_error(value):
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 4), (3, 4, 5), (1, 4, 5, 3), (0, 5, 3)])
 def test_arrays_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match=r"expected \(height, width, 3\)"):
+    with pytest.raises(ValueError, match=r"\(height, width, 3\)"):
         pixels_of(np.zeros(shape, np.uint8))
 
 
 def test_arrays_of_another_dtype_are_refused():
-    with pytest.raises(ValueError, match="dtype float32, expected uint8"):
+    with pytest.raises(ValueError, match=r"float32, .* uint8"):
         pixels_of(np.zeros((4, 5, 3), np.float32))
 
 

@@ -79,7 +79,7 @@ def test_images_of_one_size_are_decoded_whole():
 
 
 def test_images_of_several_sizes_are_refused_with_both_sizes_and_the_way_out():
-    with pytest.raises(PipelineError, match=r"5 x 7 and of 5 x 8 .*RandomResizedCropRGBImageDecoder or CenterCrop"):
+    with pytest.raises(PipelineError, match=r"5 x 7 .* 5 x 8 .* CenterCrop"):
         SimpleRGBImageDecoder().frame(np.array([5, 5]), np.array([7, 8]))
 
 

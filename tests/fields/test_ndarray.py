@@ -60,13 +60,13 @@ def test_a_scalar_is_an_array_of_one():
 
 @pytest.mark.parametrize("value", [np.ones((3, 2), "<f4"), np.ones(6, "<f4"), np.ones((2, 4), "<f4")])
 def test_another_shape_is_refused(value):
-    with pytest.raises(ValueError, match=r"of shape \(.*made for \(2, 3\); reshape it"):
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
         encode(NDArrayField("<f4", (2, 3)), value)
 
 
 @pytest.mark.parametrize("dtype", ["<i4", "<f8", "<f2"])
 def test_another_dtype_is_refused_also_when_it_has_as_many_bytes(dtype):
-    with pytest.raises(ValueError, match="made for float32; convert it"):
+    with pytest.raises(ValueError, match="float32"):
         encode(NDArrayField("<f4", (2, 3)), np.ones((2, 3), dtype))
 
 

@@ -118,7 +118,7 @@ def test_a_proportion_of_none_or_all_is_exact(share, mode):
 
 
 def test_sides_beyond_16_bits_are_refused_instead_of_cut():
-    with pytest.raises(ValueError, match=r"1 x 65536 pixels.*65535; use max_resolution"):
+    with pytest.raises(ValueError, match=r"1 x 65536 .*65535; .*max_resolution"):
         encode(RGBImageField("raw"), np.zeros((1, 65536, 3), np.uint8))
     assert kind_of(encode(RGBImageField("raw"), np.zeros((1, 65535, 3), np.uint8))[0]) == (1, 65535, 1)
 

@@ -81,7 +81,7 @@ def test_nesting_that_exhausts_the_stack_is_refused(monkeypatch):
 
 
 def test_a_description_longer_than_its_room_is_refused():
-    with pytest.raises(FieldArgumentsError, match=r"761 bytes, expected at most 760"):
+    with pytest.raises(FieldArgumentsError, match=r"761 bytes, .* 760"):
         ArrayArguments.from_bytes(stored(b'[["", "<f4"]]', claimed=761))
 
 

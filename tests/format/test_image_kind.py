@@ -25,11 +25,11 @@ def test_the_arguments_of_a_derived_class_have_to_be_read_by_that_class(kind):
 
 def test_other_arguments_are_refused():
     assert not ImageKind.describes(bytes(1024))
-    with pytest.raises(FieldArgumentsError, match="not written by ImageField"):
+    with pytest.raises(FieldArgumentsError, match="ImageField"):
         ImageKind.from_bytes(bytes(1024))
     unknown = IMAGE_KINDS["gray"].to_bytes().replace(b"gray", b"grey")
     assert ImageKind.describes(unknown)
-    with pytest.raises(FieldArgumentsError, match=r"unknown kind b'grey', expected one of gray, rgb, rgba, gray16"):
+    with pytest.raises(FieldArgumentsError, match=r"b'grey', .* gray, rgb, rgba, gray16"):
         ImageKind.from_bytes(unknown)
 
 

@@ -122,7 +122,7 @@ def test_files_with_different_fields_are_refused_with_both_names_and_the_field(f
         tmp_path / "first.beton", {"label": IntField(), "array": NDArrayField(np.float32, (2, 3))}, [(1, ARRAY)]
     )
     other = write(tmp_path / "other.beton", fields, [sample])
-    with pytest.raises(FieldMismatchError, match=f"first.beton and .*other.beton cannot be one dataset: {message}"):
+    with pytest.raises(FieldMismatchError, match=f"first.beton .*other.beton .*{message}"):
         open_index([first, first, other])
 
 
@@ -133,7 +133,7 @@ def test_the_same_kind_of_field_with_other_arguments_is_refused(tmp_path):
     other = write(
         tmp_path / "other.beton", {"boxes": RaggedField(np.float32, (-1, 4))}, [(np.zeros((1, 4), np.float32),)]
     )
-    with pytest.raises(FieldMismatchError, match=r"field 'boxes' .* different arguments: .* from byte [0-9]+ on"):
+    with pytest.raises(FieldMismatchError, match=r"field 'boxes' .* byte [0-9]+ "):
         open_index([first, other])
 
 

@@ -60,7 +60,7 @@ def test_lightning_counts_batches_and_leaves_nothing_open(numbers, tmp_path):
     assert (own.num_training_batches, own.num_val_batches) == (5, [6])  # of the rest, no sample is left out
     assert module.stats()["train"][0].images == 20
     with pytest.raises(LoaderClosedError):
-        iter(module._train.loader)
+        iter(own.train_dataloader.loader)
     own.fit_loop.max_epochs = 4
     own.fit(Diary(tmp_path / "diary"), module)
     assert steps(tmp_path) == expected(numbers, 4)
@@ -127,11 +127,11 @@ def test_batches_are_made_on_the_gpu_of_the_rank_if_that_can(monkeypatch):
 def test_a_loader_that_is_not_shared_out_is_told_of(numbers):
     module = BetonDataModule(val=Loader(numbers, 4, pipelines=LABELS))
     module.trainer = SimpleNamespace(world_size=2)
-    with pytest.warns(UserWarning, match="2 ranks, but the loader was made with distributed=False"):
+    with pytest.warns(UserWarning, match="2 ranks, .*distributed=False"):
         module.val_dataloader()
 
 
 @pytest.mark.parametrize("wrong", ["train.beton", ["train.beton"], 3])
 def test_data_that_are_only_a_file_are_refused_with_the_form_that_is_meant(wrong):
-    with pytest.raises(OptionError, match=r"train is .*; expected the arguments of a Loader as a dict"):
+    with pytest.raises(OptionError, match=r"train is .*Loader.*dict"):
         BetonDataModule(train=wrong).train_dataloader()

@@ -82,7 +82,7 @@ def test_an_unknown_decoder_is_refused_with_those_that_exist(photos, decoder):
 
 @pytest.mark.parametrize("decoder", ["torchvision", "nvimgcodec"])
 def test_a_decoder_that_moved_to_the_benchmarks_is_refused_with_its_new_place(photos, decoder):
-    with pytest.raises(OptionError, match=f"'{decoder}'.*benchmarks/gpu/contenders/adapters.py"):
+    with pytest.raises(OptionError, match=f"'{decoder}'.*adapters.py"):
         Loader(photos, 4, decoder=decoder)
 
 
@@ -199,7 +199,7 @@ def test_pipelines_of_another_form_are_refused_with_the_form_that_is_meant(photo
 
 
 def test_a_loop_that_is_over_at_once_warns(photos):
-    with pytest.warns(UserWarning, match=r"50 samples .* 60 .*drop_last=False"):
+    with pytest.warns(UserWarning, match="50 .* 60 .*drop_last=False"):
         assert list(Loader(photos, 60, pipelines=ONLY_LABEL)) == []
     assert len(list(Loader(photos, 60, drop_last=False, pipelines=ONLY_LABEL))) == 1
     assert list(Loader(photos, 60, indices=[], pipelines=ONLY_LABEL)) == []

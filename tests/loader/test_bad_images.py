@@ -40,7 +40,7 @@ def good(photos):
 
 @pytest.mark.parametrize("os_cache", [True, False])
 def test_a_bad_image_is_named_with_its_field_and_batch(damaged, os_cache):
-    with pytest.raises(BadImageError, match=r"damaged.beton: batch 0 of epoch 0: sample 3: image: ") as caught:
+    with pytest.raises(BadImageError, match=r"damaged\.beton: batch 0 .* 0: sample 3: image: ") as caught:
         list(make(damaged, os_cache=os_cache))
     assert caught.value.samples == (3, 4)
     assert len(caught.value.reasons) == 2

@@ -94,7 +94,7 @@ def test_a_file_that_was_written_to_in_place_is_refused_by_the_next_epoch(tmp_pa
     loader = make(path, os_cache=os_cache)
     labels(loader)
     path.write_bytes(other.read_bytes())
-    with pytest.raises(StorageError, match=r"levels.beton: modified at .* but at 1\.500"):
+    with pytest.raises(StorageError, match=r"levels\.beton: .* 1\.500"):
         iter(loader)
 
 
@@ -115,7 +115,7 @@ def test_the_notes_of_a_replaced_file_are_refused(tmp_path):
     path = write_levels(tmp_path / "levels.beton", LEVELS)
     reader = make(path).reader
     write_levels(path, LEVELS)
-    with pytest.raises(StorageError, match=r"levels.beton: another file"):
+    with pytest.raises(StorageError, match=r"levels\.beton: another"):
         _ = reader.checksums
 
 
@@ -129,7 +129,7 @@ def test_a_filtered_loader_is_not_made_of_a_file_that_was_replaced(tmp_path):
             replaced.append(write_levels(path, LEVELS[::-1]))
         return label < 10
 
-    with pytest.raises(StorageError, match=r"levels.beton: another file"):
+    with pytest.raises(StorageError, match=r"levels\.beton: another"):
         loader.filter("label", condition)
 
 

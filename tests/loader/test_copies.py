@@ -106,7 +106,7 @@ class WithInit(Loader):
 
 
 def test_a_class_with_arguments_of_its_own_is_named(photos, remake):
-    with pytest.raises(TypeError, match=r"WithInit .*__init__.*__reduce__"):
+    with pytest.raises(TypeError, match=r"WithInit .*__reduce__"):
         remake(WithInit(photos))
 
 

@@ -20,7 +20,7 @@ class WithProperties(Loader):
 
 def test_an_attribute_that_a_property_does_not_find_is_named(photos):
     loader = WithProperties(photos, 8, num_workers=1, pipelines=ONLY_LABEL)
-    with pytest.raises(AttributeError, match="'Reader' object has no attribute 'num_classes'"):
+    with pytest.raises(AttributeError, match=r"'Reader' .*'num_classes'"):
         _ = loader.classes
     assert loader.graph == "mine"
     assert not hasattr(loader, "memory_manager")

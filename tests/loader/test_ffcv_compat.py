@@ -158,9 +158,9 @@ def test_a_state_knows_the_samples_and_the_order_that_were_set(photos):
     state = json.loads(json.dumps(loader.state_dict()))
     resumed = make(photos, indices=range(40), order="random")
     resumed.load_state_dict(state)
-    with pytest.raises(OptionError, match=r"samples .*batch 1 of epoch 0"):
+    with pytest.raises(OptionError, match="batch 1 of epoch 0"):
         resumed.indices = [1]
-    with pytest.raises(OptionError, match=r"samples .*batch 1 of epoch 0"):
+    with pytest.raises(OptionError, match="batch 1 of epoch 0"):
         resumed.order = "sequential"
     assert len(resumed.indices) == 40
     assert labels(resumed) == [batch.tolist() for (batch,) in batches]
@@ -384,7 +384,7 @@ def test_a_loader_is_closed_at_the_end_of_a_with_block(photos):
 
 def test_what_of_ffcvs_machinery_is_not_there_says_where_to_look(photos):
     loader = make(photos)
-    with pytest.raises(AttributeError, match=r"no attribute 'memory_manager'.* os_cache"):
+    with pytest.raises(AttributeError, match=r"'memory_manager'.* os_cache"):
         _ = loader.memory_manager
     with pytest.raises(AttributeError, match=r"no attribute 'memory'$"):
         _ = loader.memory

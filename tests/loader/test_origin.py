@@ -65,7 +65,7 @@ def test_an_epoch_of_which_a_state_was_loaded_does_not_go_on_with_other_samples(
     next(batches)
     resumed = make(photos)
     resumed.load_state_dict(saved(loader))
-    with pytest.raises(OptionError, match=r"samples .*batch 1 of epoch 0"):
+    with pytest.raises(OptionError, match="batch 1 of epoch 0"):
         change(resumed) or iter(resumed)
     resumed.set_epoch(0)
     change(resumed)
@@ -125,7 +125,7 @@ def test_a_sampler_stays_when_other_indices_come(photos, order, monkeypatch):
         sampler.append(1)
         assert samples(loader) == [[9, 7, 8]]
         loader.indices = [7, 8]
-        with pytest.raises(OptionError, match=r"sampler .*position 2 .* 2 indices"):
+        with pytest.raises(OptionError, match=r"sampler .* 2 .* 2 indices"):
             iter(loader)
     loader.order = "sequential"
     assert loader.traversal_order.sampler is None

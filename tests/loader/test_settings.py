@@ -62,7 +62,7 @@ def test_a_state_is_of_the_batches_of_the_epoch_that_is_under_way(photos):
     resumed.load_state_dict(state)
     assert labels(resumed) == rest
     assert loader.state_dict()["batch_size"] == 5
-    with pytest.raises(StateError, match="batch_size is 5 here and 8 in the state"):
+    with pytest.raises(StateError, match=r"batch_size is 5 .* 8 "):
         loader.load_state_dict(state)
 
 
@@ -72,7 +72,7 @@ def test_where_a_loaded_state_says_how_an_epoch_is_cut_it_is_not_cut_otherwise(p
     next(batches)
     resumed = make(photos)
     resumed.load_state_dict(loader.state_dict())
-    with pytest.raises(OptionError, match=r"batch_size.* batch 1 of epoch 0"):
+    with pytest.raises(OptionError, match=r"batch_size.* 1 .*epoch 0"):
         resumed.batch_size = 5
     assert resumed.batch_size == 8
     assert labels(resumed) == [batch.tolist() for (batch,) in batches]
@@ -99,7 +99,7 @@ FIXED = "fname os_cache order_kwargs distributed seed pipelines custom_fields de
 def test_what_would_change_nothing_is_refused_and_the_way_out_named(photos, name):
     loader = make(photos)
     before = getattr(loader, name)
-    with pytest.raises(OptionError, match=rf"{name} of a loader .*Loader\(\.\.\., {name}=\.\.\."):
+    with pytest.raises(OptionError, match=rf"{name} .*Loader\(.*{name}="):
         setattr(loader, name, object())
     setattr(loader, name, before)  # as classes derived from Loader do, which keep what they were given
     assert getattr(loader, name) is before
@@ -144,7 +144,7 @@ def test_a_probability_that_was_set_to_something_else_is_refused_when_a_loader_i
     loader = make(photos, pipelines=pipelines)
     jitter.p = 1.5
     for again in (lambda: iter(loader), lambda: make(photos, pipelines=pipelines)):
-        with pytest.raises(OptionError, match=r"RandomBrightness: p is 1\.5"):
+        with pytest.raises(OptionError, match=r"RandomBrightness: .*1\.5"):
             again()
     jitter.p = 1
     assert len(list(loader)) == 7

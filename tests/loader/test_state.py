@@ -174,7 +174,7 @@ def test_the_state_of_another_loader_is_refused_with_what_differs(photos, change
 def test_the_state_of_another_file_is_refused_but_not_that_of_a_copy(photos, tmp_path):
     state = make(photos).state_dict()
     make(shutil.copy(photos, tmp_path / "copy.beton")).load_state_dict(state)
-    with pytest.raises(StateError, match=r"the file .* number of samples in the file is 49 here and 50 in the state"):
+    with pytest.raises(StateError, match=r"samples .* 49 .* 50 "):
         make(write_photos(tmp_path / "other.beton", 49)).load_state_dict(state)
     with pytest.raises(StateError, match="the file"):
         make(write_photos(tmp_path / "raw.beton", 50, write_mode="raw")).load_state_dict(state)

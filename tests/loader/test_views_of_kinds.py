@@ -65,8 +65,8 @@ def test_views_of_every_kind_are_as_if_alone_and_a_png_file_is_unpacked_once(tmp
     path = write(tmp_path / "pairs.beton", fields, Pairs(kind))
     alone = {name: [batch[1] for batch in loader(path, (name,))] for name in ("first", "second", "third")}
     calls = []
-    unpack = refused_images._decode_file
-    monkeypatch.setattr(refused_images, "_decode_file", lambda *arguments: calls.append(1) or unpack(*arguments))
+    unpack = refused_images.decode_png
+    monkeypatch.setattr(refused_images, "decode_png", lambda *arguments: calls.append(1) or unpack(*arguments))
     together = list(loader(path))
     # The first draws, and has the same place among the outputs when it is alone; the others draw nothing of their own.
     for number, name in enumerate(("first", "second", "third"), start=1):

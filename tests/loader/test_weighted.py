@@ -89,7 +89,7 @@ def test_the_state_of_a_loader_with_other_weights_is_refused(photos, as_weights)
     state = make(photos, weights=as_weights(WEIGHTS)).state_dict()
     make(photos, weights=as_weights(WEIGHTS)).load_state_dict(state)
     assert len(state["order"]) < 150
-    with pytest.raises(StateError, match=r"order is .*Weighted\{'weights': .* in the state"):
+    with pytest.raises(StateError, match=r"order is .*Weighted\{'weights': "):
         make(photos, weights=as_weights(other)).load_state_dict(state)
     with pytest.raises(StateError, match=r"order is"):
         make(photos, weights=as_weights(WEIGHTS), replacement=False, num_samples=9).load_state_dict(state)

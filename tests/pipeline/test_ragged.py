@@ -22,7 +22,7 @@ def test_a_ragged_is_a_sequence_of_its_samples_arrays(ragged):
     for found in (list(ragged), [ragged[number] for number in range(3)], [ragged[number] for number in range(-3, 0)]):
         assert all(np.array_equal(one, expected) for one, expected in zip(found, ROWS, strict=True))
     for outside in (3, -4):
-        with pytest.raises(IndexError, match=f"sample {outside} of a batch of 3; expected 0 to 2"):
+        with pytest.raises(IndexError, match=f"sample {outside} .* 3; .* 0 to 2"):
             ragged[outside]
 
 

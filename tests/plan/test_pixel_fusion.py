@@ -69,13 +69,13 @@ def test_without_the_cuda_half_a_gpu_hands_the_batch_back():
 def test_without_the_numba_half_there_is_nothing_for_the_cpu():
     assert notes(program_of(ON_GPU, NORMALIZE, device="cuda:0"))[:3] == ["fused"] * 3
     for device, before in (("cpu", []), ("cuda:0", [RandAugment()])):
-        with pytest.raises(PipelineError, match=r"field 'image': PixelOperation.* has no Numba half.* Give numba="):
+        with pytest.raises(PipelineError, match=r"'image': PixelOperation.* numba="):
             program_of(*before, ON_GPU, device=device)
 
 
 def test_behind_todevice_and_not_fused_the_cuda_half_cannot_run():
     assert notes(program_of(ToTensor(), ToDevice("cuda:0"), BOTH, device="cuda:0"))[3] == "fused"
-    with pytest.raises(PipelineError, match=r"on a finished batch, where its CUDA half cannot. Put it in front"):
+    with pytest.raises(PipelineError, match=r"finished batch, .*CUDA"):
         program_of(RandAugment(), ToTensor(), ToDevice("cuda:0"), BOTH, device="cuda:0")
 
 

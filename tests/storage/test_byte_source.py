@@ -137,7 +137,7 @@ def test_a_path_that_is_called_as_a_scheme_is_a_file(stored, tmp_path, monkeypat
 def test_metadata_that_no_memory_can_hold_are_an_error_of_the_file(stored):
     with open_bytes(stored[0]) as source:
         for size in (1 << 50, 1 << 63, 1 << 70):
-            with pytest.raises(FormatError, match=f"bytes 24 to {24 + size} are metadata"):
+            with pytest.raises(FormatError, match=f"24 to {24 + size} .*metadata"):
                 source.read_array(24, 24 + size)
 
 
@@ -147,7 +147,7 @@ def test_ranges_that_are_cut_short_are_refused_and_it_cannot_be_mapped(stored):
         content = np.zeros(8, np.uint8)
         source.read_ranges([(4, content.data[:4]), (0, content.data[4:])])
         assert content.tobytes() == OBJECTS[remote][4:8] + OBJECTS[remote][:4]
-        with pytest.raises(StorageError, match=rf"10 bytes from {source.size - 3} on: .* 3 of them"):
+        with pytest.raises(StorageError, match=f"10 bytes from {source.size - 3} .* 3 "):
             source.read_exactly(source.size - 3, 10)
         with pytest.raises(StorageError, match="mapped"):
             source.map()

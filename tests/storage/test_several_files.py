@@ -82,7 +82,7 @@ def test_a_file_is_compared_with_what_it_was_when_it_is_opened_and_when_asked(fi
     opened.check()
     grown.write_bytes(b"abcd")
     for check in (opened.check, lambda: opened.open(5)):
-        with pytest.raises(StorageError, match=r"grown: 4 bytes, but 3 when"):
+        with pytest.raises(StorageError, match=r"grown: 4 bytes, .*3 "):
             check()
     grown.unlink()
     with pytest.raises(FileNotFoundError):
@@ -102,10 +102,10 @@ def test_a_file_that_stays_open_is_read_though_another_has_its_name_and_one_that
         os.utime(new, ns=(1, path.stat().st_mtime_ns))  # nothing but the inode tells them apart
         new.rename(path)
     assert opened.open(0).read(0, 3) == b"old"
-    with pytest.raises(StorageError, match=r"closed: another file \(inode"):
+    with pytest.raises(StorageError, match=r"closed: another .*inode"):
         opened.check()
     opened.check(is_mapped=True)
-    with pytest.raises(StorageError, match=r"closed: another file \(inode"):
+    with pytest.raises(StorageError, match=r"closed: another .*inode"):
         opened.open(1)
 
 
@@ -158,5 +158,5 @@ def test_a_mapping_lives_as_long_as_any_view_of_it_and_no_longer(files):
 def test_what_cannot_be_mapped_is_told_with_its_size(tmp_path):
     empty = tmp_path / "empty"
     empty.touch()
-    with open_bytes(empty) as source, pytest.raises(OSError, match="0 bytes could not be mapped into memory"):
+    with open_bytes(empty) as source, pytest.raises(OSError, match=r"0 bytes .*mapped"):
         source.map()

@@ -117,7 +117,7 @@ def test_whatever_is_asked_for_is_what_arrives(path, regions):
 
 @pytest.mark.parametrize("storage_class", [MappedStorage, ReadStorage])
 def test_a_file_that_changed_its_size_since_it_was_checked_is_refused(storage_class, path):
-    with pytest.raises(StorageError, match=r"3000000 bytes, but 3000001"):
+    with pytest.raises(StorageError, match=r"3000000 .* 3000001"):
         storage_class(OpenSources([(path, replace(LocalFile.find_identity(path), size=3_000_001))]))
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_was_written_to_in_place_since_it_was_checked_is_refused(sto
     os.utime(path, ns=(1, 1))
     files = opened(path)
     path.write_bytes(bytes(10_000))
-    with pytest.raises(StorageError, match=r"rewritten: modified at .* but at 0.000"):
+    with pytest.raises(StorageError, match=r"rewritten: .* 0\.000"):
         storage_class(files)
 
 
@@ -192,7 +192,7 @@ def test_a_file_that_became_a_folder_or_a_pipe_is_refused_unless_it_is_mapped(ma
     path.unlink()
     make(path)
     mapped.check()
-    with pytest.raises(StorageError, match=r"replaced: .* replaced: open it again"):
+    with pytest.raises(StorageError, match=r"replaced: .*replaced"):
         files.check()
     with pytest.raises((IsADirectoryError, FormatError)):
         open_bytes(path, files.identities[0])
@@ -306,7 +306,7 @@ def test_a_file_that_is_cut_short_while_it_is_read_gives_an_error_with_both_numb
     storage = ReadStorage(opened(path))
     os.truncate(path, 5000)
     fetch = storage.fetch(u8(4000), u8(3000))
-    with pytest.raises(StorageError, match=r"3000 bytes from 4000 on: the file ends after 1000 .* 10000 bytes"):
+    with pytest.raises(StorageError, match=r"3000 bytes from 4000 .* 1000 .* 10000 "):
         fetch.addresses()
     fetch.release()
     storage.close()
@@ -320,7 +320,7 @@ def test_an_error_of_the_disk_is_told_with_the_place_and_the_next_fetch_works(pa
     with monkeypatch.context() as patch:
         patch.setattr(os, "preadv", broken)
         fetch = storage.fetch(u8(77), u8(11))
-        with pytest.raises(StorageError, match=r"11 bytes from 77 on could not be read: .*Input/output error"):
+        with pytest.raises(StorageError, match=r"11 bytes from 77 .*Input/output error"):
             fetch.addresses()
         fetch.release()
     fetch = storage.fetch(u8(77), u8(11))
@@ -436,7 +436,7 @@ def test_closing_drops_the_reads_that_were_not_begun(path, monkeypatch):
     go.set()
     closing.join()
     assert content_at(begun, [50]) == content_of([100], [50])
-    with pytest.raises(LoaderClosedError, match="closed while a batch was read"):
+    with pytest.raises(LoaderClosedError, match="closed"):
         waiting.addresses()
 
 

@@ -123,7 +123,7 @@ def test_an_image_does_not_depend_on_the_batch_it_is_in(operation):
 
 def test_a_kernel_that_reaches_beyond_the_image_is_refused():
     RandomGaussianBlur(27).declare_state_and_memory(NHWC)
-    with pytest.raises(PipelineError, match=r"29 pixels reaches beyond images of 14 x 17; expected .* at most 27"):
+    with pytest.raises(PipelineError, match=r"29 pixels .* 14 x 17; .* 27"):
         RandomGaussianBlur(29).declare_state_and_memory(NHWC)
 
 

@@ -82,13 +82,13 @@ def test_by_itself_an_operation_asks_for_the_sample_ids_as_ffcvs_does():
 
 
 def test_without_the_sample_ids_an_operation_says_what_is_missing():
-    with pytest.raises(TypeError, match=r"Poison.apply needs to know .* pass their ids"):
+    with pytest.raises(TypeError, match=r"Poison.apply .* ids"):
         Poison(MASK, ALPHA, [1]).apply(IMAGES.copy())
 
 
 def test_a_mask_of_another_size_than_the_images_is_refused():
     assert Poison(MASK, ALPHA, [1]).declare_state_and_memory(NHWC) == (NHWC, None)
-    with pytest.raises(PipelineError, match="mask has 6 x 8 pixels, the images have 20 x 30"):
+    with pytest.raises(PipelineError, match=r"mask .* 6 x 8 .* 20 x 30"):
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (20, 30, 3), np.dtype("uint8")))
 
 
@@ -98,7 +98,7 @@ def test_levels_beyond_0_to_255_are_refused():
 
 
 def test_halves_written_as_integers_are_not_taken_for_levels():
-    with pytest.raises(PipelineError, match=r"the images are int16. Put it before\s+NormalizeImage"):
+    with pytest.raises(PipelineError, match=r"int16\. .*before\s+NormalizeImage"):
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("int16")))
 
 
@@ -110,7 +110,7 @@ def test_whole_floats_are_sample_ids_as_in_ffcv():
 
 
 def test_images_of_16_bits_are_sent_behind_normalize_image():
-    with pytest.raises(PipelineError, match=r"the images are uint16. Put it after NormalizeImage\(0, 257"):
+    with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257"):
         Poison(MASK, ALPHA, [1]).declare_state_and_memory(State(True, "cpu", (6, 8, 3), np.dtype("uint16")))
 
 

@@ -243,7 +243,7 @@ def test_only_images_of_levels_are_taken(operation):
     assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
     name = type(operation).__name__
     if not operation.takes_floats:  # see test_color_floats.py
-        with pytest.raises(PipelineError, match=rf"{name} works on levels, .* are float32. Put it before Normalize"):
+        with pytest.raises(PipelineError, match=rf"{name} .* float32\. .*before Normalize"):
             operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
     with pytest.raises(PipelineError, match=rf"{name} works on images"):
         operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("uint8")))
@@ -251,7 +251,7 @@ def test_only_images_of_levels_are_taken(operation):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_without_its_draw_an_operation_says_what_is_missing(operation):
-    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+    with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
 
 

@@ -92,19 +92,17 @@ def test_it_runs_behind_normalize_image_and_not_on_bits_of_halves(operation):
     levels = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint8"))
     tail = compile_batch_ops([NormalizeImage(0, 1, np.float32), operation], levels, field_number=0)
     assert tail.state.dtype == np.float32
-    with pytest.raises(
-        PipelineError, match=r"levels, .* or floating-point images, but here .* are int16. Put it before"
-    ):
+    with pytest.raises(PipelineError, match=r" int16\. .*before"):
         compile_batch_ops([NormalizeImage(0, 1, np.float16), operation], levels, field_number=0)
 
 
 def test_images_of_16_bits_are_sent_behind_normalize_image_where_that_helps():
     sixteen = State(True, torch.device("cpu"), (20, 30, 3), np.dtype("uint16"))
     for operation in OPERATIONS.values():
-        with pytest.raises(PipelineError, match=r"are uint16. Put it after NormalizeImage\(0, 257, np.float32\)"):
+        with pytest.raises(PipelineError, match=r"uint16\. .*NormalizeImage\(0, 257, np"):
             operation.declare_state_and_memory(sixteen)
         tail = compile_batch_ops([NormalizeImage(0, 257, np.float32), operation], sixteen, field_number=0)
         images = np.full((1, 20, 30, 3), 65535, np.uint16)
         assert run_batch_ops(tail, images, 0, 0, np.zeros(1, np.uint64)).max() <= 255
-    with pytest.raises(PipelineError, match=r"ColorJitter .* are uint16. It is for images of 8 bits: leave it out"):
+    with pytest.raises(PipelineError, match=r"ColorJitter .* uint16\. .* 8 bits"):
         ColorJitter(0.5).declare_state_and_memory(sixteen)

@@ -96,9 +96,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(PipelineError, match=r"float16.*ToTorchImage"):
         erasing.declare_state_and_memory(halves)
     RandomErasing(value=0).declare_state_and_memory(halves)
-    with pytest.raises(PipelineError, match="RandomErasing works on images"):
+    with pytest.raises(PipelineError, match=r"RandomErasing .*images"):
         erasing.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("int64")))
-    with pytest.raises(TypeError, match=r"needs the rectangles: pass what draw\(\) returned"):
+    with pytest.raises(TypeError, match=r"rectangles: .*draw\(\)"):
         erasing.apply(IMAGES.copy())
     assert RandomErasing(1).generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 
@@ -160,7 +160,7 @@ def test_noise_is_for_floating_point_images():
         compile_image_program("image", 0, [halves, noise], size, size)
     program = compile_image_program("image", 0, [halves, ToTensor(), ToTorchImage(), noise], size, size)
     assert (len(program.steps), program.ops.steps[-1].operation.value) == (0, "random")
-    with pytest.raises(TypeError, match="paints noise, which has no color"):
+    with pytest.raises(TypeError, match=r"noise.* color"):
         noise.color  # noqa: B018  (asked for in vain)
 
 
@@ -179,7 +179,7 @@ def test_noise_is_for_floating_point_images():
     ],
 )
 def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(arguments):
-    with pytest.raises(OptionError, match=r"RandomErasing: .* expected"):
+    with pytest.raises(OptionError, match="RandomErasing: "):
         RandomErasing(**arguments)
 
 

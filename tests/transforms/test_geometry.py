@@ -125,7 +125,7 @@ def test_shape_and_type_stay(operation):
 
 
 def test_a_cutout_larger_than_the_image_is_refused():
-    with pytest.raises(PipelineError, match="7 pixels does not fit into images of 6 x 8"):
+    with pytest.raises(PipelineError, match=r"7 pixels .* 6 x 8"):
         Cutout(7).declare_state_and_memory(NHWC)
 
 
@@ -185,5 +185,5 @@ def test_by_itself_an_operation_draws_what_it_needs(operation):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_without_its_draw_an_operation_says_what_is_missing(operation):
-    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+    with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())

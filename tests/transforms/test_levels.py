@@ -96,11 +96,11 @@ def test_an_images_levels_do_not_depend_on_the_batch_it_is_in(operation, _row):
 @pytest.mark.parametrize(("operation", "_row"), OPERATIONS)
 def test_only_images_of_levels_are_taken(operation, _row):
     assert operation.declare_state_and_memory(NHWC) == (NHWC, None)
-    with pytest.raises(PipelineError, match=r"works on levels, .* are float32. Put it before NormalizeImage"):
+    with pytest.raises(PipelineError, match=r"float32\. .*before Normalize"):
         operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
     with pytest.raises(PipelineError, match="works on images"):
         operation.declare_state_and_memory(State(True, "cpu", (1,), np.dtype("uint8")))
-    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+    with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 

@@ -32,7 +32,7 @@ def test_totensor_leaves_a_tensor_alone():
 
 
 def test_totensor_refuses_a_type_that_torch_does_not_have():
-    with pytest.raises(PipelineError, match="ToTensor: torch has no element type 'str96'"):
+    with pytest.raises(PipelineError, match=r"ToTensor: .*'str96'"):
         declared(ToTensor(), State(True, CPU, (1,), np.dtype("<U3")))
 
 
@@ -64,7 +64,7 @@ def test_totorchimage_turns_the_bits_of_halves_back(convert_back, wanted):
 
 @pytest.mark.parametrize("operation", [ToTorchImage(), ToDevice("cpu"), ModuleWrapper(torch.nn.ReLU())])
 def test_what_needs_a_tensor_says_so(operation):
-    with pytest.raises(PipelineError, match=r"numpy array\. Put ToTensor"):
+    with pytest.raises(PipelineError, match=r"numpy .*ToTensor"):
         declared(operation, ARRAY)
 
 
@@ -100,7 +100,7 @@ def test_view_reads_the_same_bytes():
 
 
 def test_view_refuses_a_type_of_another_size():
-    with pytest.raises(PipelineError, match="uint8 has 1 bytes and float32 has 4"):
+    with pytest.raises(PipelineError, match=r"uint8 .*1 .*float32 .*4"):
         declared(View(np.float32), ARRAY)
 
 

@@ -126,7 +126,7 @@ def test_only_images_of_levels_are_taken(operation):
         operation.declare_state_and_memory(State(False, "cpu", (3, 20, 30), torch.float32))
     with pytest.raises(PipelineError, match="levels from 0 to 255"):
         RandAugment(fill=(-0.5, 0, 0)).declare_state_and_memory(NHWC)
-    with pytest.raises(TypeError, match=r"needs .* pass what draw\(\) returned"):
+    with pytest.raises(TypeError, match=r"draw\(\)"):
         operation.apply(IMAGES.copy())
     assert operation.generate_code()(IMAGES.copy(), None).shape == IMAGES.shape
 

@@ -162,7 +162,7 @@ def test_affine_warps_are_carried_out_with_their_fill():
     ],
 )
 def test_an_argument_of_an_affine_warp_out_of_its_range_is_refused(arguments):
-    with pytest.raises(OptionError, match=r"RandomAffine: .* expected"):
+    with pytest.raises(OptionError, match="RandomAffine: "):
         RandomAffine(**arguments)
 
 
@@ -187,7 +187,7 @@ def test_an_image_does_not_depend_on_the_batch_it_is_in():
     ],
 )
 def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(arguments):
-    with pytest.raises(OptionError, match=r"RandomRotation: .* expected"):
+    with pytest.raises(OptionError, match="RandomRotation: "):
         RandomRotation(**arguments)
 
 

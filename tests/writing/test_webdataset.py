@@ -148,7 +148,7 @@ def fail_at(wanted, sample):
 def test_an_error_of_the_pipeline_names_the_shard_and_the_older_file_stays(tmp_path, shards, num_workers):
     path = tmp_path / "found.beton"
     path.write_bytes(b"older")
-    with pytest.raises(WriteError, match=r"shard-003.tar: sample 2 of the shard, .*ValueError: no such"):
+    with pytest.raises(WriteError, match=r"shard-003\.tar: sample 2 .*ValueError"):
         writer(path, num_workers).from_webdataset(shards, lambda dataset: stored(dataset).map(partial(fail_at, 14)))
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]
@@ -215,7 +215,7 @@ def test_without_samples_there_is_no_file(tmp_path, shards):
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", None)
-    with pytest.raises(WriteError, match=r"webdataset.* not installed. Try: pip install 'gpubeton\[webdataset\]'"):
+    with pytest.raises(WriteError, match=r"webdataset.* 'gpubeton\[webdataset\]'"):
         writer(tmp_path / "found.beton").from_webdataset(["a.tar"], stored)
 
 

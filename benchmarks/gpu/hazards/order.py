@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.hazards.finding import Finding
-from benchmarks.gpu.hazards.ways import WAYS, Way
+from benchmarks.gpu.hazards.ways import WAYS, Kind, Way
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
 from gpubeton.gpu.device import Memory, PinnedMemory, Stream
@@ -93,7 +94,14 @@ class _Blocker:
             self._device.copy(target.address, source.address, self._nbytes, stream)
 
 
-def does_it_write_early(target: Target, encoded: Encoded, *, trials: int = 20, milliseconds: float = 30) -> Finding:
+def does_it_write_early(
+    target: Target,
+    encoded: Encoded,
+    *,
+    trials: int = 20,
+    milliseconds: float = 30,
+    ways: Mapping[str, Kind] = WAYS,
+) -> Finding:
     """Check whether nvJPEG writes before earlier work of its stream is done, and whether a wait on the host helps.
 
     When nvJPEG is called, a reader still has to read the memory; either the stream or the host waits for the reader.
@@ -101,7 +109,7 @@ def does_it_write_early(target: Target, encoded: Encoded, *, trials: int = 20, m
     figures: dict[str, Any] = {}
     with ExitStack() as outer:
         blocker = _Blocker(target, milliseconds, outer)
-        for name, kind in WAYS.items():
+        for name, kind in ways.items():
             with ExitStack() as stack:
                 try:
                     way = kind.make(target, stack)
@@ -147,10 +155,12 @@ def _early_trials(way: Way, room: _Room, blocker: _Blocker, trials: int, host_wa
     return {"trials": trials, "valid": valid, "early": early}
 
 
-def is_it_done_when_the_stream_is(target: Target, encoded: Encoded, *, trials: int = 50) -> Finding:
+def is_it_done_when_the_stream_is(
+    target: Target, encoded: Encoded, *, trials: int = 50, ways: Mapping[str, Kind] = WAYS
+) -> Finding:
     """Check whether work that follows the call, in its stream or after its event, sees the pixels."""
     figures: dict[str, Any] = {}
-    for name, kind in WAYS.items():
+    for name, kind in ways.items():
         with ExitStack() as stack:
             try:
                 way = kind.make(target, stack)

@@ -157,18 +157,18 @@ def _nothing(_: DecodeParams) -> None:
     """Set no parameters, to use `nvjpegDecodeBatchedEx` as it is."""
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     make: Callable[[Target, ExitStack], Way]
     is_hardware: bool
     images: int
 
 
-def _kind(make: Callable[[Target], Way], *, is_hardware: bool, images: int) -> _Kind:
-    return _Kind(lambda target, stack: stack.enter_context(make(target)), is_hardware, images)
+def _kind(make: Callable[[Target], Way], *, is_hardware: bool, images: int) -> Kind:
+    return Kind(lambda target, stack: stack.enter_context(make(target)), is_hardware, images)
 
 
 #: Name of a way: how to make it, whether it uses the engines, and images per call.
-WAYS: dict[str, _Kind] = {
+WAYS: dict[str, Kind] = {
     "batch, engines": _kind(lambda target: Batched(target, Backend.HARDWARE), is_hardware=True, images=14),
     "batch with wishes, engines": _kind(
         lambda target: Batched(target, Backend.HARDWARE, wish=_nothing), is_hardware=True, images=14

@@ -81,7 +81,7 @@ def _magnitude(window: int, length: int, size: int) -> int:
 
 
 @inlined
-def _one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int, int, int]:
+def one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int, int, int]:
     """Decode one symbol; return the code length (0: none matches), value bits and coefficients to skip."""
     entry = load_u32(lookup + shift_right_logical(window, 64 - SINGLE_BITS) * 4)
     if entry != 0:
@@ -115,7 +115,7 @@ def _decode_coefficients(
                 if k >= 64:
                     break
             else:
-                length, size, run = _one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
+                length, size, run = one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
                 k += run
                 store_i16(coefficients + 2 * load_u8(zigzag + k), _magnitude(window, length, size))
                 k += 1
@@ -148,7 +148,7 @@ def _skip_coefficients(
                 break
             k += passed
         else:
-            length, size, run = _one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
+            length, size, run = one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
             k += run + 1
             window <<= length + size
             filled -= length + size
@@ -202,7 +202,7 @@ def decode_mcus(
         for _ in range(count):
             window, filled, position = _refill(window, filled, position)
             slot = load_i64(block + 8 * DC_SLOT)
-            length, size, _ = _one_symbol(window, load_i64(block + 8 * DC_LOOKUP), slot, tables)
+            length, size, _ = one_symbol(window, load_i64(block + 8 * DC_LOOKUP), slot, tables)
             predictor = load_i64(block + 8 * PREDICTOR)
             value = _magnitude(window, length, size) + load_i64(predictor)
             store_i64(predictor, value)

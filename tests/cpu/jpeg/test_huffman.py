@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpubeton.cpu.jpeg.entropy import _one_symbol
+from gpubeton.cpu.jpeg.entropy import one_symbol
 from gpubeton.cpu.jpeg.huffman import (
     END_OF_BLOCK,
     NOWHERE,
@@ -27,7 +27,7 @@ def build(tables, slot, number, is_ac):
 
 @numba.njit(cache=True)
 def symbol_at(tables, slot, window):
-    return _one_symbol(window, tables.single[slot].ctypes.data, slot, tables)
+    return one_symbol(window, tables.single[slot].ctypes.data, slot, tables)
 
 
 def built(lengths, symbols, *, is_ac):
