@@ -16,7 +16,6 @@ from gpubeton.reader import Reader
 from gpubeton.transforms import ToDevice, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from tests.loader.pipelines import ONLY_IMAGE, ONLY_LABEL, augmented, labels
-from tests.test_machine import container
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -96,17 +95,12 @@ def test_by_default_there_is_a_worker_for_each_core(photos, number):
     assert Loader(photos, 4, num_workers=number, pipelines=ONLY_LABEL).num_workers == count_cores()
 
 
-def test_in_a_container_there_is_a_worker_for_each_core_that_its_quota_pays_for(photos, tmp_path, monkeypatch):
-    container(tmp_path, monkeypatch, "200000")
-    assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == 2
-    assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
-
-
-def test_there_are_no_more_workers_than_numba_has_threads(photos, monkeypatch):
+def test_there_are_as_many_workers_as_cores_and_no_more_than_numba_has_threads(photos, monkeypatch):
     monkeypatch.setattr(config, "count_cores", lambda: 8)
-    for limit in (8, 2):
+    for limit, workers in ((2, 2), (64, 8)):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", limit)
-        assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == limit
+        assert Loader(photos, 4, num_workers=-1, pipelines=ONLY_LABEL).num_workers == workers
+    assert Loader(photos, 4, num_workers=3, pipelines=ONLY_LABEL).num_workers == 3
 
 
 def test_workers_have_at_most_three_batches_at_once_however_many_are_ahead(photos):
