@@ -3,6 +3,7 @@
 # make check   style, types, floors, docstrings, and the site
 # make docs    the documentation's site, into build/docs/index.html
 # make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
+# make gpu-rehearsal  the GPU tests with the real CuPy and torch over a simulated GPU; downloads 3 GB at the first time
 # make bench   gpubeton beside other loaders; writes benchmarks/results/ and the table of benchmarks/README.md
 #
 # Each target makes the virtual environment it needs, once. Variables:
@@ -20,7 +21,7 @@ SEED ?= 1
 FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
-.PHONY: help demo test check docs fuzz bench constraints clean
+.PHONY: help demo test check docs fuzz gpu-rehearsal bench constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -53,6 +54,9 @@ docs: $(VENV)/.dev-$(MADE_FOR)
 
 fuzz: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) --out $(FUZZ_OUT)
+
+gpu-rehearsal: $(VENV)/.dev-$(MADE_FOR)
+	$(RUN)/python -m tests.rehearsal
 
 bench: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m benchmarks.compare $(BENCH_ARGUMENTS)

@@ -55,7 +55,7 @@ def image_pipelines(side: int = 224) -> dict[str, list[Any]]:
         "bilinear": [bilinear, flip, normalize, *views],
         "antialias": [antialias, flip, normalize, *views],
         "paints": [crop, flip, *paints, normalize, *views],
-        "colours": [crop, flip, jitter, RandomGrayscale(0.2), normalize, *views],
-        "colours, erasing": [crop, flip, jitter, RandomErasing(0.5), normalize, *views],
+        "colors": [crop, flip, jitter, RandomGrayscale(0.2), normalize, *views],
+        "colors, erasing": [crop, flip, jitter, RandomErasing(0.5), normalize, *views],
         "mixup": [crop, flip, ImageMixup(0.2, same_lambda=False), normalize, *views],
     }

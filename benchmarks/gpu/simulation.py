@@ -13,15 +13,33 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
-__all__ = ["VARIABLE", "is_simulated", "simulated_gpu"]
+__all__ = ["REHEARSAL", "VARIABLE", "is_rehearsed", "is_simulated", "rehearsed_gpu", "simulated_gpu"]
 
 #: If 1, every process of a benchmark uses the simulated GPU.
 VARIABLE = "GPUBETON_SIMULATED"
+#: If 1, the real CuPy and torch run over the simulated GPU: see ``tests/rehearsal``.
+REHEARSAL = "GPUBETON_REHEARSAL"
 
 
 def is_simulated() -> bool:
     """Whether the environment selects the simulated GPU."""
     return os.environ.get(VARIABLE, "0") not in {"", "0"}
+
+
+def is_rehearsed() -> bool:
+    """Whether CuPy and torch are the real ones, over the simulated GPU."""
+    return os.environ.get(REHEARSAL, "0") not in {"", "0"}
+
+
+@contextmanager
+def rehearsed_gpu() -> Iterator[Any]:
+    """Yield the switches of the simulated GPU that CuPy and torch run over."""
+    faults: Any = import_module("tests.simulator.faults").Faults()
+    faults.journal = False
+    try:
+        yield faults
+    finally:
+        faults.make_usual()
 
 
 @contextmanager

@@ -116,10 +116,15 @@ class CudaEvent:
     def is_done(self) -> bool:
         """Whether everything before the mark is done."""
         # cupy.cuda.Event.done returns False also after an error.
-        status = self._cuda.runtime.eventQuery(self.own.ptr)
-        if status not in {_SUCCESS, _NOT_READY}:
-            with explained(self._cuda, self._place, "asking whether an event is done"):
-                raise self._cuda.runtime.CUDARuntimeError(status)
+        runtime = self._cuda.runtime
+        status = runtime.eventQuery(self.own.ptr)
+        with explained(self._cuda, self._place, "asking whether an event is done"):
+            try:
+                # Forgets the error, too: where torch shares CuPy's copy of the runtime, it would find "not ready".
+                runtime.check_status(status)
+            except runtime.CUDARuntimeError:
+                if status != _NOT_READY:
+                    raise
         return bool(status == _SUCCESS)
 
     def record(self, stream: Stream) -> None:

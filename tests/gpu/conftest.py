@@ -3,7 +3,8 @@
     GPUBETON_REQUIRE_GPU=1 python -m pytest tests/gpu
 
 Without a GPU they are skipped. With GPUBETON_REQUIRE_GPU=1 that is a failure, and so is whatever else is skipped here.
-With GPUBETON_SIMULATED=1 they run on the simulated GPU, which shows that they are able to.
+With GPUBETON_SIMULATED=1 they run on the simulated GPU, which shows that they are able to. `make gpu-rehearsal` runs
+them with the real CuPy and torch over the simulated GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.gpu.photos import make_photos
-from benchmarks.gpu.simulation import is_simulated, simulated_gpu
+from benchmarks.gpu.simulation import is_rehearsed, is_simulated, rehearsed_gpu, simulated_gpu
 from gpubeton.errors import DeviceError, LibraryError
 
 HERE = Path(__file__).parent
@@ -51,6 +52,16 @@ class Gpu(NamedTuple):
     def is_simulated(self):
         return self.faults is not None
 
+    @property
+    def has_cuda(self):
+        """Whether torch's tensors and streams are CUDA's, and not the host's."""
+        return not is_simulated()
+
+    @property
+    def torch_device(self):
+        """Where torch's tensors are."""
+        return "cuda:0" if self.has_cuda else "cpu"
+
 
 @pytest.fixture
 def gpu():
@@ -59,8 +70,8 @@ def gpu():
 
     with ExitStack() as stack:
         faults = None
-        if is_simulated():
-            faults = stack.enter_context(simulated_gpu())
+        if is_simulated() or is_rehearsed():
+            faults = stack.enter_context(simulated_gpu() if is_simulated() else rehearsed_gpu())
             faults.take_misuses()
         try:
             device = cuda.open_device("cuda:0")
@@ -87,4 +98,4 @@ def nvjpeg(gpu):
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
     """Photographs, few if the GPU is simulated."""
-    return make_photos(tmp_path_factory.mktemp("photos"), 24 if is_simulated() else 300, 90)
+    return make_photos(tmp_path_factory.mktemp("photos"), 24 if is_simulated() or is_rehearsed() else 300, 90)

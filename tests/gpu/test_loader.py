@@ -56,8 +56,16 @@ def test_batches_are_on_the_gpu_and_channels_last(gpu, raw_photos):
     assert batch.shape == (8, 3, SIDE, SIDE)
     assert batch.dtype == torch.float16
     assert batch.is_contiguous(memory_format=torch.channels_last)
-    assert gpu.is_simulated or batch.device == torch.device("cuda:0")
+    assert not gpu.has_cuda or batch.device == torch.device("cuda:0")
     loader.close()
+
+
+def test_a_loader_may_work_on_another_gpu_than_the_current_one(gpu, photos):
+    """The last GPU; where there is one alone, it is the current one."""
+    last = f"cuda:{max(torch.cuda.device_count(), 1) - 1}"
+    found, wanted = (epoch(images_loader(photos.beton, PIPELINES["mixup"], device=own)) for own in (last, "cuda:0"))
+    assert_equal_to_the_bit(found, wanted)
+    assert not gpu.has_cuda or torch.cuda.current_device() == 0
 
 
 @pytest.mark.parametrize("interpolation", ["float16", "bilinear", "antialias", "uint8"])

@@ -22,7 +22,7 @@ _SLACK = 24 << 20
 def used(gpu):
     """Bytes of the device that are taken."""
     gc.collect()
-    if gpu.is_simulated:
+    if not gpu.has_cuda:
         from tests.simulator.device import DEVICE, PINNED
 
         return gpu.faults.live_memory(DEVICE) + gpu.faults.live_memory(PINNED)

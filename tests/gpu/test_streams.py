@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from benchmarks.gpu.pipelines import usual_pipeline
+from benchmarks.gpu.simulation import is_rehearsed
 from tests.gpu.comparing import images_loader
+from tests.rehearsal.streams import simulated_stream
 
 SIDE = 64
 
 
 def loader_of(photos, **arguments):
-    return images_loader(photos.beton, usual_pipeline(SIDE), order="random", batch_size=24, **arguments)
+    batch_size = 4 if is_rehearsed() else 24  # so that few photos are several batches
+    return images_loader(photos.beton, usual_pipeline(SIDE), order="random", batch_size=batch_size, **arguments)
 
 
 def sums(loader, epochs=1):
@@ -24,32 +27,42 @@ def sums(loader, epochs=1):
     for epoch in range(epochs):
         loader.set_epoch(epoch)
         for (batch,) in loader:
-            found.append(sum_of(batch))
-    return [int(own) for own in found]
+            found.append(batch.clone())
+    return numbers(found)
 
 
-def sum_of(batch):
+def numbers(copies):
+    """A number for each of these copies of batches, from the host: by then the streams may be behind."""
+    return [number_of(copy.cpu()) for copy in copies]
+
+
+def number_of(batch):
     bits = batch.permute(0, 2, 3, 1).reshape(-1).view(torch.int16)
-    return (bits.long() * torch.arange(1, len(bits) + 1, device=bits.device)).sum()
+    return int((bits.long() * torch.arange(1, len(bits) + 1)).sum())
 
 
 class Busy:
     """Keeps torch's current stream at work for some milliseconds."""
 
     def __init__(self, gpu):
-        self._is_simulated = gpu.is_simulated
+        self._gpu = gpu
+        self._memory = torch.empty(
+            (2, 1 if gpu.is_simulated else 256 << 20), dtype=torch.uint8, device=gpu.torch_device
+        )
 
     def __call__(self):
-        if not self._is_simulated:
-            torch.cuda._sleep(20_000_000)
+        if self._gpu.is_simulated and self._gpu.has_cuda:
+            self._gpu.faults.slow_down(60_000, least=60_000, stream=simulated_stream(torch.cuda.current_stream()))
+        for _ in range(1 if self._gpu.is_simulated else 100):
+            self._memory[0].copy_(self._memory[1])
 
 
-@pytest.fixture
-def other_stream(gpu):
-    """A context in which torch works on another stream; the simulated GPU has none of torch's."""
-    if gpu.is_simulated:
+@pytest.fixture(params=["torch's default stream", "another stream"])
+def reading_stream(gpu, request):
+    """A context in which torch works on a stream; the simulated GPU has none of torch's."""
+    if not gpu.has_cuda:
         return nullcontext
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.default_stream() if "default" in request.param else torch.cuda.Stream()
     return lambda: torch.cuda.stream(stream)
 
 
@@ -59,31 +72,33 @@ def expected(gpu, photos):
         return sums(loader, 2)
 
 
-def test_a_batch_that_another_stream_still_reads_is_not_overwritten(gpu, photos, other_stream, expected):
+def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, reading_stream, expected):
     """Each batch is dropped at once, while the stream that reads it has not come to it yet."""
     busy, found = Busy(gpu), []
-    with closing(loader_of(photos)) as loader, other_stream():
+    with closing(loader_of(photos)) as loader, reading_stream():
         for epoch in range(2):
             loader.set_epoch(epoch)
             for (batch,) in loader:
                 busy()
-                found.append(sum_of(batch))
+                found.append(batch.clone())
                 del batch
-        assert [int(own) for own in found] == expected
+        found = numbers(found)
+    assert found == expected
 
 
 def test_batches_are_whole_when_they_arrive_whatever_torch_does_beside(gpu, photos, expected):
     """Torch's allocator is kept busy with blocks of just the batches' size, on the stream that receives them."""
-    device = "cpu" if gpu.is_simulated else "cuda:0"
     found, noise = [], []
     with closing(loader_of(photos)) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
             for (batch,) in loader:
-                noise = [torch.full(batch.shape, float("nan"), dtype=batch.dtype, device=device) for _ in range(4)]
-                found.append(sum_of(batch))
+                noise = [
+                    torch.full(batch.shape, float("nan"), dtype=batch.dtype, device=batch.device) for _ in range(4)
+                ]
+                found.append(batch.clone())
                 noise = noise[:1]
-    assert [int(own) for own in found] == expected
+    assert numbers(found) == expected
 
 
 def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
@@ -92,7 +107,7 @@ def test_batches_that_are_kept_stay_as_they_are(gpu, photos, expected):
         for epoch in range(2):
             loader.set_epoch(epoch)
             kept += [batch for (batch,) in loader]
-    assert [int(sum_of(batch)) for batch in kept] == expected
+    assert numbers(kept) == expected
 
 
 def test_receivers_on_streams_of_their_own_see_whole_batches(gpu, photos, expected):
@@ -103,12 +118,14 @@ def test_receivers_on_streams_of_their_own_see_whole_batches(gpu, photos, expect
             loader.set_epoch(epoch)
             iterator = iter(loader)
             while True:
-                with nullcontext() if gpu.is_simulated else torch.cuda.stream(torch.cuda.Stream()):
+                with torch.cuda.stream(torch.cuda.Stream()) if gpu.has_cuda else nullcontext():
                     batch = next(iterator, None)
                     if batch is None:
                         break
-                    found.append(sum_of(batch[0]))
-    assert [int(own) for own in found] == expected
+                    found.append(batch[0].clone())
+    if gpu.has_cuda:
+        torch.cuda.synchronize()
+    assert numbers(found) == expected
 
 
 @pytest.mark.parametrize("lanes", [("hardware",), ("hardware", "sm", "hybrid"), ("sm",)], ids="+".join)
@@ -139,14 +156,14 @@ def test_iterators_of_one_loader_may_be_used_in_turn(gpu, photos):
     with closing(loader_of(photos)) as loader:
         wanted = [sums(loader)]
         loader.set_epoch(1)
-        wanted.append([int(sum_of(batch)) for (batch,) in loader])
+        wanted.append(numbers([batch for (batch,) in loader]))
         loader.set_epoch(0)
         first, second = iter(loader), iter(loader)
         found = [[], []]
         for (ours,), (theirs,) in zip(first, second, strict=True):
-            found[0].append(sum_of(ours))
-            found[1].append(sum_of(theirs))
-        assert [[int(own) for own in numbers] for numbers in found] == wanted
+            found[0].append(ours.clone())
+            found[1].append(theirs.clone())
+        assert [numbers(copies) for copies in found] == wanted
 
 
 def test_leaving_in_the_middle_of_an_epoch_harms_nobody(gpu, photos, expected):
@@ -161,11 +178,12 @@ def test_leaving_in_the_middle_of_an_epoch_harms_nobody(gpu, photos, expected):
 
 def test_a_network_trains_with_what_arrives(gpu, photos):
     """Gradients are finite: what arrives are pixels, normalised, in a layout that convolutions take."""
-    device = "cpu" if gpu.is_simulated else "cuda:0"
+    if is_rehearsed():
+        pytest.skip("torch's convolutions and their gradients run on a GPU only")
     network = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
         torch.nn.Linear(8, 2),
-    ).to(device, memory_format=torch.channels_last)  # fmt: skip
+    ).to(gpu.torch_device, memory_format=torch.channels_last)  # fmt: skip
     with closing(loader_of(photos)) as loader:
         for (batch,) in loader:
             loss = network(batch.float()).square().mean()

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+#: Names the library of a rehearsal, see tests/rehearsal.
+REHEARSED = "GPUBETON_SIMULATOR"
+
 _HERE = Path(__file__).resolve().parent
 _FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
 
@@ -27,7 +30,9 @@ def compiler() -> str:
 
 @cache
 def build() -> Path:
-    """The library, which is the simulated CUDA and the simulated nvJPEG in one file."""
+    """The library, which is the simulated CUDA and the simulated nvJPEG in one file; a rehearsal has its own."""
+    if os.environ.get(REHEARSED):
+        return Path(os.environ[REHEARSED])
     sources = sorted([*_HERE.glob("*.cpp"), *_HERE.glob("*.h")])
     version = subprocess.run([compiler(), "--version"], capture_output=True, check=True).stdout
     digest = hashlib.sha256(version + " ".join(_FLAGS).encode())

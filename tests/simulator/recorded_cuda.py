@@ -129,6 +129,11 @@ class RecordedCuda:
             self.note("eventQuery", event)
             return self.event_status
 
+        def check_status(status):
+            self.note("check_status", status)
+            if status:
+                raise CudaRuntimeError(status)
+
         def device_count():
             self.note("getDeviceCount")
             return self.count
@@ -144,6 +149,7 @@ class RecordedCuda:
             memcpyAsync=lambda dst, src, size, kind, stream: self.note("memcpyAsync", dst, src, size, kind, stream),
             streamWaitEvent=lambda stream, event, flags=0: self.note("streamWaitEvent", stream, event, flags),
             eventQuery=event_query,
+            check_status=check_status,
             getDevice=lambda: self.current["torch" if self.is_one_runtime else "cupy"],
             setDevice=set_device,
             getDeviceCount=device_count,

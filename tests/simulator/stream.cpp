@@ -148,6 +148,15 @@ Stream* find_used_stream(void* handle) {
     return nullptr;
 }
 
+std::vector<Stream*> streams_of(int device) {
+    std::lock_guard<std::mutex> lock(streams().mutex);
+    std::vector<Stream*> found;
+    for (Stream* stream : streams().used) {
+        if (stream->device == device) found.push_back(stream);
+    }
+    return found;
+}
+
 Stream* find_stream(void* handle, const char* caller) {
     Stream* const found = find_used_stream(handle);
     if (!found) misuse(std::string(caller) + ": the default stream, or one that does not exist");
@@ -187,14 +196,7 @@ EXPORT int simulated_use_device(int device) {
 EXPORT void simulated_device_fail(int device, int status) {
     if (status == SUCCESS) {
         // Drop the work that is queued: it would run after the error, on memory that was freed meanwhile.
-        std::vector<Stream*> used;
-        {
-            std::lock_guard<std::mutex> lock(streams().mutex);
-            used = streams().used;
-        }
-        for (Stream* stream : used) {
-            if (stream->device == device) stream->synchronize();
-        }
+        for (Stream* stream : streams_of(device)) stream->synchronize();
     }
     set_device_error(device, status);
 }

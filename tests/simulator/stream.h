@@ -12,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace simulator {
 
@@ -91,6 +92,8 @@ struct Event {
 // The stream behind a cudaStream_t, or null (with a misuse noted) if there is none.
 Stream* find_stream(void* handle, const char* caller);
 Stream* find_used_stream(void* handle);
+// The streams of a device that are in use.
+std::vector<Stream*> streams_of(int device);
 
 // The error that a device is stuck with: CUDA's errors from kernels and copies stay until the process ends.
 int device_error(int device);
