@@ -9,6 +9,7 @@ import re
 import secrets
 import stat
 import zlib
+from abc import ABC, abstractmethod
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +18,40 @@ from gpubeton.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from typing_extensions import Buffer, Self
 
 
-class AtomicFile:
+class WrittenFile(ABC):
+    """A file that is written under another name, and gets its own when it is complete."""
+
+    path: Path  # its own name
+    temporary: Path
+    _descriptor: int  # -1: closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, offset: int, content: Buffer) -> None:
+        """Write all bytes at an offset; gaps between written parts read as zeros."""
+        write_at(self._descriptor, offset, content, self.path)
+
+    def commit(self) -> None:
+        """Bring everything to the disk and give the file its name, in place of an older file."""
+        try:
+            os.fsync(self._descriptor)
+            self.temporary.replace(self.path)
+            self._clear()
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Remove or close what is needed no longer, now that the file has its name."""
+
+
+class AtomicFile(WrittenFile):
     """A file that appears under its name when it is complete; without `commit` it is removed.
 
     Until then it has the name ``.NAME.<16 digits>.partial`` in the same folder, and is locked. The file of a killed
@@ -44,31 +73,15 @@ class AtomicFile:
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._descriptor >= 0:
             self.temporary.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def write(self, offset: int, content: Buffer) -> None:
-        """Write all bytes at an offset; gaps between written parts read as zeros."""
-        write_at(self._descriptor, offset, content, self.path)
-
-    def commit(self) -> None:
-        """Bring everything to the disk and give the file its name, in place of an older file."""
-        try:
-            os.fsync(self._descriptor)
-            self.temporary.replace(self.path)
-            os.close(self._descriptor)
-            self._descriptor = -1
-            sync_folder(self.path.parent)
-        except OSError as error:
-            raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
+    def _clear(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
 
     def _find_leftovers(self) -> Iterator[Path]:
         own_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"

@@ -19,7 +19,6 @@ from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -109,9 +108,7 @@ class Encoder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         os.close(self._descriptor)
 
     def count(self, shards: int) -> list[int]:

@@ -19,7 +19,6 @@ from gpubeton.writing.encoder import Encoder, Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableSequence, Sequence
     from multiprocessing.process import BaseProcess
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -78,9 +77,7 @@ class EncoderPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._end()
 
     def count(self, shards: int) -> list[int]:

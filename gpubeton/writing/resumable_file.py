@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import StorageError
-from gpubeton.writing.atomic_file import checked_target, is_locked, short_name, sync_folder, write_at
+from gpubeton.writing.atomic_file import WrittenFile, checked_target, is_locked, short_name
 from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from numpy.typing import NDArray
-    from typing_extensions import Buffer, Self
 
 #: Bytes that are read at a time.
 _BLOCK = 16 << 20
@@ -71,7 +69,7 @@ class FinishedChunk:
         return cls(Task(*entry["rows"]), regions, entry["metadata"], entry["identity"])
 
 
-class ResumableFile:
+class ResumableFile(WrittenFile):
     """A file that appears under its name when it is complete; until then, finished chunks survive any interruption.
 
     In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
@@ -103,12 +101,7 @@ class ResumableFile:
         self.discarded = bool(entries) and entries[0] != {"key": key}  # the journal had another key
         self._key = key
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             os.close(self._journal)
@@ -155,19 +148,8 @@ class ResumableFile:
             offset += len(part)
         return found
 
-    def write(self, offset: int, content: Buffer) -> None:
-        """Write all bytes at an offset."""
-        write_at(self._descriptor, offset, content, self.path)
-
-    def commit(self) -> None:
-        """Bring everything to the disk and give the file its name, in place of an older file."""
-        try:
-            os.fsync(self._descriptor)
-            self.temporary.replace(self.path)
-            self._journal_path.unlink()
-            sync_folder(self.path.parent)
-        except OSError as error:
-            raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
+    def _clear(self) -> None:
+        self._journal_path.unlink()
 
     def _append(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(lines))
