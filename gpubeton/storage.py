@@ -157,12 +157,13 @@ class MappedStorage:
     def _is_cached(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
         """Whether the system holds the middle byte of each of some regions."""
         step = max(len(offset) // _NUM_PROBES, 1)
-        file, position = split_offsets(offset[::step] + size[::step] // np.uint64(2))
+        files, position = split_offsets(offset[::step] + size[::step] // np.uint64(2))
         with suppress(OSError):  # a file that has lost its name cannot be opened
-            return all(
-                self._files.open(number).is_cached(min(at, self._files.sizes[number] - 1))
-                for number, at in zip(file.tolist(), position.tolist(), strict=True)
-            )
+            for number in set(files.tolist()):
+                probes = np.minimum(position[files == number], np.uint64(self._files.sizes[number] - 1))
+                if not self._files.open(number).is_cached(*probes.tolist()):
+                    return False
+            return True
         return False
 
     def close(self) -> None:

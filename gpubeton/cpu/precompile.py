@@ -10,7 +10,7 @@ import numpy as np
 from gpubeton.cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
-from gpubeton.cpu.ring import allocate_ring, complete, has_tickets, publish, shut, work, work_plain
+from gpubeton.cpu.ring import allocate_ring, complete, publish, work, work_plain, write_tasks
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
@@ -56,6 +56,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     pixels, rows, columns = np.zeros((0, 3), np.uint8), np.zeros((0, 1), np.uint8), np.zeros((0, 8), np.int32)
     factors, tables = outputs.factors[0], outputs.tables[0]
+    stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
         (work, (ring, outputs, worker.scratch(1, 1))),
         (work_plain, (ring, outputs, worker.plain_scratch(1))),
@@ -68,10 +69,9 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (probe_jpegs, (none, none, columns)),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
-        (has_tickets, (ring,)),
+        (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
         (publish, (ring, 0)),
         (complete, (ring, 0, 0)),
-        (shut, (ring,)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
     ]
 

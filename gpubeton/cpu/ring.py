@@ -94,6 +94,36 @@ def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
 
 
 @compiled
+def write_tasks(
+    ring: Ring,
+    slot: int,  # of the batch
+    program: int,
+    first: int,  # the tasks from `first` to `stop` are written; those without an image stay empty
+    stop: int,
+    stored: tuple[Array, Array, Array, Array, Array, Array],  # see below
+    draws: Array,  # (N, D) int32
+    target: int,  # address of the first output image
+    stride: int,  # bytes from one to the next
+) -> None:
+    """Write the images of one output of a batch."""
+    # (N,) uint64, uint64, int32, int32 and uint8, as in `ImageJob`; and (256,) int64: the MODE for each `mode`.
+    address, size, height, width, mode, modes = stored
+    tasks, rows, codes = ring.tasks[slot], ring.draws[slot], ring.codes[slot]
+    for image in range(first, stop):
+        task, number = tasks[image], image - first
+        codes[image] = OK
+        for column in range(TASK_FIELDS):
+            task[column] = 0
+        if number < len(address):
+            task[ADDRESS], task[SIZE] = address[number], size[number]
+            task[IMAGE_HEIGHT], task[IMAGE_WIDTH] = height[number], width[number]
+            task[MODE], task[PROGRAM] = modes[mode[number]], program
+            task[TARGET] = target + number * stride
+            for column in range(draws.shape[1]):
+                rows[image, column] = draws[number, column]
+
+
+@compiled
 def publish(ring: Ring, batch: int) -> None:
     """Let the workers take the images of a batch; its tasks and draws are written."""
     batches, images = ring.codes.shape
@@ -101,11 +131,9 @@ def publish(ring: Ring, batch: int) -> None:
     atomic_store(ring.control.ctypes.data + 8 * PUBLISHED, (batch + 1) * images)
 
 
-@compiled
 def has_tickets(ring: Ring) -> bool:
     """Return True if there are images that no worker has taken."""
-    control = ring.control.ctypes.data
-    return bool(atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED))
+    return bool(ring.control[NEXT] < ring.control[PUBLISHED])
 
 
 @compiled
@@ -117,10 +145,9 @@ def complete(ring: Ring, ticket: int, code: int) -> bool:
     return bool(atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1)
 
 
-@compiled
 def shut(ring: Ring) -> None:
     """Let the workers take no more images."""
-    atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
+    ring.control[CLOSED] = 1
 
 
 # --- one RGB image and its views --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,15 +27,14 @@ from gpubeton.cpu.image_tasks import (
     RAW,
     SEAL,
     SIZE,
-    TARGET,
 )
-from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.plain import PlainScratch, allocate_plain
 from gpubeton.cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton.cpu.ring import (
     BATCH_DONE,
     IDLE,
     OTHER_KIND,
+    OUTGROWN,
     REFUSED,
     Ring,
     allocate_ring,
@@ -44,6 +44,7 @@ from gpubeton.cpu.ring import (
     shut,
     work,
     work_plain,
+    write_tasks,
 )
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.errors import LoaderClosedError
@@ -217,10 +218,8 @@ class WorkerPool:
             for program_number, (job, program) in enumerate(zip(jobs, self._programs, strict=True)):
                 first = program_number * self._batch_size
                 stop = first + self._batch_size
-                _write_tasks(self._ring, number % slots, program_number, first, stop, job, program.kind)
+                _write_job(self._ring, number % slots, program_number, first, stop, job, program.kind)
             _link_views(self._ring, number % slots, self._batch_size, jobs)
-            extents = [self._largest, *map(_extent, jobs)]
-            self._largest = max(side for side, _ in extents), max(size for _, size in extents)
             self._batches[number] = _Batch(jobs)
             self._submitted += 1
             publish(self._ring, number)
@@ -246,11 +245,11 @@ class WorkerPool:
         _check(job, self._programs[program], count)
         worker = Worker(self._programs, self._outputs)
         ring = allocate_ring(1, max(1, count), draw_columns(self._programs))
-        _write_tasks(ring, 0, program, 0, count, job, self._programs[program].kind)
+        _write_job(ring, 0, program, 0, count, job, self._programs[program].kind)
         publish(ring, 0)
         reasons: dict[int, str] = {}
         while True:
-            event, ticket = worker.run(ring, *_extent(job))
+            event, ticket = worker.run(ring, *_extent(ring.tasks[0]))
             if event == REFUSED:
                 self._make_refused(worker, ring, ticket, reasons)
             elif event == IDLE:
@@ -293,7 +292,10 @@ class WorkerPool:
             while self._wait_for_tickets(clock):
                 event, ticket = worker.run(self._ring, *self._largest)
                 number = ticket // self._ring.codes.shape[1]
-                if event == REFUSED:
+                if event == OUTGROWN:
+                    extents = self._largest, _extent(self._ring.tasks[number % len(self._ring.remaining)])
+                    self._largest = max(side for side, _ in extents), max(size for _, size in extents)
+                elif event == REFUSED:
                     if self._make_refused(worker, self._ring, ticket, self._batches[number].reasons):
                         self._announce(number)
                 elif event == BATCH_DONE:
@@ -339,32 +341,33 @@ def _check(job: ImageJob, program: ImageProgram, batch_size: int) -> None:
         raise ValueError("an output that is not contiguous")
 
 
-def _modes(modes: NDArray[np.uint8], kind: ImageKind) -> NDArray[np.int64]:
-    """Translate how images are stored into how they are read; like FFCV, read unknown modes as raw."""
+@cache
+def _modes_of(kind: ImageKind) -> NDArray[np.int64]:  # (256,)
+    """List how images are read, for each way in which they may be stored; like FFCV, read unknown modes as raw."""
+    modes = np.full(256, RAW if kind == RGB else PACKED)
+    if kind == RGB or kind.has_jpeg:
+        modes[ImageMode.JPG] = JPEG
     if kind == RGB:
-        return np.select([modes == ImageMode.JPG, modes == ImageMode.PNG], [JPEG, PACKED], RAW)
-    return np.select([modes == ImageMode.RAW, (modes == ImageMode.JPG) & kind.has_jpeg], [PLAIN, JPEG], PACKED)
+        modes[ImageMode.PNG] = PACKED
+    else:
+        modes[ImageMode.RAW] = PLAIN
+    return modes
 
 
-def _write_tasks(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob, kind: ImageKind) -> None:
+def _write_job(ring: Ring, slot: int, number: int, first: int, stop: int, job: ImageJob, kind: ImageKind) -> None:
     """Write a job's images as the tasks `first` to at most `stop`; the rest stay empty."""
-    count = len(job.address)
-    ring.tasks[slot, first:stop] = 0
-    rows = ring.tasks[slot, first : first + count]
-    rows[:, ADDRESS] = job.address
-    rows[:, SIZE] = job.size
-    rows[:, IMAGE_HEIGHT] = job.height
-    rows[:, IMAGE_WIDTH] = job.width
-    rows[:, MODE] = _modes(job.mode, kind)
-    rows[:, PROGRAM] = number
-    rows[:, TARGET] = job.out.ctypes.data + np.arange(count) * job.out.strides[0]
+    # Copies: arrays that cannot be written, or with gaps, are other types for compiled code.
+    address, size = (np.array(column, np.uint64) for column in (job.address, job.size))
+    height, width = (np.array(column, np.int32) for column in (job.height, job.width))
+    mode, draws = np.array(job.mode, np.uint8), np.array(job.draws, np.int32, order="C")
+    stored = address, size, height, width, mode, _modes_of(kind)
+    write_tasks(ring, slot, number, first, stop, stored, draws, job.out.ctypes.data, job.out.strides[0])
     if job.entries is not None:
+        rows = ring.tasks[slot, first : first + len(draws)]
         rows[:, ENTRIES], rows[:, NUM_ENTRIES], rows[:, SEAL] = job.entries, job.num_entries, job.seals
-    columns = job.draws.shape[1]
-    ring.draws[slot, first : first + count, :columns] = job.draws
     if job.colors is not None:
-        ring.draws[slot, first : first + count, columns : columns + job.colors.shape[1]] = job.colors
-    ring.codes[slot, first:stop] = OK
+        last = draws.shape[1] + job.colors.shape[1]
+        ring.draws[slot, first : first + len(draws), draws.shape[1] : last] = job.colors
 
 
 def _link_views(ring: Ring, slot: int, batch_size: int, jobs: Sequence[ImageJob]) -> None:
@@ -383,7 +386,7 @@ def _has_the_same_images(job: ImageJob, other: ImageJob) -> bool:
     return job.source != "" and job.source == other.source and np.array_equal(job.address, other.address)
 
 
-def _extent(job: ImageJob) -> tuple[int, int]:
-    """Return the longest side in pixels and the most bytes of a job's images."""
-    side = max(int(job.height.max(initial=1)), int(job.width.max(initial=1)))
-    return side, int(np.asarray(job.size)[job.mode == JPEG].max(initial=0))
+def _extent(tasks: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the longest side in pixels and the most bytes of a JPEG among the tasks of a batch, (T, TASK_FIELDS)."""
+    side = tasks[:, [IMAGE_HEIGHT, IMAGE_WIDTH]].max(initial=1)
+    return int(side), int(tasks[tasks[:, MODE] == JPEG, SIZE].max(initial=0))

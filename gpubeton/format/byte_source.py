@@ -135,8 +135,8 @@ class ByteSource(ABC):
         """Map the file into memory, read-only, as long as the array or a view of it lives."""
         raise StorageError(f"{self.name}: this kind of file cannot be mapped into memory. Use os_cache=False.")
 
-    def is_cached(self, position: int) -> bool:
-        """Whether the byte is in memory already, or `announce` would be in vain. Reads nothing from the disk."""
+    def is_cached(self, *positions: int) -> bool:
+        """Whether these bytes are in memory already, or `announce` would be in vain. Reads nothing from the disk."""
         return True
 
     def announce(self, start: int, size: int) -> None:  # noqa: B027  only some kinds of source read ahead
@@ -311,11 +311,12 @@ class LocalFile(ByteSource):
         weakref.finalize(content, _libc().munmap, address, size).atexit = False
         return content
 
-    def is_cached(self, position: int) -> bool:
+    def is_cached(self, *positions: int) -> bool:
         if not hasattr(os, "posix_fadvise"):
             return True
         try:
-            os.preadv(self.descriptor, [_CACHE_PROBE], position, os.RWF_NOWAIT)
+            for position in positions:
+                os.preadv(self.descriptor, [_CACHE_PROBE], position, os.RWF_NOWAIT)
         except OSError:  # not there; or a file system that cannot tell
             return False
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -130,27 +130,39 @@ class ImageProgram:
         widths: NDArray[Any],
     ) -> NDArray[np.int32]:
         """Draw a row for each image, see `gpubeton.plan.draw_rows`; it does not depend on the batch of the sample."""
-        chooser = self.decoder if self.followed is None else self.followed
-        random = ((chooser,) if chooser.is_random else ()) + self.steps
-        wanted = [(stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True)]
-        first = uniforms(seed, epoch, samples, wanted)
+        first = uniforms(seed, epoch, samples, self._wanted)
         numbers = [_Numbers(seed, epoch, samples, stream, own) for stream, own in zip(self.streams, first, strict=True)]
-        own_numbers = numbers.pop(0) if chooser.is_random else None
+        own_numbers = numbers.pop(0) if len(numbers) > len(self.steps) else None
         if self.followed is None:
             boxes = self.decoder.boxes(heights, widths, own_numbers)
         else:
             boxes = self.followed.boxes(samples, heights, widths, own_numbers)
-        image = image_state(self.height, self.width, "cpu", self.kind)
-        draws = [step.draw(own, len(samples), image) for step, own in zip(self.steps, numbers, strict=True)]
-        size = (self.height, self.width)
-        return compose(self.steps, draws, boxes, size=size, fills=numbered_fills(self.steps))
+        draws = [step.draw(own, len(samples), self._image) for step, own in zip(self.steps, numbers, strict=True)]
+        return compose(self.steps, draws, boxes, size=(self.height, self.width), fills=self._fills)
+
+    @cached_property
+    def _wanted(self) -> tuple[tuple[int, int], ...]:
+        """Stream and count of the random numbers that are drawn in advance."""
+        chooser = self.decoder if self.followed is None else self.followed
+        random = ((chooser,) if chooser.is_random else ()) + self.steps
+        return tuple((stream, one.usual_numbers) for stream, one in zip(self.streams, random, strict=True))
+
+    @cached_property
+    def _fills(self) -> dict[Fill, int]:
+        return numbered_fills(self.steps)
+
+    @cached_property
+    def _image(self) -> State:
+        return image_state(self.height, self.width, "cpu", self.kind)
 
     def draw_colors(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Draw kind and factor of each step on the colors, (N, 2 * K): see `gpubeton.batch.color_formulas`."""
-        image = image_state(self.height, self.width, "cpu", self.kind)
-        rows = [np.zeros((len(samples), 0), np.int32)]
-        for color, stream in self.colors:
-            rows.append(color.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), image))
+        if not self.colors:
+            return np.zeros((len(samples), 0), np.int32)
+        rows = [
+            color.draw(partial(uniform_of_rows, seed, epoch, samples, stream), len(samples), self._image)
+            for color, stream in self.colors
+        ]
         return np.concatenate(rows, axis=1)
 
     def draw_mixes(self, seed: int, epoch: int, samples: NDArray[np.uint64]) -> NDArray[np.int32] | None:
@@ -159,7 +171,7 @@ class ImageProgram:
             return None
         mixing, stream = self.mixing
         numbers = partial(uniform_of_rows, seed, epoch, samples, stream)
-        return mixing.draw(numbers, len(samples), image_state(self.height, self.width, "cpu", self.kind))
+        return mixing.draw(numbers, len(samples), self._image)
 
     def explain(self) -> str:
         """Describe each operation and where it runs."""

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = {
     name: getattr(module, name)
     for module, names in (
-        (ring, ("work", "complete", "publish", "shut", "has_tickets")),
+        (ring, ("work", "complete", "publish", "write_tasks")),
         (epilogue, ("store_rows",)),
         (pack, ("gather_rows",)),
     )

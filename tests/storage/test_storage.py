@@ -229,15 +229,14 @@ def test_the_system_is_asked_for_mapped_regions_that_it_does_not_hold(path, monk
 
 def test_the_middle_byte_of_a_region_is_probed_and_never_one_behind_the_file(path, monkeypatch):
     probed = []
-    monkeypatch.setattr(LocalFile, "is_cached", lambda _, position: probed.append(position) or True)
+    monkeypatch.setattr(LocalFile, "is_cached", lambda _, *positions: probed.extend(positions) or True)
     MappedStorage(opened(path)).fetch(u8(1_000_000, 3_000_000), u8(2000, 0))
     assert probed == [1_001_000, 2_999_999]
 
 
 def test_a_file_that_was_just_written_is_found_in_memory(path):
     source = opened(path).open(0)
-    assert source.is_cached(0)
-    assert source.is_cached(2_999_999)
+    assert source.is_cached(0, 2_999_999)
 
 
 @pytest.mark.parametrize("error", [BlockingIOError, OSError(errno.EOPNOTSUPP, "not here")])
