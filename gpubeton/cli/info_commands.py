@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gpubeton.cli.screen import counted, histogram, printable, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Workers, field_classes
+from gpubeton.format.entry_points import EVERY
 
 if TYPE_CHECKING:
     from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary, Verification
@@ -43,7 +44,7 @@ def info(
 
 
 def verify(file: File, workers: Workers = -1, field: FieldClasses = None, json: Json = False) -> None:
-    """Read and check a whole file: index, regions, checksums, images, JSON.
+    """Read and check a whole file: index, regions, checksums, images, JSON, entry points.
 
     Decodes every JPEG and PNG file. Lists each bad sample; the exit code is 1 if there are any. Files made by `gpubeton
     convert`, or by a DatasetWriter with notes, have checksums; without them, changed raw pixels cannot be detected.
@@ -78,9 +79,10 @@ def _draw_verification(console: Console, file: File, found: Verification) -> Non
         return
     sums = f"{found.checksums:,} checksums compared" if found.checksums else "no checksums recorded"
     png = f" and {found.decoded_png:,} PNG files" if found.decoded_png else ""
+    entries = f", {found.entry_points:,} entry points compared" if found.entry_points else ""
     console.print(
         f"{file}: {verdict}. {found.samples:,} samples, {found.regions:,} regions read, {found.decoded:,} JPEG "
-        f"files{png} decoded, {sums}.",
+        f"files{png} decoded, {sums}{entries}.",
     )
 
 
@@ -100,6 +102,8 @@ def _draw_file(console: Console, summary: Summary) -> None:
     }
     if "damaged" in summary.notes:
         rows["notes"] = str(summary.notes["damaged"])
+    if summary.index_faults:
+        rows["index"] = " ".join(summary.index_faults)
     for name, value in rows.items():
         grid.add_row(name, value)
     console.print(grid)
@@ -135,6 +139,11 @@ def _draw_images(console: Console, image: ImageSummary) -> None:
             f"  on a GPU: {lanes['hardware']:,} by the JPEG engines, {lanes['hybrid']:,} by nvJPEG one by one, "
             f"{lanes['cpu']:,} by the CPU"
         )
+    if image.indexed:
+        each = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {EVERY} MCUs"
+        console.print(f"  entry points: of {image.indexed:,} JPEG files, {each}")
+    elif image.jpg and image.mode == "rgb":
+        console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")
     common = ", ".join(f"{height} × {width} ({count:,})" for height, width, count in image.most_common)
     console.print(f"  most common sizes, height × width: {common}")
     _draw_spread(console, "height", image.height, "{:.0f}".format)

@@ -12,6 +12,7 @@ from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.errors import NotesError, OptionError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, Notes, read_notes
+from gpubeton.format.entry_points import open_blocks
 from gpubeton.format.layout import round_up
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, JpegKind, Lane, Sampling, choose_lanes
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpubeton.fields.base import Field, ImageColumn
     from gpubeton.format.byte_source import ByteSource
+    from gpubeton.format.entry_points import EntryBlock
 
 _BINS = 12
 _MOST_VALUES = 10_000
@@ -113,6 +115,8 @@ class ImageSummary:
         images of `ImageField`.
     mode : str
         The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it.
+    indexed, entry_points, entry_bytes : int
+        JPEG files with entry points, the number of these, and the bytes that all of them take.
     """
 
     jpg: int
@@ -126,6 +130,9 @@ class ImageSummary:
     samplings: dict[str, int]
     lanes: dict[str, int]
     mode: str = ""
+    indexed: int = 0
+    entry_points: int = 0
+    entry_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,8 @@ class Summary:
         Names of the classes.
     notes : dict
         The notes of the file.
+    index_faults : list of str
+        Why entry points in the file or beside it cannot be used.
     """
 
     path: str
@@ -202,6 +211,7 @@ class Summary:
     has_checksums: bool
     class_names: list[str] | None
     notes: dict[str, Any]
+    index_faults: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the summary to values that JSON can hold.
@@ -251,6 +261,7 @@ def summarize(
         raise OptionError(f"look_at is {look_at}, expected at least 1")
     index, fields = open_index(path, custom_fields)
     notes = _notes_of(index)
+    blocks, faults = open_blocks(index)
     header = index.header
     metadata_end = header.metadata_offset + index.metadata.nbytes
     used = index.allocations["size"].sum(dtype=np.uint64)
@@ -265,10 +276,11 @@ def summarize(
         pages=pages,
         page_use=float(used) / (pages * header.page_size) if pages else 0.0,
         metadata_bytes=index.metadata.nbytes,
-        fields=[_summarize_field(index, name, field, look_at) for name, field in fields.items()],
+        fields=[_summarize_field(index, name, field, look_at, blocks.get(name)) for name, field in fields.items()],
         has_checksums=notes.checksums is not None,
         class_names=None if notes.class_names is None else list(notes.class_names),
         notes=dict(notes.content),
+        index_faults=faults,
     )
 
 
@@ -279,12 +291,14 @@ def _notes_of(index: Index) -> Notes:
         return Notes({"damaged": str(error)})
 
 
-def _summarize_field(index: Index, name: str, field: Field, look_at: int | None) -> FieldSummary:
+def _summarize_field(
+    index: Index, name: str, field: Field, look_at: int | None, block: EntryBlock | None
+) -> FieldSummary:
     column, kind = index.column(name), type(field).__name__
     stored = Spread.of(index.regions(name).size) if index.has_regions(name) else None
     images = field.images(column)
     if images is not None:
-        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at))
+        return FieldSummary(name, kind, stored, image=_summarize_images(index, name, images, look_at, block))
     numbers = field.numbers(column)
     if numbers is None:
         return FieldSummary(name, kind, stored)
@@ -298,7 +312,9 @@ def _summarize_field(index: Index, name: str, field: Field, look_at: int | None)
     return FieldSummary(name, kind, values=Spread.of(numbers), counts=counted)
 
 
-def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int | None) -> ImageSummary:
+def _summarize_images(
+    index: Index, name: str, images: ImageColumn, look_at: int | None, block: EntryBlock | None
+) -> ImageSummary:
     regions = index.regions(name)
     height, width, mode = images.height, images.width, images.mode
     compressed = np.flatnonzero(mode == ImageMode.JPG)
@@ -335,6 +351,9 @@ def _summarize_images(index: Index, name: str, images: ImageColumn, look_at: int
         samplings=_samplings(survey),
         lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
         mode="" if images.kind is None else images.kind.name,
+        indexed=0 if block is None else int((block.counts > 0).sum()),
+        entry_points=0 if block is None else len(block.entries),
+        entry_bytes=0 if block is None else block.nbytes,
     )
 
 

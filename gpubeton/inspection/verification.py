@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
-from gpubeton.errors import FieldTypeError, FormatError, NotesError
+from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, read_notes
+from gpubeton.format.entry_points import read_index, read_stored
 from gpubeton.inspection.contents import decode_png_file
 from gpubeton.machine import count_cores
+from gpubeton.writing.find_entry_points import find_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpubeton.fields.base import Field
     from gpubeton.format.byte_source import ByteSource
+    from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
 
 #: Regions that a thread takes at a time.
@@ -71,6 +74,8 @@ class Verification:
         Regions that were compared with a recorded checksum; 0 if the file has none.
     findings : list of Finding
         All faults. Empty for a sound file.
+    entry_points : int
+        Entry points of JPEG files that were compared with those found again.
     """
 
     path: str
@@ -80,6 +85,7 @@ class Verification:
     checksums: int
     findings: list[Finding] = field(default_factory=list)
     decoded_png: int = 0
+    entry_points: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -111,8 +117,8 @@ def verify(
 ) -> Verification:
     """Read every region of a file, compare it with its checksum, decode every JPEG and PNG and parse every JSON.
 
-    A file has checksums if it was made by ``gpubeton convert`` or by a `DatasetWriter` with ``notes``. Without them,
-    changed raw pixels and numbers cannot be found.
+    Entry points are compared with those found again. A file has checksums if it was made by ``gpubeton convert`` or by
+    a `DatasetWriter` with ``notes``. Without them, changed raw pixels and numbers cannot be found.
 
     Parameters
     ----------
@@ -169,11 +175,50 @@ def verify(
             decoded += numbers
             if on_progress is not None:
                 on_progress(min(start + _REGIONS_AT_ONCE, rows), rows)
+        compared_entries = _check_entry_points(index, threads, findings)
         identity.check(os.fspath(path), source.identity())
     findings.sort(key=lambda finding: -1 if finding.sample is None else finding.sample)
     compared = 0 if sums is None else rows
     jpg, png = decoded.tolist()
-    return Verification(os.fspath(path), index.num_samples, rows, jpg, compared, findings, png)
+    return Verification(os.fspath(path), index.num_samples, rows, jpg, compared, findings, png, compared_entries)
+
+
+def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> int:
+    """Compare stored entry points with those found again; return how many there are."""
+    stored: dict[str, list[EntryBlock]] = {}
+    for read in (read_index, read_stored):
+        try:
+            found = read(index)
+        except (EntryPointsError, OSError) as error:
+            findings.append(Finding(None, None, str(error)))
+            continue
+        for name, block in found.items():
+            stored.setdefault(name, []).append(block)
+    advice = f"make them again with gpubeton index --overwrite {index.path}"
+    damaged = {finding.sample for finding in findings}
+    for name, blocks in stored.items():
+        done = 0
+        for expected in find_blocks(index, name, threads):
+            for block in blocks:
+                own = block.take(np.arange(done, done + len(expected.counts)))
+                samples = [done + image for image in _differences(own, expected)]
+                findings += [
+                    Finding(sample, name, f"its entry points are not those of its bytes; {advice}")
+                    for sample in samples
+                    if sample not in damaged
+                ]
+            done += len(expected.counts)
+    return sum(len(block.entries) for blocks in stored.values() for block in blocks)
+
+
+def _differences(found: EntryBlock, expected: EntryBlock) -> list[int]:
+    """List the images whose entry points or seals differ."""
+    return [
+        image
+        for image in range(len(expected.counts))
+        if found.seals[image] != expected.seals[image]
+        or found.take(np.array([image])).entries.tobytes() != expected.take(np.array([image])).entries.tobytes()
+    ]
 
 
 class _RegionChecker:

@@ -12,6 +12,7 @@ from PIL import Image
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, IntField, NDArrayField, RGBImageField
 from gpubeton.fields.base import Malloc
+from gpubeton.indexing import index_images
 from gpubeton.inspection import summarize
 from gpubeton.inspection.summary import Spread
 from tests.golden_files import NAMES, save
@@ -108,3 +109,16 @@ def test_every_number_is_in_a_bin_however_large(values):
     spread = Spread.of(np.array(values))
     assert sum(spread.counts) == len(values)
     assert spread.minimum <= spread.mean <= spread.maximum
+
+
+def test_entry_points_are_counted_and_their_faults_told(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 6)
+    assert summarize(path).fields[0].image.indexed == 0
+    done = index_images(path)
+    image = summarize(path).fields[0].image
+    assert (image.indexed, image.entry_bytes) == (6, done.bytes)
+    assert image.entry_points == (done.bytes - 6 * 4 - 7 * 8) // 10
+    done.path.write_bytes(b"damaged")
+    found = summarize(path)
+    assert found.fields[0].image.indexed == 0
+    assert len(found.index_faults) == 1

@@ -8,6 +8,8 @@ import pytest
 from gpubeton.errors import FieldTypeError, StorageError
 from gpubeton.fields import BytesField, JSONField
 from gpubeton.fields.registry import open_index
+from gpubeton.format.entry_points import read_index
+from gpubeton.indexing import index_images
 from gpubeton.inspection import verify
 from gpubeton.writer import DatasetWriter
 from tests.golden_files import NAMES, save
@@ -42,6 +44,37 @@ def test_bad_jpeg_files_are_named(tmp_path):
     assert found.bad_samples == [3, 66]
     assert {finding.field for finding in found.findings} == {"image"}
     assert "cannot be decoded" in found.findings[0].what
+
+
+def changed(path, position, content):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+def test_entry_points_in_and_beside_a_file_are_compared(tmp_path):
+    path = with_checksums(tmp_path / "a.beton")
+    count = verify(path).entry_points
+    assert count >= 80
+    index_images(path, overwrite=True)
+    assert (verify(path).findings, verify(path).entry_points) == ([], 2 * count)
+    index = tmp_path / "a.beton.index"
+    block = read_index(open_index(path)[0])["image"]
+    changed(index, 10 * int(block.first[70]) + 5, b"\x55")
+    found = verify(path)
+    assert [(finding.sample, finding.field) for finding in found.findings] == [(70, "image")]
+    assert "gpubeton index --overwrite" in found.findings[0].what
+    changed(index, index.stat().st_size - 30, b"\x55")
+    found = verify(path)
+    assert [(finding.sample, finding.field) for finding in found.findings] == [(None, None)]
+    assert found.entry_points == count
+
+
+def test_a_damaged_image_is_one_bad_sample_with_entry_points_too(tmp_path):
+    path = write_photos(tmp_path / "a.beton", 70)
+    index_images(path)
+    damage(path, 3)
+    assert [finding.sample for finding in verify(path).findings] == [3]
 
 
 @pytest.mark.parametrize("field", ["image", "note", "info", "vector"])
