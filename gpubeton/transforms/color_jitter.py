@@ -124,7 +124,6 @@ class RandomBrightness(Blend):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.full((1, 1, 1, 3), 100, "uint8")
     >>> RandomBrightness(0.5).apply(image, np.array([[0, 40960]], "int32")).ravel().tolist()  # 1.25 * 2**15
     [125, 125, 125]
@@ -154,7 +153,6 @@ class RandomContrast(Blend):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[1, 1, 1], [101, 101, 101]]]], "uint8")  # gray values 0 and 100
     >>> RandomContrast(0.5).apply(image, np.array([[1, 16384]], "int32"))[0, 0, :, 0].tolist()  # 0.5 * 2**15
     [25, 75]
@@ -188,7 +186,6 @@ class RandomSaturation(Blend):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[100, 150, 200]]]], "uint8")  # of gray value 140
     >>> RandomSaturation(0.5).apply(image, np.array([[2, 16384]], "int32")).ravel().tolist()  # 0.5 * 2**15
     [120, 145, 170]

@@ -104,7 +104,6 @@ class RandomAutocontrast(LevelTransform):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[10, 10, 7], [20, 10, 7], [15, 10, 8]]]], "uint8")
     >>> RandomAutocontrast().apply(image, np.array([[AUTOCONTRAST, 0]], "int32"))[0, 0].tolist()
     [[0, 10, 0], [255, 10, 0], [127, 10, 255]]
@@ -134,7 +133,6 @@ class RandomEqualize(LevelTransform):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.repeat(np.arange(0, 64, dtype="uint8"), 12).reshape(1, 16, 16, 3)
     >>> RandomEqualize().apply(image, np.array([[EQUALIZE, 0]], "int32")).shape
     (1, 16, 16, 3)
@@ -164,7 +162,6 @@ class RandomInvert(LevelTransform):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[0, 100, 255]]]], "uint8")
     >>> RandomInvert().apply(image, np.array([[INVERT, 0]], "int32")).ravel().tolist()
     [255, 155, 0]
@@ -196,7 +193,6 @@ class RandomPosterize(LevelTransform):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[0, 127, 255]]]], "uint8")
     >>> RandomPosterize(2).apply(image, np.array([[POSTERIZE, 2]], "int32")).ravel().tolist()
     [0, 64, 192]
@@ -237,7 +233,6 @@ class RandomSolarization(LevelTransform):
 
     Examples
     --------
-    >>> import numpy as np
     >>> image = np.array([[[[0, 127, 128]]]], "uint8")
     >>> RandomSolarization(128).apply(image, np.array([[SOLARIZE, 128]], "int32")).ravel().tolist()
     [0, 127, 127]

@@ -83,6 +83,7 @@ class Policy(ChangeTransform):
     """Operations picked at random; `draw` gives a row of ``num_ops * POLICY_COLUMNS`` int64 for each image."""
 
     moves: ClassVar[Moves] = Moves.FREELY
+    space: ClassVar[Space]  # the operations that it picks from
 
     num_ops: int = 1
 
@@ -94,11 +95,6 @@ class Policy(ChangeTransform):
         self.num_magnitude_bins = checked_whole(name, "num_magnitude_bins", num_magnitude_bins, 2)
         self.interpolation = checked_interpolation(name, interpolation)
         self.fill = checked_fill(name, (0, 0, 0) if fill is None else fill)
-
-    @property
-    @abstractmethod
-    def space(self) -> Space:
-        """The operations that it picks from."""
 
     @abstractmethod
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
@@ -184,6 +180,8 @@ class RandAugment(Policy):
     (4, 22)
     """
 
+    space: ClassVar[Space] = RAND_AUGMENT
+
     def __init__(
         self,
         num_ops: int = 2,
@@ -200,10 +198,6 @@ class RandAugment(Policy):
                 f"RandAugment: magnitude is {magnitude}; expected 0 to {num_magnitude_bins - 1}, as there are "
                 f"{num_magnitude_bins} bins"
             )
-
-    @property
-    def space(self) -> Space:
-        return RAND_AUGMENT
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(2 * self.num_ops)
@@ -240,14 +234,12 @@ class TrivialAugmentWide(Policy):
     (4, 11)
     """
 
+    space: ClassVar[Space] = TRIVIAL_AUGMENT_WIDE
+
     def __init__(
         self, num_magnitude_bins: int = 31, interpolation: str = "nearest", fill: Sequence[float] | None = None
     ) -> None:
         super().__init__(num_magnitude_bins, interpolation, fill)
-
-    @property
-    def space(self) -> Space:
-        return TRIVIAL_AUGMENT_WIDE
 
     def choose(self, uniform: Uniform) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         numbers = uniform(3) * [len(TRIVIAL_AUGMENT_WIDE), 2, self.num_magnitude_bins]
