@@ -234,7 +234,12 @@ class WorkerPool:
             while batch is None or not batch.is_done:  # None: closed
                 self._raise_if_ended()
                 self._changed.wait()
-            bad = bad_images(self._ring, self._collected % len(self._ring.remaining), batch.reasons, self._programs)
+            slot = self._collected % len(self._ring.remaining)
+            bad = bad_images(self._ring, slot, batch.reasons, self._programs)
+            for number, job in enumerate(batch.jobs):
+                if job.num_entries is not None:
+                    first = number * self._batch_size
+                    job.num_entries[:] = self._ring.tasks[slot, first : first + len(job.num_entries), NUM_ENTRIES]
             del self._batches[self._collected]
             self._collected += 1
         return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]

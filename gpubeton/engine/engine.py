@@ -145,6 +145,10 @@ class Engine:
         batch = self._in_flight[0]
         with self._noting(batch.plan), self._timers.decode:
             batch.bad = self._executors.collect()
+        for output, job in zip(self._images, batch.jobs, strict=True):
+            points = output.source.entry_points
+            if points is not None and job.num_entries is not None and job.num_entries.min(initial=0) < 0:
+                points.leave_out(batch.samples[job.num_entries < 0])
         self._timers.usage = self._executors.usage
         return self._in_flight.popleft()
 

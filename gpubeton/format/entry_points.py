@@ -84,6 +84,10 @@ class EntryPoints:
         """Give address (N,), number of entries (N,) and seal (N,) of some images; address and number are 0 for none."""
         return self.addresses[samples], self.counts[samples], self.seals[samples]
 
+    def leave_out(self, samples: NDArray[np.uint64]) -> None:
+        """Use no entry points of these images from now on."""
+        self.counts[samples] = 0
+
 
 class EntryBlock(EntryPoints):
     """The entry points of images, one image after the other."""

@@ -36,7 +36,7 @@ class ImageJob:
     source: str = ""  # the field; jobs of a batch with the same source have the same stored images
     # Entry points, see `gpubeton.format.entry_points`; None if no image has any.
     entries: NDArray[np.uint64] | None = None  # (N,) address of each image's; 0: none
-    num_entries: NDArray[np.int32] | None = None  # (N,)
+    num_entries: NDArray[np.int32] | None = None  # (N,) an executor may set -1: they do not fit the image
     seals: NDArray[np.uint32] | None = None  # (N,)
     # The engine adds the rest when the bytes are in memory.
     address: NDArray[np.uint64] = field(default_factory=_no_numbers)  # (N,) of each stored image

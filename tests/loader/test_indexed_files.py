@@ -1,0 +1,107 @@
+"""Loaders of files with entry points: the same batches from fewer bytes, and no entry point is trusted."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.format.entry_points import ENTRY, open_entry_points
+from gpubeton.format.index import Index
+from gpubeton.indexing import index_images
+from gpubeton.loader import Loader
+from gpubeton.writer import DatasetWriter
+from tests.small_files import picture
+
+COUNT = 24
+PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((32, 24), scale=(0.05, 0.3))]}
+
+
+@pytest.fixture
+def beton(tmp_path):
+    path = tmp_path / "photos.beton"
+    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+    samples = [(picture(number, 150 + number, 260 - number), number) for number in range(COUNT)]
+    DatasetWriter(path, fields, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+def loader_of(path, **options):
+    return Loader(path, 7, num_workers=2, seed=3, drop_last=False, pipelines=PIPELINES, device="cpu", **options)
+
+
+def epoch_of(loader):
+    return np.concatenate([batch[0] for batch in loader])
+
+
+def points_of(loader):
+    return loader.plan()[0].sources[0].entry_points
+
+
+def test_an_index_changes_no_bit_of_an_epoch(beton):
+    plain = loader_of(beton)
+    assert points_of(plain) is None
+    index_images(beton)
+    indexed = loader_of(beton)
+    for _ in range(2):
+        assert np.array_equal(epoch_of(plain), epoch_of(indexed))
+    assert (points_of(indexed).counts > 0).all(), "all were used"
+
+
+def test_bytes_that_no_crop_needs_may_be_damaged(beton):
+    """Entry points are really used: without them the damage above and beside the crops is noticed."""
+    index_images(beton)
+    expected = epoch_of(loader_of(beton))
+    index = Index.open(beton)
+    found, _ = open_entry_points(index)
+    regions, content = index.regions("image"), bytearray(beton.read_bytes())
+    draws = np.concatenate([plan.images["image"].draws for plan in loader_of(beton).plan()])
+    damaged = 0
+    for number in range(COUNT):
+        bits = found["image"].entries["bit"][int(found["image"].first[number]) : int(found["image"].first[number + 1])]
+        if draws[number, 0] > 40:
+            # The end of the first interval; words that the seal covers lie at sixteenths of the scan.
+            content[int(regions.offset[number]) + int(bits[1]) // 8 - 2] ^= 0xFF
+            damaged += 1
+    assert damaged > 5
+    beton.write_bytes(content)
+    assert np.array_equal(epoch_of(loader_of(beton)), expected)
+
+
+def test_entry_points_that_do_not_fit_an_image_are_used_once_and_change_no_bit(beton):
+    index_images(beton)
+    expected = epoch_of(loader_of(beton))
+    loader = loader_of(beton)
+    points = points_of(loader)
+    wrong = np.arange(0, COUNT, 5)
+    points.seals = points.seals.copy()
+    points.seals[wrong] ^= 1
+    assert np.array_equal(epoch_of(loader), expected)
+    assert np.flatnonzero(points.counts == 0).tolist() == wrong.tolist()
+
+
+def test_a_damaged_index_is_named_and_not_used(beton):
+    index_images(beton)
+    index = beton.with_name(beton.name + ".index")
+    content = bytearray(index.read_bytes())
+    content[-1 - ENTRY.itemsize * 2] ^= 1
+    index.write_bytes(content)
+    with pytest.warns(UserWarning, match="gpubeton index"):
+        damaged = loader_of(beton)
+    index.unlink()
+    assert np.array_equal(epoch_of(damaged), epoch_of(loader_of(beton)))
+
+
+def test_files_with_and_without_entry_points_make_one_dataset(beton, tmp_path):
+    other = tmp_path / "more.beton"
+    other.write_bytes(beton.read_bytes())
+    plain = epoch_of(loader_of([beton, other]))
+    index_images(other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mixed = loader_of([beton, other])
+    assert (points_of(mixed).counts > 0).tolist() == [False] * COUNT + [True] * COUNT
+    assert np.array_equal(epoch_of(mixed), plain)
