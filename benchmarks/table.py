@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
-from benchmarks.harness.timing import Lap, median_cpu, median_rate, ratios
+from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
@@ -160,6 +160,26 @@ def _views(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
+def _entry_points(result: dict[str, Any]) -> str:
+    laps = {name: [Lap(**lap) for lap in own] for name, own in result["laps"].items()}
+    references = [name for name in ("without entry points", _FFCV) if name in laps]
+    heading = ["", "images/s", "CPU ms per image", "bytes", *(f"× {name}" for name in references)]
+    lines = [row(heading), rule(len(heading) - 1)]
+    least = result["file_bytes"]["without entry points"]
+    for name, own in laps.items():
+        cells = [spread([lap.images_per_second for lap in own], "{:,.0f}"), f"{median_cpu(own):.3f}"]
+        cells.append(f"{result['file_bytes'][name] / least - 1:+.1%}")
+        cells += [spread(cpu_ratios(own, laps[other]), "{:.2f}") for other in references]
+        lines.append(row([name, *cells]))
+    work, rounds = result["work"], len(next(iter(laps.values())))
+    facts = (
+        f"Random resized crop to {work['side']}, flip, normalise to float16; `{work['interpolation']}`; "
+        f"{work['cores']} core. × compares images per second of processor time, round by round; {rounds} rounds of "
+        f"{work['images'] * work['passes']:,} images in alternation"
+    )
+    return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
+
+
 def _batch_cost(result: dict[str, Any]) -> str:
     heading = ["ms of processor time per batch", "all threads", "least", "of it with the GIL"]
     lines = [row(heading), rule(3)]
@@ -210,6 +230,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "views": ("views", _views),
     "custom_operation": ("custom_operation", _custom_operation),
     "batch_cost": ("batch_cost", _batch_cost),
+    "entry_points": ("entry_points", _entry_points),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "user_terms_size": ("user_terms", draw_size),

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["Lap", "compare_times", "cpu_seconds", "median_cpu", "median_rate", "race", "ratios", "time_lap"]
+__all__ = [
+    "Lap",
+    "compare_times",
+    "cpu_ratios",
+    "cpu_seconds",
+    "median_cpu",
+    "median_rate",
+    "race",
+    "ratios",
+    "time_lap",
+]
 
 _PROC = Path("/proc")
 _Result = TypeVar("_Result")
@@ -70,6 +80,11 @@ def median_cpu(laps: Iterable[Lap]) -> float:
 def ratios(laps: Sequence[Lap], others: Sequence[Lap]) -> list[float]:
     """Return, round by round, how many times as fast as `others` the `laps` were."""
     return [a.images_per_second / b.images_per_second for a, b in zip(laps, others, strict=True)]
+
+
+def cpu_ratios(laps: Sequence[Lap], others: Sequence[Lap]) -> list[float]:
+    """Return, round by round, how many times as many images as `others` the `laps` made per processor second."""
+    return [b.cpu_seconds_per_1000 / a.cpu_seconds_per_1000 for a, b in zip(laps, others, strict=True)]
 
 
 def compare_times(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:

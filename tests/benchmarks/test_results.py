@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks import memory, open_index, views
+from benchmarks import entry_points, memory, open_index, table, views
 from benchmarks.machine import describe_machine
 from benchmarks.results import latest, save
 
@@ -59,3 +59,18 @@ def test_views_are_measured_together_and_apart(tmp_path):
     for run in runs:
         assert run["least_ratio"] <= run["ratio"] <= run["largest_ratio"]
         assert run["together_us"] > 0
+
+
+def test_photos_are_loaded_with_and_without_entry_points_and_with_markers(tmp_path):
+    results = tmp_path / "results"
+    entry_points.main(images=128, passes=1, rounds=1, data=tmp_path / "data", results=results)
+    measured = latest("entry_points", results) or {}
+    names = ["without entry points", "with entry points", "every 8 MCUs", "every MCU row"]
+    assert [name for name in measured["laps"] if name != "FFCV"] == [
+        *names[:2],
+        *map("a restart marker {}".format, names[2:]),
+    ]
+    sizes = measured["file_bytes"]
+    assert sizes["with entry points"] > sizes["without entry points"]
+    drawn = table.fill("<!-- table: entry_points -->\n<!-- end of table -->", results)
+    assert all(f"| {name} |" in drawn for name in measured["laps"])

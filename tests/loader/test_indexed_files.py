@@ -1,15 +1,13 @@
-"""Loaders of files with entry points: the same batches from fewer bytes, and no entry point is trusted."""
+"""Loaders of files with entry points: what they read, and what they do with entry points that do not fit."""
 
 from __future__ import annotations
-
-import warnings
 
 import numpy as np
 import pytest
 
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.format.entry_points import ENTRY, open_entry_points
+from gpubeton.format.entry_points import open_entry_points
 from gpubeton.format.index import Index
 from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
@@ -39,16 +37,6 @@ def epoch_of(loader):
 
 def points_of(loader):
     return loader.plan()[0].sources[0].entry_points
-
-
-def test_an_index_changes_no_bit_of_an_epoch(beton):
-    plain = loader_of(beton)
-    assert points_of(plain) is None
-    index_images(beton)
-    indexed = loader_of(beton)
-    for _ in range(2):
-        assert np.array_equal(epoch_of(plain), epoch_of(indexed))
-    assert (points_of(indexed).counts > 0).all(), "all were used"
 
 
 def test_bytes_that_no_crop_needs_may_be_damaged(beton):
@@ -81,27 +69,3 @@ def test_entry_points_that_do_not_fit_an_image_are_used_once_and_change_no_bit(b
     points.seals[wrong] ^= 1
     assert np.array_equal(epoch_of(loader), expected)
     assert np.flatnonzero(points.counts == 0).tolist() == wrong.tolist()
-
-
-def test_a_damaged_index_is_named_and_not_used(beton):
-    index_images(beton)
-    index = beton.with_name(beton.name + ".index")
-    content = bytearray(index.read_bytes())
-    content[-1 - ENTRY.itemsize * 2] ^= 1
-    index.write_bytes(content)
-    with pytest.warns(UserWarning, match="gpubeton index"):
-        damaged = loader_of(beton)
-    index.unlink()
-    assert np.array_equal(epoch_of(damaged), epoch_of(loader_of(beton)))
-
-
-def test_files_with_and_without_entry_points_make_one_dataset(beton, tmp_path):
-    other = tmp_path / "more.beton"
-    other.write_bytes(beton.read_bytes())
-    plain = epoch_of(loader_of([beton, other]))
-    index_images(other)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mixed = loader_of([beton, other])
-    assert (points_of(mixed).counts > 0).tolist() == [False] * COUNT + [True] * COUNT
-    assert np.array_equal(epoch_of(mixed), plain)

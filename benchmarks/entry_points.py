@@ -1,0 +1,134 @@
+"""Measure loading JPEG-stored photos on the CPU: without entry points, with them, and with restart markers.
+
+The loaders take turns, lap by lap; the rates and the processor time of whole processes are compared. FFCV takes part if
+it is installed (GPUBETON_FFCV_PYTHON, see benchmarks/ffcv_environment.sh).
+
+    python -m benchmarks.entry_points
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from PIL import Image
+from rich.console import Console
+
+from benchmarks.contenders.process import Contender, ContenderError, ContenderProcess
+from benchmarks.contenders.work import Work
+from benchmarks.corpus import Corpus, make_corpus
+from benchmarks.harness.photos import list_photos
+from benchmarks.harness.timing import median_cpu, median_rate, race
+from benchmarks.machine import describe_machine
+from benchmarks.results import DATA, RESULTS
+from benchmarks.table import save_and_draw
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.indexing import index_images
+from gpubeton.writer import DatasetWriter
+
+WITHOUT = "without entry points"
+
+_FFCV = Contender("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON")
+_QUALITY = 90
+# The same pixels, encoded again with the restart markers that Pillow calls so. Some 1 % of bytes more.
+_MARKERS: dict[str, dict[str, int]] = {
+    "a restart marker every 8 MCUs": {"restart_marker_blocks": 8},
+    "a restart marker every MCU row": {"restart_marker_rows": 1},
+}
+
+
+def main(
+    images: Annotated[int, typer.Option(min=128, help="Number of images.")] = 1024,
+    passes: Annotated[int, typer.Option(min=1, help="Passes over the images in a lap.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each contender.")] = 25,
+    cores: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
+    interpolation: Annotated[str, typer.Option(help="Interpolation of gpubeton.")] = "area",
+    data: Annotated[Path, typer.Option(help="Folder for the images.")] = DATA,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
+) -> None:
+    """Measure loading photos without entry points, with them, and with restart markers."""
+    console = Console()
+    machine = describe_machine()
+    machine["cores"] = cores
+    corpus = make_corpus(data, images, console)
+    work = Work(corpus.jpg, corpus.folder, images, passes, cores, interpolation=interpolation)
+    own = Contender("gpubeton", "gpubeton_loader", "gpubeton")
+    works = {WITHOUT: (own, work)}
+    with console.status("Writing files"):
+        works["with entry points"] = (own, replace(work, beton=str(_indexed(corpus, data))))
+        for name, options in _MARKERS.items():
+            works[name] = (own, replace(work, beton=str(_with_markers(corpus, data, options))))
+    works[_FFCV.name] = (_FFCV, work)
+    with ExitStack() as stack:
+        running: dict[str, ContenderProcess] = {}
+        for name, (contender, its_work) in works.items():
+            with console.status(f"{name}: starting and warming up"):
+                try:
+                    contender.check_installed()
+                    process = ContenderProcess(name, contender.python, contender.module, its_work)
+                    running[name] = stack.enter_context(process)
+                    running[name].lap()
+                except ContenderError as error:
+                    running.pop(name, None)
+                    console.print(f"{name}: left out: {error}")
+        with console.status(f"{rounds} rounds"):
+            laps = race({name: process.lap for name, process in running.items()}, rounds)
+    for name, one in laps.items():
+        console.print(f"{name}: {median_rate(one):,.0f} images/s, {median_cpu(one):.3f} CPU ms an image")
+    files = {name: _bytes(Path(works[name][1].beton)) for name in laps}
+    measured: dict[str, Any] = {
+        "machine": machine,
+        "work": {**asdict(work), "beton": "", "folder": ""},
+        "corpus": corpus.facts["jpg"],
+        "file_bytes": files,
+        "laps": {name: [asdict(lap) for lap in one] for name, one in laps.items()},
+    }
+    save_and_draw("entry_points", measured, results, console)
+
+
+def _indexed(corpus: Corpus, data: Path) -> Path:
+    """Copy the file and find its entry points."""
+    path = data / f"indexed-{Path(corpus.jpg).name}"
+    if not path.exists():
+        shutil.copyfile(corpus.jpg, path)
+    index_images(path)
+    return path
+
+
+def _with_markers(corpus: Corpus, data: Path, options: dict[str, int]) -> Path:
+    """Encode the photos again with restart markers."""
+    path = data / f"{next(iter(options))}-{Path(corpus.jpg).name}"
+    if not path.exists():
+        fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+        DatasetWriter(path, fields, progress=False).from_indexed_dataset(_Encoded(corpus, options))
+    return path
+
+
+class _Encoded:
+    """The photos of a corpus, encoded again."""
+
+    def __init__(self, corpus: Corpus, options: dict[str, int]) -> None:
+        self._photos, self._options = list_photos(Path(corpus.folder)), options
+
+    def __len__(self) -> int:
+        return len(self._photos)
+
+    def __getitem__(self, number: int) -> tuple[bytes, int]:
+        encoded = io.BytesIO()
+        with Image.open(self._photos[number][0]) as image:
+            image.save(encoded, "JPEG", quality=_QUALITY, subsampling="4:2:0", **self._options)
+        return encoded.getvalue(), 0
+
+
+def _bytes(path: Path) -> int:
+    index = path.with_name(path.name + ".index")
+    return path.stat().st_size + (index.stat().st_size if index.exists() else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)
