@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.encoded import Encoded, Piece
+from benchmarks.gpu.nvjpeg_steps import DecodeParams, decode_batched_ex
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.device import Event, Memory, Stream
-from gpubeton.gpu.nvjpeg import Backend, DecodeParams, Flags, Handle, State
+from gpubeton.gpu.nvjpeg import Backend, Flags, Handle, State
 
 __all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
 
@@ -87,7 +88,7 @@ class BareLoop:
             undo.callback(self._handle.close)
             self._params: list[DecodeParams] = []
             for piece in self._pieces if wish else ():
-                self._params.append(self._handle.make_params())
+                self._params.append(DecodeParams(self._handle))
                 wish(self._params[-1], piece) if wish else None
             self._turns = [self._make_turn(target, encoded, undo) for _ in range(setting.states)]
             self._opened = undo.pop_all()
@@ -125,7 +126,7 @@ class BareLoop:
         begin = time.perf_counter()
         if self._params:
             wishes = [self._params[which]] * len(piece.address)
-            turn.state.decode_batched_ex(piece.address, piece.size, targets, wishes, turn.stream.handle)
+            decode_batched_ex(turn.state, piece.address, piece.size, targets, wishes, turn.stream.handle)
         else:
             turn.state.decode_batched(piece.address, piece.size, targets, turn.stream.handle)
         took = time.perf_counter() - begin

@@ -41,8 +41,8 @@ _DALI = ("dali_mixed", "nvidia.dali", "GPUBETON_DALI_PYTHON")
 ENTRIES = (
     *(Entry(f"nvJPEG alone, {name}", "bare_nvjpeg", variant=name) for name in ("engines", "processors", "both")),
     *(
-        Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=name != "processors")
-        for name in ("engines", "processors", "both", "CPU")
+        Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=True)
+        for name in ("engines", "decoded by the CPU", "CPU")
     ),
     Entry("torchvision on the GPU", "torchvision_decode", "torchvision", on_few_cores=True),
     Entry("DALI, mixed, whole images", *_DALI, variant="whole", on_few_cores=True),

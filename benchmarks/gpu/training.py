@@ -37,9 +37,8 @@ __all__ = ["LOADERS", "Trainer", "measure_network"]
 
 #: Arguments of the loaders.
 LOADERS: dict[str, dict[str, Any]] = {
-    "engines": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=("hardware", "hybrid"))},
-    "both": {"device": "cuda:0", "gpu_options": GpuOptions(deterministic=False)},
-    "processors": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=("sm", "hybrid"))},
+    "engines": {"device": "cuda:0", "gpu_options": GpuOptions()},
+    "decoded by the CPU": {"device": "cuda:0", "gpu_options": GpuOptions(lanes=())},
     "CPU": {"device": "cpu"},
 }
 

@@ -386,15 +386,14 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     if gpu.is_present and not gpu.name:
         change = "pip install 'gpubeton[cuda13]', or [cuda12] for a driver older than 580."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
-    for lane in ("hardware", "sm", "hybrid"):
-        if gpu.missing(lane):
-            text = f"{gpu.name}: no {lane} lane: {gpu.lanes[lane].removeprefix('missing: ')}."
-            granted = gpu.capabilities
-            if lane == "hardware" and granted is not None and not {"all", "video"} & set(granted.split(",")):
-                change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
-                yield LoopFinding("no_video", "notice", text, change)
-            else:
-                yield LoopFinding("lane", "notice", text)
+    if gpu.missing("hardware"):
+        text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
+        granted = gpu.capabilities
+        if granted is not None and not {"all", "video"} & set(granted.split(",")):
+            change = f"Start the container with NVIDIA_DRIVER_CAPABILITIES={granted},video."
+            yield LoopFinding("no_video", "notice", text, change)
+        else:
+            yield LoopFinding("lane", "notice", text)
 
 
 def _thread_seconds(measured: Measurements) -> float:

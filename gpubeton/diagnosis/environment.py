@@ -213,7 +213,7 @@ class GpuState:
     capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
 
     def missing(self, lane: str) -> bool:
-        """Whether a way to decode ("hardware", "sm" or "hybrid") could not be opened."""
+        """Whether a way to decode ("hardware") could not be opened."""
         return self.lanes.get(lane, "").startswith("missing: ")
 
 

@@ -73,6 +73,31 @@ class Slot:
         self.table.free()
 
 
+class Constants:
+    """Arrays that stay on the device as long as the memory of the batches: nothing is sent or freed in later epochs."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._memory: dict[bytes, tuple[PinnedMemory, Memory]] = {}
+
+    def address_of(self, array: NDArray[Any], stream: Stream) -> int:
+        """Return the device address of an array, which is sent in the stream's order at the first call."""
+        key = array.tobytes() + str(array.dtype).encode()
+        if key not in self._memory:
+            pinned, memory = self._device.allocate_pinned(array.nbytes), self._device.allocate(array.nbytes)
+            pinned.array[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+            self._device.copy(memory.address, pinned.address, array.nbytes, stream)
+            self._memory[key] = pinned, memory
+        return self._memory[key][1].address
+
+    def free(self) -> None:
+        """Free the memory, which may not be in use."""
+        for both in self._memory.values():
+            for memory in both:
+                memory.free()
+        self._memory = {}
+
+
 class Table:
     """Arrays that are sent to the device in one copy, and brought back in another."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
+    from gpubeton.gpu.decode_backend import DecodeRequest
     from gpubeton.gpu.memory_layout import MemoryLayout
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
@@ -35,8 +36,12 @@ class BatchState:
     # by program: device address of the GATHER rows of crops in pinned memory
     gathers: dict[int, int] = field(default_factory=dict)
     status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
-    # images that a decoder refused: the first program with these stored images, and the row; the reason
-    refused: dict[tuple[int, int], str] = field(default_factory=dict)
+    # for each program whose images are decoded, what the decoders were asked
+    requests: dict[int, DecodeRequest] = field(default_factory=dict)
+    # images that a decoder refused: the first program with these stored images, and the row
+    refused: set[tuple[int, int]] = field(default_factory=set)
+    # the first program, the rows (M,) and the decoder's flags (M,), which are read when the batch is done
+    flagged: list[tuple[int, NDArray[np.intp], NDArray[np.int32]]] = field(default_factory=list)
     bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
     error: BaseException | None = None  # of the batch as a whole
     is_issued: threading.Event = field(default_factory=threading.Event)  # all of it is queued, or an error was raised
@@ -60,9 +65,17 @@ class BatchState:
         self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
 
     @property
-    def missing(self) -> set[tuple[int, int]]:
-        """Images that nvJPEG did not decode: the first program with these stored images, and the row."""
+    def failed(self) -> set[tuple[int, int]]:
+        """Images that a decoder could not decode: the first program with these stored images, and the row."""
         found = set(self.refused)
+        for source, rows, flags in self.flagged:
+            found.update((source, int(row)) for row in rows[flags != 0])
+        return found
+
+    @property
+    def left_out(self) -> set[tuple[int, int]]:
+        """Images that the kernels found not to be decoded: the first program with these stored images, and the row."""
+        found: set[tuple[int, int]] = set()
         for number, status in enumerate(self.status):
             found.update((self.sources[number], row) for row in np.flatnonzero(status).tolist())
         return found

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from gpubeton.errors import DeviceError
+from gpubeton.gpu.libraries import INSTALL, driver_version, relaxed_capture
 from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
@@ -28,16 +29,26 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Event, Stream
 
 
+# No driver, one that is too old or not ready, no GPU, or a driver and libraries that do not fit.
+_CANNOT_START = {3, 34, 35, 46, 100, 101, 803, 804, 999}
+
+
 @contextmanager
 def explained(cuda: Any, place: str, doing: str) -> Iterator[None]:
-    """Turn an error of CUDA into a DeviceError: where it appeared, and that earlier work may be the cause."""
+    """Turn an error of CUDA into a DeviceError: where it appeared, and the likely cause."""
     try:
         yield
     except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-        raise DeviceError(
-            f"{place}: {doing}: {error}. Kernels and copies report late: what failed may be earlier work, training's "
-            "included. CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer show which"
-        ) from error
+        if error.status in _CANNOT_START:
+            newest = driver_version()
+            driver = "no driver answers" if newest is None else f"the driver is for CUDA {newest[0]}.{newest[1]}"
+            advice = f"CUDA does not start: {driver}. nvidia-smi has to show the GPU, and CuPy has to fit: {INSTALL}"
+        else:
+            advice = (
+                "Kernels and copies report late: what failed may be earlier work, training's included. "
+                "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer show which"
+            )
+        raise DeviceError(f"{place}: {doing}: {error}. {advice}") from error
 
 
 class CudaMemory:
@@ -95,9 +106,8 @@ def _free_quietly(free: Callable[[int], object], address: int) -> None:
 _SUCCESS = 0  # cudaSuccess
 _NOT_READY = 600  # cudaErrorNotReady
 
-#: Priorities; CUDA takes the nearest that the GPU has. Training runs at 0, the lowest.
+#: The highest priority; CUDA takes the nearest that the GPU has. Training runs at 0, the lowest.
 _URGENT = -5
-_NOT_URGENT = 0
 
 # Never destroyed: torch's allocator or nvJPEG may still use a stream.
 _streams: list[CudaStream] = []
@@ -141,13 +151,13 @@ class CudaEvent:
 class CudaStream:
     """A queue of work, for as long as the process lives. Made by `CudaDevice.make_stream`."""
 
-    def __init__(self, cuda: Any, number: int, is_urgent: bool, name: str) -> None:
+    def __init__(self, cuda: Any, number: int) -> None:
         import torch
 
-        self.name = name
+        self.name = ""
         self._cuda = cuda
         self._place = f"cuda:{number}"
-        self.own = cuda.Stream(non_blocking=True, priority=_URGENT if is_urgent else _NOT_URGENT)
+        self.own = cuda.Stream(non_blocking=True, priority=_URGENT)
         external: Any = torch.cuda.ExternalStream  # without types in torch
         self.torch: torch.cuda.Stream = external(self.handle, device=torch.device("cuda", number))
         self._end = CudaEvent(cuda, self._place)
@@ -171,8 +181,6 @@ class CudaStream:
 
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-
-_INSTALL = "pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580)"
 
 _devices: dict[tuple[int, int], CudaDevice] = {}
 _opening = threading.Lock()
@@ -207,6 +215,7 @@ class CudaDevice:
         self.name: str = torch.cuda.get_device_name(number)  # e.g. "NVIDIA H200"
         self.architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(number))  # e.g. "sm_90"
         self._functions: dict[str, Any] = {}
+        self._idle: list[CudaStream] = []
         self._lock = threading.Lock()
 
     def _check_number(self) -> None:
@@ -224,7 +233,7 @@ class CudaDevice:
         import torch
 
         runtime = self._cuda.runtime
-        with torch.cuda.device(self.number):
+        with relaxed_capture(), torch.cuda.device(self.number):
             # Torch and CuPy each have a copy of CUDA's runtime. Both use the thread's context, but do not promise it.
             # Set the former device again only if needed: that would allocate a context on it.
             before = runtime.getDevice()
@@ -236,10 +245,25 @@ class CudaDevice:
                 if before != self.number:
                     runtime.setDevice(before)
 
-    def make_stream(self, name: str = "", *, is_urgent: bool = True) -> CudaStream:
-        """Make a stream that does not wait for the default stream."""
-        with self._explained("making a stream"):
-            return CudaStream(self._cuda, self.number, is_urgent, name)
+    def make_stream(self, name: str = "") -> CudaStream:
+        """Take an idle stream, or make one that does not wait for the default stream."""
+        # Torch keeps memory for each stream, and a process has few hardware queues: streams are used again.
+        with self._lock, self._explained("making a stream"):
+            stream = self._idle.pop() if self._idle else CudaStream(self._cuda, self.number)
+        stream.name = name
+        return stream
+
+    def recycle(self, streams: Sequence[Stream]) -> None:
+        """Take back streams that are empty."""
+        with self._lock:
+            self._idle += cast("Sequence[CudaStream]", streams)
+
+    def empty_cache(self) -> None:
+        """Free the memory that torch keeps for reuse."""
+        import torch
+
+        with suppress(RuntimeError):  # an allocator of the user's, e.g. RMM, has no cache that torch knows
+            torch.cuda.empty_cache()
 
     def make_event(self) -> CudaEvent:
         """Make an event."""
@@ -256,8 +280,7 @@ class CudaDevice:
         except runtime.CUDARuntimeError as error:
             if error.status != _OUT_OF_MEMORY:
                 raise self._error(f"allocating {nbytes} bytes", error) from error
-            # Free the memory that torch keeps for reuse.
-            torch.cuda.empty_cache()
+            self.empty_cache()
             try:
                 address = runtime.malloc(max(nbytes, 1))
             except runtime.CUDARuntimeError as again:
@@ -282,7 +305,7 @@ class CudaDevice:
         return CudaPinnedMemory(address, nbytes, partial(self._free, runtime.freeHost))
 
     def _free(self, function: Callable[[int], object], address: int) -> None:
-        with self._explained("freeing memory"):
+        with relaxed_capture(), self._explained("freeing memory"):
             function(address)
 
     def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
@@ -334,16 +357,6 @@ class CudaDevice:
         import torch
 
         return torch.cuda.stream(cast("CudaStream", stream).torch)
-
-    def send(self, tensor: Any, stream: Stream) -> Any:
-        """Copy a tensor of the host to the device in the stream's order; the source may be changed at once."""
-        import torch
-
-        # Torch does not reuse the staging memory before the copy is done.
-        staging = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        staging.copy_(tensor)
-        with self.using(stream):
-            return staging.to(torch.device("cuda", self.number), non_blocking=True)
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
         """Copy a tensor of the device to the host, into new memory; waits for the stream."""
@@ -405,5 +418,5 @@ def _import_cupy(place: str) -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise DeviceError(f"{place}: CuPy is missing ({error}). {_INSTALL}") from error
+        raise DeviceError(f"{place}: CuPy is missing ({error}). {INSTALL}") from error
     return cupy.cuda

@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 class DecodeRequest(NamedTuple):
     """Images for one call of a backend."""
 
-    address: NDArray[np.uint64]  # (M,): compressed bytes in pinned memory, unchanged until the request is done
+    address: NDArray[np.uint64]  # (M,): compressed bytes in pinned memory, unchanged until the batch is collected
     size: NDArray[np.uint64]  # (M,)
     target: NDArray[np.uint64]  # (M,): address of the first pixel in the arena
     pitch: NDArray[np.int32]  # (M,): bytes from one row of pixels to the next
     height: NDArray[np.int32]  # (M,): in pixels; markers and metadata agree
     width: NDArray[np.int32]  # (M,)
+    draws: NDArray[np.int32]  # (M, D): the crops; pixels outside may stay undecoded if one output uses the image
+    # (M,) uint64 and (M,) int32: entry points, see `gpubeton.plan.image_executor.ImageJob`; None: no image has any
+    entries: Any = None
+    num_entries: Any = None
 
     def part(self, places: Any) -> DecodeRequest:
         """Take some of its images."""
-        return DecodeRequest(*(column[places] for column in self))
+        columns: Any = (None if column is None else column[places] for column in self)
+        return DecodeRequest(*columns)
 
 
 class DecodeHandle(NamedTuple):
@@ -33,6 +38,9 @@ class DecodeHandle(NamedTuple):
 
     event: Event | None  # the end of decoding; None if nothing was begun
     failed: dict[int, str]  # the reason for each refused image, by its index in the request
+    # (M,) pinned, read when the event is done: not 0 for an image that could not be decoded; None: the call returned
+    # the failures, or a canary shows them
+    flags: NDArray[np.int32] | None = None
 
 
 class DecodeBackend(Protocol):
@@ -43,9 +51,8 @@ class DecodeBackend(Protocol):
         """Most images of a request."""
         ...
 
-    @property
-    def least(self) -> int:
-        """Fewest images of a request that are worth it."""
+    def takes(self, request: DecodeRequest, tables: NDArray[np.int32], sampling: NDArray[np.int32]) -> Any:
+        """Return for each image whether the backend decodes it, (M,) bool; the CPU decodes the others."""
         ...
 
     def begin(self, request: DecodeRequest) -> DecodeHandle:
@@ -67,3 +74,4 @@ class DecodeBackends:
 
     backends: dict[Lane, DecodeBackend] = field(default_factory=dict)
     notes: dict[Lane, str] = field(default_factory=dict)
+    warning: str = ""  # why the engines that the GPU has cannot be used

@@ -104,8 +104,16 @@ class Device(Protocol):
         """Make it the calling thread's current device for a while; needed for all methods below."""
         ...
 
-    def make_stream(self, name: str = "", *, is_urgent: bool = True) -> Stream:
-        """Make a stream that does not wait for the default stream; one that is not urgent has a lower priority."""
+    def make_stream(self, name: str = "") -> Stream:
+        """Take an idle stream, or make one; it does not wait for the default stream, and its work is urgent."""
+        ...
+
+    def recycle(self, streams: Sequence[Stream]) -> None:
+        """Take back streams that are empty, for `make_stream`."""
+        ...
+
+    def empty_cache(self) -> None:
+        """Free the memory that torch keeps for reuse."""
         ...
 
     def make_event(self) -> Event:

@@ -1,12 +1,10 @@
-"""Feeder: the thread that puts batches into the GPU's queues; LoadBalancer: shares images between backends."""
+"""Feeder: the thread that puts batches into the GPU's queues."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,101 +14,14 @@ from gpubeton.gpu.launch import gather
 from gpubeton.plan.lanes import Lane, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_state import BatchState
-    from gpubeton.gpu.device import Event
+    from gpubeton.gpu.device import Stream
     from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
     from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
-    from gpubeton.plan.image_executor import BadImage
-
-# Weight of a new measurement in the running mean.
-_NEWEST = 0.2
-
-# Shrink the estimate of a lane that was not chosen by this factor, so that it is tried again: its last time may be old.
-_OLDER = 0.99
-
-
-class _Running(NamedTuple):
-    nbytes: int
-    event: Event
-    seconds: float
-
-
-class LoadBalancer:
-    """Chooses a lane for the next images, so that all lanes finish a batch at the same time."""
-
-    # The time of a byte is measured for each lane while it works. A lane that was never tried is tried as soon as the
-    # first choice is busy.
-
-    def __init__(self, lanes: Collection[Lane], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._lanes = list(lanes)
-        self._clock = clock
-        self._begun: dict[Lane, deque[_Running]] = {lane: deque() for lane in self._lanes}
-        self._seconds_per_byte: dict[Lane, float] = {}
-        self._last_done: dict[Lane, float] = {}
-        self._last_look = clock()
-
-    def choose(self, nbytes: dict[Lane, int], remaining: int) -> Lane:
-        """Choose the lane of the next request, by the compressed bytes of each lane's request and of the rest."""
-        # Requests differ in size, so the lane that finishes first is not the right one. Take the lane that can begin
-        # first, of those that finish the request before any other lane could finish all that remains.
-        self._look()
-        candidates = [lane for lane in self._lanes if lane in nbytes]
-        preferred = candidates[0]
-        unknown = [lane for lane in candidates if lane not in self._seconds_per_byte]
-        if unknown:
-            untried = [lane for lane in unknown if not self._begun[lane] and lane is not preferred]
-            return untried[0] if untried and self._begun[preferred] else preferred
-        in_time = [
-            lane
-            for lane in candidates
-            if all(self._end(lane, nbytes[lane]) <= self._end(other, remaining) for other in candidates)
-        ]
-        if in_time:
-            chosen = min(in_time, key=lambda lane: self._end(lane, 0))
-        else:
-            chosen = min(candidates, key=lambda lane: self._end(lane, nbytes[lane]))
-        for lane in candidates:
-            if lane is not chosen and not self._begun[lane]:
-                self._seconds_per_byte[lane] *= _OLDER
-        return chosen
-
-    def begun(self, lane: Lane, nbytes: int, event: Event) -> None:
-        """Record that a lane was given a request; the event marks its end."""
-        self._begun[lane].append(_Running(nbytes, event, self._clock()))
-
-    def _end(self, lane: Lane, nbytes: int) -> float:
-        """Estimate the seconds until a lane is done with its work and so many bytes more."""
-        waiting = sum(one.nbytes for one in self._begun[lane])
-        return (waiting + nbytes) * self._seconds_per_byte[lane]
-
-    def _look(self) -> None:
-        """Measure the requests that are done."""
-        now = self._clock()
-        for lane in self._lanes:
-            self._measure(lane, now)
-        self._last_look = now
-
-    def _measure(self, lane: Lane, now: float) -> None:
-        begun = self._begun[lane]
-        nbytes, first = 0, 0.0
-        while begun and begun[0].event.is_done:
-            request = begun.popleft()
-            first = first if nbytes else request.seconds
-            nbytes += request.nbytes
-        if nbytes == 0:
-            return
-        # The batch began when the request was given, or when the request before it was done; it ended between the last
-        # look and this one. After a long pause of the loop these bounds are wide, and change the mean little.
-        start = max(first, self._last_done.get(lane, first))
-        self._last_done[lane] = now
-        least, most = max(self._last_look - start, 0.0) / nbytes, max(now - start, 1e-6) / nbytes
-        known = self._seconds_per_byte.get(lane, most)
-        self._seconds_per_byte[lane] = known + _NEWEST * (min(max(known, least), most) - known)
+    from gpubeton.plan.image_executor import BadImage, ImageJob
 
 
 class Levels(Protocol):
@@ -134,9 +45,6 @@ class Feeder:
         self._levels = levels
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
-        shared = [lane for lane in (Lane.HARDWARE, Lane.SM) if lane in resources.backends]
-        self._balancer = LoadBalancer(shared)
-        self._shares = len(shared) > 1 and not resources.is_deterministic
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="gpubeton-feeder", daemon=True)
@@ -171,13 +79,14 @@ class Feeder:
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""
         streams, slot = self._resources.streams, batch.slot
-        slot.table.send(streams.canary)
+        slot.table.send(streams.send)
         for own in batch.layout.decoded:
-            images = batch.images[own.program]
-            self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.canary)
-        self._canaries_written.record(streams.canary)
+            if len(own.rows):
+                images = batch.images[own.program]
+                self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.send)
+        self._canaries_written.record(streams.send)
         # The engines of Hopper write when they are called. Unless the host has waited for the canaries, they could be
-        # written later, over the image.
+        # written later, over the image. It also has waited for the table then.
         self._canaries_written.synchronize()  # wait point: canaries written
         arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
         for one in batch.layout.sent:
@@ -197,10 +106,7 @@ class Feeder:
                     self._send(one, arena, staging)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)  # wait point: pixels sent
-        taps, levels = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
-        for number, images in enumerate(batch.images):
-            self._augmenter.augment(number, images, taps, levels, streams.augment)
-            batch.status.append(slot.table.bring_back((number, "status"), streams.augment))
+        augment_batch(batch, self._augmenter, streams.augment)
         slot.done.record(streams.augment)
 
     def _pack_crops(self, batch: BatchState, one: SentPixels, staging: int) -> None:
@@ -214,62 +120,53 @@ class Feeder:
     def _decode(self, batch: BatchState, own: DecodedImages, arena: int, staging: int) -> None:
         """Give the images of one field to the decoders."""
         job, rows = batch.jobs[own.program], own.rows
-        request = DecodeRequest(
-            address=job.address[rows] if job.is_pinned else own.staged + np.uint64(staging),
-            size=job.size[rows],
-            target=own.offset + np.uint64(arena),
-            pitch=own.pitch,
-            height=job.height[rows],
-            width=job.width[rows],
-        )
-        source = job.address[rows]
-        for lane in (Lane.HARDWARE, Lane.SM, Lane.HYBRID):
+        request = request_of(job, rows, own.offset + np.uint64(arena), own.pitch)
+        if not job.is_pinned:
+            request = request._replace(address=own.staged + np.uint64(staging))
+        batch.requests[own.program] = request
+        for lane, backend in self._resources.backends.items():
             places = np.flatnonzero(own.lanes == lane)
-            if len(places) == 0:
-                continue
-            if self._shares and lane is Lane.HARDWARE:
-                self._decode_shared(batch, own, request, source, places)
-                continue
-            for part in cut(len(places), self._resources.backends[lane].most):
-                self._begin(batch, own, request, source, places[part], lane)
-
-    def _decode_shared(
-        self,
-        batch: BatchState,
-        own: DecodedImages,
-        request: DecodeRequest,
-        source: NDArray[np.uint64],
-        places: NDArray[np.intp],
-    ) -> None:
-        """Let engines and processors share images, by the load of each."""
-        size = request.size.astype(np.int64)
-        while len(places):
-            parts: dict[Lane, int] = {}
-            for lane in (Lane.HARDWARE, Lane.SM):
-                if lane is Lane.HARDWARE or len(places) >= self._resources.backends[lane].least:
-                    parts[lane] = min(len(places), self._resources.backends[lane].most)
-            nbytes = {lane: int(size[places[:count]].sum()) for lane, count in parts.items()}
-            chosen = self._balancer.choose(nbytes, int(size[places].sum()))
-            now, places = places[: parts[chosen]], places[parts[chosen] :]
-            self._begin(batch, own, request, source, now, chosen)
+            for piece in cut(len(places), backend.most):
+                self._begin(batch, own, request, places[piece], lane)
 
     def _begin(
-        self,
-        batch: BatchState,
-        own: DecodedImages,
-        request: DecodeRequest,
-        source: NDArray[np.uint64],
-        places: NDArray[np.intp],
-        lane: Lane,
+        self, batch: BatchState, own: DecodedImages, request: DecodeRequest, places: NDArray[np.intp], lane: Lane
     ) -> None:
         """Copy the bytes of some images to staging memory, and begin to decode."""
+        job, rows = batch.jobs[own.program], own.rows[places]
         part = request.part(places)
-        if not batch.jobs[own.program].is_pinned:
-            self._cpu.pack_regions(source[places], part.size, part.address)
+        if not job.is_pinned:
+            self._cpu.pack_regions(job.address[rows], part.size, part.address)
         begun = self._resources.backends[lane].begin(part)
-        for place, reason in begun.failed.items():
-            batch.refused[own.program, int(own.rows[places[place]])] = reason
+        batch.refused.update((own.program, int(rows[place])) for place in begun.failed)
+        if begun.flags is not None:
+            batch.flagged.append((own.program, rows, begun.flags))
         if begun.event is not None:
             self._resources.streams.augment.wait(begun.event)  # wait point: images decoded
-            if self._shares and lane is not Lane.HYBRID:
-                self._balancer.begun(lane, int(part.size.sum()), begun.event)
+
+
+def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream) -> None:
+    """Make all outputs of a batch from decoded pixels, in the stream's order."""
+    slot = batch.slot
+    taps, levels = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
+    batch.status = []
+    for number, images in enumerate(batch.images):
+        augmenter.augment(number, images, taps, levels, stream)
+        batch.status.append(slot.table.bring_back((number, "status"), stream))
+
+
+def request_of(
+    job: ImageJob, rows: NDArray[np.intp], target: NDArray[np.uint64], pitch: NDArray[np.int32]
+) -> DecodeRequest:
+    """Make a request of some images of a job, which are read where they are stored."""
+    return DecodeRequest(
+        address=job.address[rows],
+        size=job.size[rows],
+        target=target,
+        pitch=pitch,
+        height=job.height[rows],
+        width=job.width[rows],
+        draws=job.draws[rows],
+        entries=None if job.entries is None else job.entries[rows],
+        num_entries=None if job.num_entries is None else job.num_entries[rows],
+    )

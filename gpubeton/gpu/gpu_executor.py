@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,16 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
-from gpubeton.gpu.batch_memory import Slot, Table
 from gpubeton.gpu.batch_state import BatchState, shared_sources
 from gpubeton.gpu.device_structs import most_taps
-from gpubeton.gpu.feeder import Feeder
-from gpubeton.gpu.gpu_resources import EpochStreams, GpuResources
+from gpubeton.gpu.feeder import Feeder, augment_batch, request_of
+from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.memory_layout import lay_out_batch
-from gpubeton.gpu.retry import PerImageRetry
+from gpubeton.gpu.repair import Repairer
 from gpubeton.plan.draw_rows import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
-from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, Lane, choose_lanes, raw_lane
+from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, TABLES, Lane, choose_lanes, cut, raw_lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +45,7 @@ class GpuExecutor:
     # 3. Copy compressed bytes to pinned memory, micro-batch by micro-batch, and give them to the decoders. Copy the
     #    crops of raw-stored images to the device.
     # 4. The kernels wait on the device for all of that, write the batch, and report the canaries that are left.
-    # 5. `collect` waits on the host. Images with a canary left are decoded again, one by one, and then by the CPU.
+    # 5. `collect` waits on the host. Images with a canary left are decoded once more; the CPU makes what is missing.
 
     def __init__(
         self,
@@ -71,10 +70,10 @@ class GpuExecutor:
         self._batches: deque[BatchState] = deque()
         self._is_closed = False
         with self._device.active():
-            self._augmenter = Augmenter(self._device, programs, resources.streams.canary)
+            self._augmenter = Augmenter(self._device, programs, resources.constants, resources.streams.send)
+            self._repairer = Repairer(resources, self._augmenter)
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
-            self._mixes = Table(self._device)
             self._feeder = Feeder(resources, self._augmenter, cpu, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
@@ -121,14 +120,10 @@ class GpuExecutor:
         return bad
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
-        """Make the images of one job in the caller's thread, one by one."""
-        bad = []
+        """Make the images of one job in the caller's thread, on the CPU."""
         job = _with_early_paints(job, self._programs[program])
         with self._device.active():
-            for row in range(len(job.address)):
-                one = job.rows(np.array([row]), job.out[row : row + 1])
-                bad += [replace(found, row=row) for found in self._make_one([program], [one])]
-        return bad
+            return self._make_on_cpu(program, job, range(len(job.address)))
 
     @property
     def usage(self) -> Usage:
@@ -140,10 +135,7 @@ class GpuExecutor:
         if self._is_closed:
             return
         self._is_closed = True
-        with ExitStack() as last:
-            last.enter_context(self._device.active())
-            last.callback(self._augmenter.free)
-            last.callback(self._mixes.free)
+        with self._device.active():
             self._feeder.close()
             if self._cpu_executor is not None:
                 # Workers write to the slots' memory, also for batches that are no longer collected.
@@ -172,8 +164,8 @@ class GpuExecutor:
         out = self._device.empty((len(rows), own.height, own.width, 3), own.dtype, tail)
         # The copy of the previous batch's rows may not be done.
         self._mixed.synchronize()  # wait point: mix table free
-        places = self._mixes.fill({"rows": rows})
-        self._mixes.send(tail)
+        places = self._resources.mixes.fill({"rows": rows})
+        self._resources.mixes.send(tail)
         self._augmenter.mix(program, len(rows), levels.data_ptr(), places["rows"], out.data_ptr(), tail)
         self._mixed.record(tail)
         return out
@@ -228,11 +220,20 @@ class GpuExecutor:
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
+        backends = self._resources.backends
         lanes = choose_lanes(
-            job.mode, job.size, job.height, job.width, survey, available=self._resources.backends.keys(), raw=self._raw
-        )
-        if self._resources.fallbacks:
-            lanes[:] = [self._resources.fallbacks.get(_identity(job, row), lane) for row, lane in enumerate(lanes)]
+            job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw,
+            num_entries=job.num_entries,
+        )  # fmt: skip
+        for lane, backend in backends.items():
+            rows = np.flatnonzero(lanes == lane)
+            if len(rows):
+                request = request_of(job, rows, np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.int32))
+                takes = backend.takes(request, survey[rows, TABLES], survey[rows, SAMPLING])
+                lanes[rows[~takes]] = Lane.CPU
+        if self._resources.refused:
+            is_refused = np.array([_identity(job, row) in self._resources.refused for row in range(len(lanes))])
+            lanes[is_refused & (lanes < Lane.CPU)] = Lane.CPU
         return lanes, survey[:, SAMPLING]
 
     def _start_cpu_images(self, batch: BatchState) -> None:
@@ -260,38 +261,45 @@ class GpuExecutor:
         return self._cpu_executor
 
     def _repair(self, batch: BatchState) -> list[BadImage]:
-        """Make the images that nvJPEG did not decode."""
+        """Make the images that were not decoded: by their decoder once more if it left them out, then by the CPU."""
+        if batch.left_out - batch.failed:
+            self.decode_again(batch)
+        missing = batch.failed | batch.left_out
+        self._resources.refused |= {_identity(batch.jobs[source], row) for source, row in missing}
         bad = []
-        for source, row in sorted(batch.missing):
-            programs = [number for number, own in enumerate(batch.sources) if own == source]
-            jobs = [batch.jobs[number] for number in programs]
-            ones = [job.rows(np.array([row]), job.out[row : row + 1]) for job in jobs]
-            bad += [replace(found, row=row) for found in self._make_one(programs, ones)]
+        for number, (job, source) in enumerate(zip(batch.jobs, batch.sources, strict=True)):
+            bad += self._make_on_cpu(number, job, sorted(row for own, row in missing if own == source))
         return bad
 
-    def _make_one(self, programs: Sequence[int], jobs: Sequence[ImageJob]) -> list[BadImage]:
-        """Make one stored image for some programs: by its lane, by nvJPEG image by image, or by the CPU."""
-        resources, retry, job = self._resources, self._resources.retry, jobs[0]
-        chosen = Lane(self._survey(job)[0][0])
-        if chosen in resources.backends:
-            own = [(number, self._programs[number]) for number in programs]
-            for lane in dict.fromkeys([chosen, Lane.HYBRID]):
-                backend = resources.backends.get(lane)
-                if backend is not None and not retry.decode(
-                    backend, own, jobs, self._augmenter, resources.next_nonce()
-                ):
-                    if lane is not chosen:
-                        resources.fallbacks[_identity(job, 0)] = lane
-                    return []
-            resources.fallbacks[_identity(job, 0)] = Lane.CPU
-        bad: list[BadImage] = []
-        for number, one in zip(programs, jobs, strict=True):
-            program = self._programs[number]
+    def decode_again(self, batch: BatchState) -> None:
+        """Decode the images that have a canary left, and make the outputs of the batch again."""
+        # So chance does not decide which decoder makes an image: the result is the same in every run.
+        left_out, tail = batch.left_out - batch.failed, self._resources.streams.tail
+        for own in batch.layout.decoded:
+            is_missing = np.isin(own.rows, [row for source, row in left_out if source == own.program])
+            for lane, backend in self._resources.backends.items():
+                places = np.flatnonzero(is_missing & (own.lanes == lane))
+                for piece in cut(len(places), backend.most):
+                    begun = backend.begin(batch.requests[own.program].part(places[piece]))
+                    batch.refused.update((own.program, int(own.rows[places[piece]][one])) for one in begun.failed)
+                    if begun.event is not None:
+                        begun.event.synchronize()  # wait point: decoded again
+        for status in batch.status:
+            status[...] = 0
+        batch.slot.table.send(tail)
+        augment_batch(batch, self._augmenter, tail)
+        tail.synchronize()  # wait point: made again
+
+    def _make_on_cpu(self, number: int, job: ImageJob, rows: Sequence[int]) -> list[BadImage]:
+        """Make some images of a job for one program: the CPU decodes and resizes them, the GPU does the rest."""
+        program, bad = self._programs[number], []
+        for row in rows:
+            one = job.rows(np.array([row]), job.out[row : row + 1])
             levels = np.empty((1, program.height, program.width, 3), np.uint8)
-            found = self._workers().decode(number, replace(one, out=levels))
-            bad += found
+            found = self._workers().decode(number, replace(one, out=levels, colors=None))
+            bad += [replace(own, row=row) for own in found]
             if not found:
-                retry.finish(number, program, one, levels, self._augmenter)
+                self._repairer.finish(number, program, one, levels[0])
         return bad
 
 
@@ -322,7 +330,8 @@ class Gpu:
         self._lock = threading.Lock()
         self._is_closed = False
         # Errors of opening are raised at once, and not in the loop.
-        first, self.notes = self._make()
+        first, opened = self._make()
+        self.notes, self.warning = dict(opened.notes), opened.warning
         self._free = [first]
 
     def crew(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:
@@ -348,19 +357,10 @@ class Gpu:
             with suppress(DeviceError):
                 resources.close()
 
-    def _make(self) -> tuple[GpuResources, dict[Lane, str]]:
+    def _make(self) -> tuple[GpuResources, DecodeBackends]:
         with self.device.active():
-            streams = EpochStreams(self.device)
             backends = self._open_backends(self.device)
-            resources = GpuResources(
-                device=self.device,
-                backends=backends.backends,
-                slots=[Slot(self.device) for _ in range(self._num_slots)],
-                streams=streams,
-                retry=PerImageRetry(self.device, streams.repair),
-                is_deterministic=self.options.deterministic,
-            )
-        return resources, dict(backends.notes)
+            return GpuResources(self.device, backends.backends, self._num_slots), backends
 
     def _take_back(self, resources: GpuResources) -> None:
         with self._lock:

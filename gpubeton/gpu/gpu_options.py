@@ -8,7 +8,8 @@ from typing import get_args
 from gpubeton.errors import OptionError
 from gpubeton.plan.lanes import Lane, RawLane
 
-_LANES = {"hardware": Lane.HARDWARE, "sm": Lane.SM, "hybrid": Lane.HYBRID}
+_LANES = {"hardware": Lane.HARDWARE}
+_GONE = {"sm", "hybrid"}
 
 
 @dataclass(frozen=True)
@@ -17,20 +18,19 @@ class GpuOptions:
 
     Parameters
     ----------
-    lanes : tuple of {"hardware", "sm", "hybrid"}
-        The decoders that may be used, if the GPU has them: its JPEG engines; its processors; and nvJPEG image by
-        image, with some work on the CPU, for images that the others refuse. All other images go to the CPU.
+    lanes : tuple of {"hardware"}
+        The decoders of the GPU that may be used, if it has them: its JPEG engines. All other images are decoded on the
+        CPU, by ``num_workers`` threads; with ``()`` all are.
     deterministic : bool
-        True chooses the lane by the image alone, so that the pixels are the same in every run. False also lets the
-        GPU's processors decode when the engines have too much work waiting; the results of the lanes may differ by one
-        level.
+        True chooses the decoder by the image alone, so that the pixels are the same in every run. False also permits a
+        choice by load, where two decoders of the GPU take an image; so far no two do.
     raw : {"auto", "cpu", "bytes"}
         Where raw-stored images are cropped and resized: on the CPU, or on the GPU, which copies the bytes of the crop.
         "auto" takes the GPU unless there are many cores.
     images_per_call : int
-        Images of one call of the engines; 0 for four for each engine.
+        Images of one call of the engines; 0 for eight for each engine.
     images_per_sm_call : int
-        Images of one call of the GPU's processors, at least 51: nvJPEG decodes smaller batches with the CPU's help.
+        Without effect: nvJPEG decodes on the engines only. Any number but 0 is refused.
     smooth_chroma : bool
         True interpolates reduced chroma, as libjpeg does; False repeats it.
 
@@ -45,22 +45,30 @@ class GpuOptions:
     frozenset({<Lane.HARDWARE: 0>})
     """
 
-    lanes: tuple[str, ...] = ("hardware", "sm", "hybrid")
+    lanes: tuple[str, ...] = ("hardware",)
     deterministic: bool = True
     raw: RawLane = "auto"
     images_per_call: int = 0
-    images_per_sm_call: int = 64
+    images_per_sm_call: int = 0
     smooth_chroma: bool = True
     allowed: frozenset[Lane] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.lanes if name not in _LANES]
-        if unknown:
-            raise OptionError(f"lanes holds {unknown[0]!r}; expected some of {', '.join(map(repr, _LANES))}")
+        for name in self.lanes:
+            if name in _GONE:
+                raise OptionError(
+                    f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}: nvJPEG without engines "
+                    "was slower than the CPU's workers, which now take its images. Leave it out"
+                )
+            if name not in _LANES:
+                raise OptionError(f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}")
         if self.raw not in get_args(RawLane):
             raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawLane)))}")
         if self.images_per_call < 0:
             raise OptionError(f"images_per_call is {self.images_per_call}; expected at least 0")
-        if self.images_per_sm_call < 51:
-            raise OptionError(f"images_per_sm_call is {self.images_per_sm_call}; expected at least 51")
+        if self.images_per_sm_call != 0:
+            raise OptionError(
+                f"images_per_sm_call is {self.images_per_sm_call}; expected 0: nvJPEG decodes on the engines only. "
+                "Leave it out"
+            )
         object.__setattr__(self, "allowed", frozenset(_LANES[name] for name in self.lanes))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gpubeton.gpu.batch_memory import Constants, Slot, Table
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.batch_memory import Slot
     from gpubeton.gpu.decode_backend import DecodeBackend
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.retry import PerImageRetry
     from gpubeton.plan.image_executor import ImageExecutor
     from gpubeton.plan.lanes import Lane
     from gpubeton.plan.program import ImageProgram
@@ -35,18 +35,24 @@ class CpuServices:
 
 
 class EpochStreams:
-    """The streams of one epoch."""
+    """The streams of one epoch; the engines have two more."""
+
+    # Few: a process has 8 hardware queues by default, and streams that share one wait for each other.
 
     def __init__(self, device: Device) -> None:
-        self.canary: Stream = device.make_stream("canary")  # tables and canaries only: the host waits for it
-        self.send: Stream = device.make_stream("send")  # pixels to the device
+        self.send: Stream = device.make_stream("send")  # tables, canaries and pixels to the device
         self.augment: Stream = device.make_stream("augment")  # the kernels, batch after batch
-        self.tail: Stream = device.make_stream("tail")  # operations on finished batches, and torch's memory for them
-        self.repair: Stream = device.make_stream("repair")  # images that are made one by one
+        # operations on finished batches, torch's memory for them, and images that are repaired
+        self.tail: Stream = device.make_stream("tail")
+
+    @property
+    def all(self) -> list[Stream]:
+        """All of them."""
+        return [self.send, self.augment, self.tail]
 
     def synchronize(self) -> None:
         """Wait until all are empty."""
-        for stream in (self.canary, self.send, self.augment, self.tail, self.repair):
+        for stream in self.all:
             stream.synchronize()  # wait point: each stream idle
 
 
@@ -56,13 +62,21 @@ class GpuResources:
 
     device: Device
     backends: Mapping[Lane, DecodeBackend]
-    slots: list[Slot]  # one for each batch under way
-    streams: EpochStreams
-    retry: PerImageRetry
-    is_deterministic: bool  # whether the lane of an image depends on the image alone
+    num_slots: int
+    slots: list[Slot] = field(init=False)  # one for each batch under way
+    streams: EpochStreams = field(init=False)
+    mixes: Table = field(init=False)  # rows of a batch that is mixed
+    constants: Constants = field(init=False)
+    repair_slot: Slot = field(init=False)  # images that the CPU makes after a failure, and replacements
     nonce: int = 0  # of the last canaries
-    # stored images that their lane could not decode, by field and sample, and the lane that can
-    fallbacks: dict[tuple[str, int], Lane] = field(default_factory=dict)
+    # stored images, by field and sample, that their decoder has refused: the CPU decodes them
+    refused: set[tuple[str, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        device = self.device
+        self.slots = [Slot(device) for _ in range(self.num_slots)]
+        self.streams = EpochStreams(device)
+        self.mixes, self.constants, self.repair_slot = Table(device), Constants(device), Slot(device)
 
     def next_nonce(self) -> int:
         """Return a number that no recent batch has had."""
@@ -81,6 +95,8 @@ class GpuResources:
             self.settle()  # wait point: resources closing
             for backend in self.backends.values():
                 backend.close()
-            for slot in self.slots:
+            for slot in (*self.slots, self.repair_slot):
                 slot.free()
-            self.retry.free()
+            self.mixes.free()
+            self.constants.free()
+            self.device.recycle(self.streams.all)

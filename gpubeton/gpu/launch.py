@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Device, Memory, Stream
+    from gpubeton.gpu.batch_memory import Constants
+    from gpubeton.gpu.device import Device, Stream
     from gpubeton.gpu.memory_layout import SentPixels
     from gpubeton.plan.program import ImageProgram
 
@@ -141,37 +142,28 @@ _BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 _LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
 
 
-class _Tables(NamedTuple):
-    """Of one program: output values of levels, and colors of paints."""
-
-    table: Memory
-    fills: Memory
-
-
 class Augmenter:
     """The constants of a loader's programs on the device, and the launches that use them."""
 
-    def __init__(self, device: Device, programs: Sequence[ImageProgram], stream: Stream) -> None:
+    def __init__(self, device: Device, programs: Sequence[ImageProgram], constants: Constants, stream: Stream) -> None:
         self._device = device
         self._programs = list(programs)
-        self._tables = [
-            _Tables(self._put(table_of(program), stream), self._put(program.fills, stream)) for program in programs
-        ]
+        self._tables = [constants.address_of(table_of(program), stream) for program in programs]
         self._constants = [
             ProgramConstants(
                 rule=INTERPOLATIONS[program.interpolation],
                 height=program.height,
                 width=program.width,
-                fills=tables.fills.address,
+                fills=constants.address_of(program.fills, stream),
                 # Mixing needs the complete batch: until then the output is levels.
-                table=0 if program.mixing else tables.table.address,
+                table=0 if program.mixing else table,
                 item_size=1 if program.mixing else item_size(program),
                 num_sums=num_sums(program) if program.colors else None,
                 early_paints=program.early_paints,
                 max_paints=program.max_paints,
                 kernels=color_kernels(program),
             )
-            for program, tables in zip(programs, self._tables, strict=True)
+            for program, table in zip(programs, self._tables, strict=True)
         ]
 
     def taps_nbytes(self, program: int, count: int, most_taps: int) -> int:
@@ -198,24 +190,8 @@ class Augmenter:
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it."""
         own = self._programs[program]
-        size, table = (count, own.height, own.width), self._tables[program].table.address
-        mix_images(self._device, size, levels, rows, table, item_size(own), out, stream)
-
-    def free(self) -> None:
-        """Free the constants, which may not be in use."""
-        for tables in self._tables:
-            for memory in tables:
-                memory.free()
-
-    def _put(self, array: NDArray[Any], stream: Stream) -> Memory:
-        """Copy an array to the device, and wait for it."""
-        pinned = self._device.allocate_pinned(array.nbytes)
-        pinned.array[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        memory = self._device.allocate(array.nbytes)
-        self._device.copy(memory.address, pinned.address, array.nbytes, stream)
-        stream.synchronize()  # wait point: constants sent
-        pinned.free()
-        return memory
+        size = count, own.height, own.width
+        mix_images(self._device, size, levels, rows, self._tables[program], item_size(own), out, stream)
 
 
 def item_size(program: ImageProgram) -> int:

@@ -10,14 +10,19 @@ import ctypes
 import os
 import re
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import LibraryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+#: What to try if a library of CUDA is missing or does not fit the driver.
+INSTALL = "pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580, and for V100 and older GPUs)"
 
 #: Versions of CUDA whose libraries the dynamic loader is asked for by name, the newest first.
 MAJORS = (13, 12)
@@ -76,6 +81,33 @@ def driver_version() -> tuple[int, int] | None:
     except (OSError, AttributeError):
         return None
     return version.value // 1000, version.value % 1000 // 10
+
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+@cache
+def _exchange_capture_mode() -> Callable[[Any], int] | None:
+    """Find the driver's function that sets a thread's capture mode and returns the former one; None without it."""
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return None
+    return function
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Let this thread call CUDA while another thread captures a graph; otherwise both the call and the capture fail."""
+    exchange, mode = _exchange_capture_mode(), ctypes.c_int(_RELAXED)
+    if exchange is None:
+        yield
+        return
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def number_of_gpus() -> int:

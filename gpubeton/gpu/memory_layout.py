@@ -64,7 +64,7 @@ _STAGING_ALIGNMENT = 16
 
 @dataclass(frozen=True, eq=False)
 class DecodedImages:
-    """Images of one field that nvJPEG decodes, for all outputs that use them."""
+    """Images of one field that are decoded into the arena, for all outputs that use them."""
 
     program: int  # the first output that uses them
     # (M,): rows of the batch, sorted by lane, chroma sampling and size, so that the images of one call are alike
@@ -183,7 +183,7 @@ def _lay_out_decoded(
     number: int, job: ImageJob, lanes: NDArray[np.int8], sampling: NDArray[np.int32], arena: int, staging: int
 ) -> tuple[DecodedImages, int, int]:
     """Lay out decoded images from the ends of arena and staging memory; return them and the new ends."""
-    rows = np.flatnonzero(lanes <= Lane.HYBRID)
+    rows = np.flatnonzero(lanes < Lane.CPU)
     size = job.size[rows].astype(np.int64)
     rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
     layout = lay_out_images(job.height[rows], job.width[rows], start=arena)

@@ -145,7 +145,7 @@ def load(path: str | None = None) -> Nvrtc:
         "nvrtc",
         path=path,
         variable=VARIABLE,
-        install="pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580)",
+        install=libraries.INSTALL,
         check=_why_not,
     )
     return Nvrtc(library, place.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,11 +56,14 @@ class LibraryBackend:
 
     def __init__(self, device: Device, decoder: ImageDecoder) -> None:
         self.most = 1 << 30  # any number
-        self.least = 1
         self._device = device
         self._decoder = decoder
         self._stream = device.make_stream("library")
         self._lock = threading.Lock()
+
+    def takes(self, request: DecodeRequest, _tables: Any, _sampling: Any) -> Any:
+        """Take all images; the library returns those that it cannot decode."""
+        return np.ones(len(request.address), bool)
 
     def begin(self, request: DecodeRequest) -> DecodeHandle:
         """Decode the images of a request."""
@@ -90,13 +93,13 @@ class LibraryBackend:
         self._stream.synchronize()  # wait point: library idle
 
     def close(self) -> None:
-        """Do nothing: the library frees its memory with its last reference."""
+        """Give the stream back; the library frees its memory with its last reference."""
+        self._device.recycle([self._stream])
 
 
 def open_library_backends(name: str, device: Device) -> DecodeBackends:
-    """Open one backend of another library, for all JPEGs that nvJPEG could decode."""
-    lane = LibraryBackend(device, open_decoder(name, device))
-    return DecodeBackends({Lane.SM: lane, Lane.HYBRID: lane}, {Lane.SM: name, Lane.HYBRID: name})
+    """Open a backend of another library, for all JPEGs that it may decode."""
+    return DecodeBackends({Lane.LIBRARY: LibraryBackend(device, open_decoder(name, device))}, {Lane.LIBRARY: name})
 
 
 def _bytes_at(address: int, size: int) -> memoryview:

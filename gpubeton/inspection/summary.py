@@ -111,7 +111,7 @@ class ImageSummary:
         JPEG files whose markers were read, for `kinds`, `samplings` and `lanes`.
     kinds, samplings, lanes : dict of str to int
         How many of these files are of each kind ("baseline", "damaged", ...), have each chroma sampling, and are
-        decoded by each part of a machine whose GPU has JPEG engines: "hardware", "hybrid" or "cpu". The CPU decodes all
+        decoded by each part of a machine whose GPU has JPEG engines: "hardware" or "cpu". The CPU decodes all
         images of `ImageField`.
     mode : str
         The kind of image, such as "rgb" or "gray16"; empty if only the field's class knows it.
@@ -331,7 +331,7 @@ def _summarize_images(
         height[compressed].astype(np.int32),
         width[compressed].astype(np.int32),
         survey,
-        available=(Lane.HARDWARE, Lane.HYBRID),
+        available=(Lane.HARDWARE,),
         raw=Lane.BYTES,
     )
     sizes, counts = np.unique(np.stack([height, width], axis=1), axis=0, return_counts=True)
@@ -349,7 +349,7 @@ def _summarize_images(
         looked_at=len(compressed),
         kinds={kind.name.lower(): int((survey[:, KIND] == kind).sum()) for kind in JpegKind},
         samplings=_samplings(survey),
-        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.HYBRID, Lane.CPU)},
+        lanes={lane.name.lower(): int((lanes == lane).sum()) for lane in (Lane.HARDWARE, Lane.CPU)},
         mode="" if images.kind is None else images.kind.name,
         indexed=0 if block is None else int((block.counts > 0).sum()),
         entry_points=0 if block is None else len(block.entries),

@@ -6,11 +6,14 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
+from gpubeton.format import ImageMode
 from gpubeton.format.byte_source import OpenSources
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
@@ -20,7 +23,6 @@ from gpubeton.transforms.ops import ToDevice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton.engine.timing import StageTimers
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
+
+
+# Warnings about GPUs, each of which is given once.
+_warned = {""}
 
 
 class GpuChoice(NamedTuple):
@@ -90,6 +96,9 @@ class Resources:
             self.gpu_choice = GpuChoice(None, reason, is_forced=False)
         else:
             self._staging = Staging(self._allocate_pinned, is_pinned=True)
+            if self.gpu.warning not in _warned:
+                _warned.add(self.gpu.warning)
+                warnings.warn(self.gpu.warning, stacklevel=3)
 
     def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
@@ -177,8 +186,12 @@ def _numbered(device: str) -> str:
 
 
 def _largest(outputs: list[ImageOutput]) -> tuple[int, int]:
-    """Find the largest height and width of the images, in pixels."""
-    columns = [output.source.column for output in outputs]
-    height = max((int(column["height"].max()) for column in columns), default=1)
-    width = max((int(column["width"].max()) for column in columns), default=1)
-    return height, width
+    """Return height and width of the largest JPEG, in pixels."""
+    largest = 1, 1
+    for column in (output.source.column for output in outputs):
+        height, width = column["height"].astype(np.int64), column["width"].astype(np.int64)
+        pixels = height * width * (column["mode"] == ImageMode.JPG)
+        place = int(pixels.argmax())
+        if pixels[place] > largest[0] * largest[1]:
+            largest = int(height[place]), int(width[place])
+    return largest

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-SURVEY_COLUMNS = 4
-"""Columns of a survey of JPEG markers, int32: kind, height, width and chroma sampling."""
+SURVEY_COLUMNS = 5
+"""Columns of a survey of JPEG markers, int32: kind, height, width, chroma sampling and a hash of the tables."""
 
-KIND, HEIGHT, WIDTH, SAMPLING = range(SURVEY_COLUMNS)
+KIND, HEIGHT, WIDTH, SAMPLING, TABLES = range(SURVEY_COLUMNS)
 
 
 class JpegKind(IntEnum):
@@ -29,7 +29,7 @@ class JpegKind(IntEnum):
     BASELINE = 1
     """All: 8 bits, Huffman, sequential, one scan, gray or YCbCr, chroma halved along no, one or both axes."""
     ELABORATE = 2
-    """nvJPEG without the engines: progressive, several scans, or chroma in a quarter of the columns."""
+    """Not the engines: progressive, several scans, or chroma in a quarter of the columns."""
     FOREIGN = 3
     """The CPU: four colors, RGB, 12 bits, arithmetic coding, lossless, other samplings."""
 
@@ -47,19 +47,22 @@ class Sampling(IntEnum):
 
 
 class Lane(IntEnum):
-    """One way to decode an image."""
+    """One way to decode an image; those before CPU decode JPEGs into the arena on the device."""
 
     HARDWARE = 0
     """The JPEG engines of the GPU, many images a call."""
-    SM = 1
-    """The GPU's processors, many images a call."""
-    HYBRID = 2
-    """nvJPEG, one image a call, with the CPU's help: the images that the two above refuse."""
+    OWN = 1
+    """Our decoder in CUDA: baseline JPEGs with entry points."""
+    LIBRARY = 2
+    """Another library, which the user chose."""
     CPU = 3
     """The CPU makes the crop at its final size; the GPU does the rest."""
     BYTES = 4
     """A raw-stored image: nothing to decode, the crop's bytes are copied to the GPU."""
 
+
+MOST_PIXELS = 16_000
+"""Height and width of the largest image that the engines take."""
 
 RawLane = Literal["auto", "cpu", "bytes"]
 
@@ -84,27 +87,28 @@ def choose_lanes(
     *,
     available: Collection[Lane],  # for JPEGs, besides the CPU
     raw: Lane,  # of raw-stored images
+    num_entries: NDArray[np.int32] | None = None,  # (N,) entry points of each; None: no image has any
 ) -> NDArray[np.int8]:  # (N,)
     """Choose a lane for each image; the choice does not depend on the batch."""
     # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
     # image's own size, into its neighbour.
-    batched = next((lane for lane in (Lane.HARDWARE, Lane.SM, Lane.HYBRID) if lane in available), Lane.CPU)
-    single = Lane.HYBRID if Lane.HYBRID in available else Lane.CPU
     by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-    by_kind[JpegKind.BASELINE] = batched
-    by_kind[JpegKind.ELABORATE] = single
+    if Lane.LIBRARY in available:
+        by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
+    elif Lane.HARDWARE in available:
+        by_kind[JpegKind.BASELINE] = Lane.HARDWARE
     agrees = (survey[:, HEIGHT] == height) & (survey[:, WIDTH] == width)
     lanes = np.where(agrees, by_kind[survey[:, KIND]], np.int8(Lane.CPU))
+    lanes[(lanes == Lane.HARDWARE) & (np.maximum(height, width) > MOST_PIXELS)] = Lane.CPU
+    if Lane.OWN in available and num_entries is not None:
+        lanes[agrees & (survey[:, KIND] == JpegKind.BASELINE) & (num_entries > 0)] = Lane.OWN
     is_whole = size == 3 * height.astype(np.uint64) * width.astype(np.uint64)
     raws = np.where(is_whole, np.int8(raw), np.int8(Lane.CPU))
     return np.where(mode == ImageMode.JPG, lanes, raws).astype(np.int8)
 
 
 def cut(count: int, most: int) -> list[slice]:
-    """Split images into consecutive pieces of equal size, or of nearly equal size if that were below half of `most`."""
-    # nvJPEG allocates a new state for another number of images: with pieces of one size that never happens.
-    fewest = -(-count // most)
-    pieces = next((number for number in range(fewest, 2 * fewest + 1) if number and count % number == 0), fewest)
-    short, longer = divmod(count, pieces) if pieces else (0, 0)
-    stops = [number * short + min(number, longer) for number in range(pieces + 1)]
+    """Split images into the fewest consecutive pieces of nearly equal size: an engine without an image is idle."""
+    pieces = -(-count // most)
+    stops = [number * count // max(pieces, 1) for number in range(pieces + 1)]
     return [slice(start, stop) for start, stop in pairwise(stops)]

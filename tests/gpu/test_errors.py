@@ -18,7 +18,7 @@ from tests.small_files import damage, write_photos
 
 SAMPLES = 40
 BAD = 13
-LANES = [("hardware", "sm", "hybrid"), ("hardware",), ("sm", "hybrid"), ("hybrid",)]
+LANES = [("hardware",), ()]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,8 @@ def test_a_damaged_image_is_replaced_by_the_next(gpu, whole, damaged):
     assert samples == [*range(BAD), BAD + 1, *range(BAD + 1, SAMPLES)]
     (first, images), *_ = found
     place = first.index(BAD + 1)
-    assert torch.equal(images[place], images[place + 1])
+    # The CPU makes replacements.
+    wanted, _ = batches(images_loader(whole, usual_pipeline(32), lanes=()))
     assert torch.equal(images[place], rows(wanted)[BAD + 1])
 
 

@@ -18,66 +18,40 @@ from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
 from gpubeton.gpu.nvjpeg import Backend
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend
-from gpubeton.gpu.retry import PerImageRetry as SingleImages
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+from gpubeton.gpu.repair import Repairer
 from tests.gpu.comparing import epoch, images_loader, means_apart
 
 
 @contextmanager
 def counted():
-    """Count images by the backend that they were given to, and those that were made one by one afterwards."""
-    counts = {}
+    """Count the images that the engines were given, and those that the CPU made afterwards."""
+    counts, begin, finish = {}, BatchedBackend.begin, Repairer.finish
 
-    def counting(kind, name_of):
-        begin = kind.begin
+    def counted_begin(lane, piece):
+        counts["engines"] = counts.get("engines", 0) + len(piece.address)
+        return begin(lane, piece)
 
-        def counted_begin(lane, piece):
-            name = name_of(lane)
-            counts[name] = counts.get(name, 0) + len(piece.address)
-            return begin(lane, piece)
-
-        return mock.patch.object(kind, "begin", counted_begin)
-
-    repair = SingleImages.decode
-
-    def counted_repair(*arguments):
+    def counted_finish(*arguments):
         counts["again"] = counts.get("again", 0) + 1
-        return repair(*arguments)
+        return finish(*arguments)
 
     with (
-        counting(BatchedBackend, lambda lane: lane._handle.backend.name),
-        counting(PerImageBackend, lambda _: "single"),
-        mock.patch.object(SingleImages, "decode", counted_repair),
+        mock.patch.object(BatchedBackend, "begin", counted_begin),
+        mock.patch.object(Repairer, "finish", counted_finish),
     ):
         yield counts
 
 
-@pytest.mark.parametrize(
-    ("lanes", "backend"), [(("hardware",), "HARDWARE"), (("sm",), "GPU_HYBRID"), (("hybrid",), "single")]
-)
-def test_a_lane_decodes_all_baseline_images_at_the_first_try(gpu, photos, lanes, backend):
-    with counted() as counts:
-        images = epoch(images_loader(photos.beton, usual_pipeline(32), lanes=lanes, batch_size=64))
-    assert counts == {backend: len(images)}
-
-
-def test_the_engines_decode_everything_by_default(gpu, photos):
-    with counted() as counts:
-        images = epoch(images_loader(photos.beton, usual_pipeline(32), batch_size=64))
-    assert counts == {"HARDWARE": len(images)}
-
-
-def test_engines_and_processors_share_the_work_if_they_may(gpu, photos):
-    with counted() as counts:
-        loader = images_loader(photos.beton, usual_pipeline(32), batch_size=256, deterministic=False, images_per_call=7)
-        images = sum(len(batch) for _ in range(4) for (batch,) in loader)
-        loader.close()
-    assert sum(counts.values()) == images
-    assert set(counts) <= {"HARDWARE", "GPU_HYBRID"}
+def test_the_engines_decode_everything_at_the_first_try_or_nothing(gpu, photos):
+    for lanes in (("hardware",), ()):
+        with counted() as counts:
+            images = epoch(images_loader(photos.beton, usual_pipeline(32), lanes=lanes, batch_size=64))
+        assert counts == ({"engines": len(images)} if lanes else {})
 
 
 def test_the_same_epoch_has_the_same_pixels_every_time(gpu, photos):
-    for lanes in (("hardware",), ("sm",), ("hybrid",)):
+    for lanes in (("hardware",), ()):
         first, second = (
             epoch(images_loader(photos.beton, usual_pipeline(64), lanes=lanes, order="random", batch_size=64))
             for _ in range(2)

@@ -34,6 +34,7 @@ class Pieces:
             layout.pitch,
             height,
             width,
+            np.zeros((len(images), 8), np.int32),
         )
         self.kept.append((staging, arena, layout, images, piece))
         return piece

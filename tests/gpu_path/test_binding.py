@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg import (
     Backend,
     Flags,
     Handle,
     Status,
 )
-from gpubeton.gpu.nvjpeg.checked_calls import Calls, explain
-from tests.gpu_path.recording_library import RecordingLibrary, batch
+from gpubeton.gpu.nvjpeg.checked_calls import Calls
+from tests.gpu_path.recording_library import RecordingLibrary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STREAM = 0x77
@@ -49,17 +49,6 @@ def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, 
     assert message.endswith("(nvJPEG 13.0.1)")
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status])
-def test_every_status_has_a_meaning_and_an_advice_of_its_own(status):
-    others = {explain("nvjpegDecode", other).partition(": ")[2] for other in Status if other not in {0, status}}
-    text = explain("nvjpegDecode", status)
-    assert text.startswith(f"nvjpegDecode: status {status.value} ({status.name}): ")
-    meaning, _, advice = text.partition("): ")[2].partition(". ")
-    assert meaning
-    assert advice
-    assert not any(advice in other for other in others)
-
-
 def test_a_status_that_nobody_knows_is_an_error_too(library, handle):
     library.statuses["nvjpegJpegStateCreate"] = 77
     with pytest.raises(NvjpegError, match="77"):
@@ -80,7 +69,6 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
     with pytest.raises(NvjpegError, match=advice) as caught:
         Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
     assert caught.value.status == Status.ARCH_MISMATCH
-    assert "GPU_HYBRID" in str(caught.value)
 
 
 @pytest.mark.parametrize(("driver", "advice"), [(None, "No NVIDIA driver answers"), ((12, 4), "is for CUDA 12.4")])
@@ -91,48 +79,13 @@ def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, 
         Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
 
 
-def test_a_function_that_a_version_lacks_is_missed_when_it_is_called(library, handle):
-    library.missing.add("nvjpegDecodeBatchedEx")
-    state = handle.make_state()
-    state.initialise(1)
-    with pytest.raises(NvjpegError, match=r"nvjpegDecodeBatchedEx.*nvJPEG 13\.0\.1") as caught:
-        state.decode_batched_ex(*batch(1), [handle.make_params()], STREAM)
-    assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatchedEx", -1)
-    assert isinstance(caught.value, DeviceError)
-
-
 def test_success_that_made_nothing_is_an_error(library, monkeypatch):
     monkeypatch.setattr(library, "make", lambda _: None)
-    with pytest.raises(NvjpegError, match="nvjpegCreateSimple"):
-        Handle(Calls(library, "nvJPEG"), None)
+    with pytest.raises(NvjpegError, match="nvjpegCreateEx"):
+        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
 
 
 # --- lifetimes
-
-
-def test_closing_a_handle_closes_what_was_made_of_it_first(library, handle):
-    decoder = handle.make_decoder(Backend.HYBRID)
-    made = [handle.make_state(), handle.make_stream(), handle.make_params(), decoder, decoder.make_state()]
-    before = len(library.calls)
-    handle.close()
-    closed = [name for name, _ in library.calls[before:]]
-    assert sorted(closed[:-1]) == [
-        "nvjpegDecodeParamsDestroy",
-        "nvjpegDecoderDestroy",
-        "nvjpegJpegStateDestroy",
-        "nvjpegJpegStateDestroy",
-        "nvjpegJpegStreamDestroy",
-    ]
-    assert closed[-1] == "nvjpegDestroy"
-    assert all(one.is_closed for one in [handle, *made])
-
-
-def test_a_state_of_a_decoder_is_closed_before_the_decoder(library, handle):
-    decoder = handle.make_decoder(Backend.HYBRID)
-    state = decoder.make_state()
-    decoder.close()
-    assert library.names()[-2:] == ["nvjpegJpegStateDestroy", "nvjpegDecoderDestroy"]
-    assert state.is_closed
 
 
 def test_closing_twice_destroys_once(library, handle):

@@ -7,6 +7,8 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 
 from gpubeton.errors import DeviceError
 from gpubeton.gpu import device as protocols
+from gpubeton.gpu import libraries
 from gpubeton.gpu.cuda import CudaDevice, open_device
 from tests.simulator.device import SimulatedDevice
 from tests.simulator.recorded_cuda import CudaRuntimeError, DriverError, RecordedCuda, cuda_device, record
@@ -128,13 +131,77 @@ def test_the_device_is_cupys_current_one_even_if_torchs_does_not_reach_it(cuda_d
 # --- streams and events
 
 
-def test_streams_wait_for_no_default_stream_and_are_urgent_unless_told_otherwise(cuda_device, record):
-    urgent, other = cuda_device.make_stream(), cuda_device.make_stream(is_urgent=False)
-    assert record.named("Stream") == [("Stream", False, True, False, -5), ("Stream", False, True, False, 0)]
-    assert record.named("ExternalStream") == [
-        ("ExternalStream", urgent.handle, torch.device("cuda", 1)),
-        ("ExternalStream", other.handle, torch.device("cuda", 1)),
-    ]
+def test_streams_wait_for_no_default_stream_and_are_urgent(cuda_device, record):
+    stream = cuda_device.make_stream("send")
+    assert stream.name == "send"
+    assert record.named("Stream") == [("Stream", False, True, False, -5)]
+    assert record.named("ExternalStream") == [("ExternalStream", stream.handle, torch.device("cuda", 1))]
+
+
+def test_streams_that_were_given_back_are_used_again_with_another_name(cuda_device, record):
+    """Torch keeps memory for each stream, and would keep it for the streams of every loader that there was."""
+    for number in range(4):
+        streams = [cuda_device.make_stream(f"{number} {name}") for name in "abc"]
+        assert [stream.name for stream in streams] == [f"{number} {name}" for name in "abc"]
+        assert len({stream.handle for stream in streams}) == 3
+        cuda_device.recycle(streams)
+    assert len(record.named("Stream")) == 3
+
+
+# --- graphs that another thread captures
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """The capture mode of the calling thread, as the driver keeps it: 0 global, 2 relaxed."""
+    own = threading.local()
+
+    def exchange(pointer):
+        pointer._obj.value, own.mode = getattr(own, "mode", 0), pointer._obj.value
+        return 0
+
+    driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
+    monkeypatch.setattr(libraries.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
+    libraries._exchange_capture_mode.cache_clear()
+    yield own
+    libraries._exchange_capture_mode.cache_clear()
+
+
+def test_calls_do_not_disturb_a_capture_of_another_thread(cuda_device, record, modes):
+    noted, note = [], record.note
+
+    def noting(name, *arguments):
+        noted.append((name, getattr(modes, "mode", 0)))
+        note(name, *arguments)
+
+    record.note = noting
+    with cuda_device.active():
+        event = cuda_device.make_event()
+        with cuda_device.active():
+            memory = cuda_device.allocate(100)
+        assert event.is_done
+        pinned = cuda_device.allocate_pinned(100)
+    memory.free()
+    del pinned
+    gc.collect()
+    unsafe = {"Event", "malloc", "eventQuery", "hostAlloc", "free", "freeHost"}
+    assert {name for name, mode in noted if mode == 2} >= unsafe
+    assert not [name for name, mode in noted if mode != 2 and name in unsafe]
+    assert modes.mode == 0
+
+
+def test_without_a_driver_there_is_nothing_to_relax(cuda_device, monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr(libraries.ctypes, "CDLL", missing)
+    libraries._exchange_capture_mode.cache_clear()
+    with cuda_device.active():
+        cuda_device.make_event()
+    libraries._exchange_capture_mode.cache_clear()
+
+
+# --- events
 
 
 def test_events_let_the_thread_sleep_and_take_no_time(cuda_device, record):
@@ -285,3 +352,24 @@ def test_cupy_has_everything_that_is_used():
         assert list(inspect.signature(getattr(own, kind).__init__).parameters) == list(taken)
     for kind, methods in {"Stream": ["wait_event"], "Event": ["record", "synchronize"]}.items():
         assert [name for name in methods if not hasattr(getattr(cupy.cuda, kind), name)] == []
+
+
+@pytest.mark.parametrize("status", [3, 35, 100, 101, 803, 804, 999])
+def test_cuda_that_does_not_start_is_not_blamed_on_earlier_work(record, monkeypatch, status):
+    monkeypatch.setattr("gpubeton.gpu.cuda.driver_version", lambda: (12, 4))
+    record.fail["getDeviceCount"] = [CudaRuntimeError(status)]
+    with pytest.raises(DeviceError, match=r"counting the GPUs: status \d+\. CUDA does not start") as caught:
+        open_device(0)
+    assert "the driver is for CUDA 12.4" in str(caught.value)
+    assert "gpubeton[cuda12]" in str(caught.value)
+    assert "earlier work" not in str(caught.value)
+
+
+def test_an_allocator_of_the_users_without_a_cache_does_not_hide_what_is_missing(cuda_device, record, monkeypatch):
+    def refuse():
+        raise RuntimeError("PluggableAllocator does not yet support emptyCache")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", refuse)
+    record.fail["malloc"] = [CudaRuntimeError(OUT_OF_MEMORY), CudaRuntimeError(OUT_OF_MEMORY)]
+    with pytest.raises(DeviceError, match="100 bytes were asked for"):
+        cuda_device.allocate(100)

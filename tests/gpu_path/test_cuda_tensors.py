@@ -111,18 +111,6 @@ def test_too_little_memory_for_a_tensor_is_an_error_of_the_device(cuda_device, r
         cuda_device.empty((2, 3), "float16", cuda_device.make_stream())
 
 
-def test_send_copies_to_pinned_memory_first(cuda_device, record):
-    stream = cuda_device.make_stream()
-    record.calls.clear()
-    source = torch.arange(3)
-    cuda_device.send(source, stream)
-    staged, copied, entered, sent, _ = record.calls
-    assert staged == ("empty", (3,), {"dtype": torch.int64, "pin_memory": True})
-    assert copied == ("copy_", "tensor 0", source)
-    assert entered == ("torch stream", stream.handle)
-    assert sent == ("to", "tensor 0", "cuda:1", True)
-
-
 def test_fetch_sleeps_until_the_stream_is_done(cuda_device, record):
     stream = cuda_device.make_stream()
     tensor = cuda_device.empty((2,), "uint8", stream)

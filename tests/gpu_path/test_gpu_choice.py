@@ -9,13 +9,13 @@ import torch
 from gpubeton.engine.output_graph import GpuTarget
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.loader import resources
 from gpubeton.loader.config import ARGUMENTS
 from gpubeton.loader.resources import choose_gpu
 from gpubeton.pipeline import PipelineSpec
-from gpubeton.plan.lanes import Lane
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, twin, write_images
+from tests.simulator.device import SimulatedDevice
 
 pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
 
@@ -104,17 +104,31 @@ def test_decoders_are_checked(decoder):
 # --- GPUs that cannot
 
 
-def test_without_engines_the_processors_decode_and_explain_says_why(gpus, faults, path, expected, capsys):
+@pytest.fixture
+def unwarned(monkeypatch):
+    """As if nothing had been warned of."""
+    monkeypatch.setattr(resources, "_warned", {""})
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
+def test_without_engines_the_cpu_decodes_and_explain_says_why(
+    gpus, faults, path, capsys, monkeypatch, architecture, unwarned, recwarn
+):
+    """A GPU that should have engines is worth a warning, once."""
+    monkeypatch.setattr(SimulatedDevice, "architecture", architecture)
     faults.engines = 0
-    loader = gpu_loader(path, THERE)
-    loader.explain()
-    told = capsys.readouterr().out
-    assert "hardware  nvjpegCreateEx" in told
-    assert "ARCH_MISMATCH" in told
-    assert "the GPU's processors, 64 images a call" in told
-    assert list(loader.gpu.notes) == [Lane.HARDWARE, Lane.SM, Lane.HYBRID]
-    assert_same(epochs(loader), expected)
-    assert {note.backend for note in faults.notes("image")} == {Backend.GPU_HYBRID, Backend.DEFAULT}
+    for _ in range(2):
+        loader = gpu_loader(path, THERE)
+        loader.explain()
+        told = capsys.readouterr().out
+        assert "images are decoded by Simulated GPU" in told
+        assert "hardware  nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in told
+        found = epochs(loader)
+        assert_same(found, epochs(gpu_loader(path, [one for one in THERE if one is not THERE[2]], device="cpu")))
+    assert faults.notes("image") == []
+    warned = [str(one.message) for one in recwarn]
+    assert len(warned) == (architecture == "sm_90")
+    assert all(one.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used") for one in warned)
 
 
 def missing(monkeypatch):
@@ -167,14 +181,6 @@ def test_a_gpu_that_cannot_be_opened_is_an_error_or_a_warning(path, monkeypatch)
         gpu_loader(path, THERE, device="auto").close()
 
 
-def test_a_gpu_on_which_nvjpeg_has_no_lane_is_an_error_with_the_reasons(gpus, faults, path):
-    faults.fail_call("nvjpegCreateEx", 6)
-    with pytest.raises(DeviceError, match=r"hardware: nvjpegCreateEx.*sm: nvjpegCreateEx.*hybrid: nvjpegCreateEx"):
-        gpu_loader(path, THERE)
-    with pytest.warns(UserWarning, match="nvJPEG cannot decode there"):
-        gpu_loader(path, THERE, device="auto").close()
-
-
 # --- GPUs that need not
 
 
@@ -191,9 +197,3 @@ def test_the_cpu_may_decode_for_a_gpu(gpus, faults, path):
     found = epochs(loader)
     assert_same(found, epochs(gpu_loader(path, [CROP, ToTensor()], device="cpu")))
     assert faults.notes("image") == []
-
-
-def test_memory_for_the_largest_image_that_may_come_is_there_from_the_beginning(gpus, faults, path):
-    epochs(gpu_loader(path, THERE))
-    assert faults.count("nvjpegDecodeBatchedPreAllocate") == 3
-    assert faults.notes("grow") == []

@@ -11,8 +11,8 @@ import pytest
 from gpubeton.engine import executors
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.retry import PerImageRetry
 from gpubeton.transforms import NormalizeImage, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo
 from tests.gpu_path.zoo import ZOO, assert_same, epochs, gpu_loader, stored, twin, write_images
@@ -80,31 +80,28 @@ def test_memory_that_lasts_for_small_images_alone_fails_with_the_batch_named(gpu
 # --- an error that stays
 
 
-def use(loader, faults, stream):
+def use(loader, faults, gpus, stream):
     """Receive a batch, then have the GPU fail in one of its streams."""
     batches = iter(loader)
     next(batches)
-    faults.fail_stream(stream)
+    faults.fail_stream(gpus[0].stream(stream))
     return list(batches)
 
 
-STREAMS = [
-    *("canary", "send", "augment", "tail", "repair", "hardware 0", "hardware 1", "hardware 2"),
-    *("gpu_hybrid 0", "gpu_hybrid 1", "per-image 0", "per-image 1", "per-image done"),
-]
+STREAMS = ["send", "augment", "tail", "engines 0", "engines 1"]
 
 
 def test_every_stream_is_listed_here(gpus, faults, path):
-    gpu_loader(path, PIPELINE, deterministic=False).close()
+    epochs(gpu_loader(path, PIPELINE))
     assert [stream.name for stream in gpus[0].streams] == STREAMS
 
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, faults, path, stream):
     faults.slow_down(300)
-    loader = gpu_loader(path, PIPELINE, deterministic=False, batches_ahead=1)
+    loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError, match="cudaErrorIllegalAddress"):
-        use(loader, faults, gpus[0].stream(stream))
+        use(loader, faults, gpus, stream)
     assert feeders() == []
     with pytest.raises(DeviceError):
         list(loader)
@@ -116,7 +113,7 @@ def test_an_error_in_any_stream_reaches_the_loop_and_everything_ends(gpus, fault
 def test_the_error_of_the_loop_names_its_batch(gpus, faults, path):
     loader = gpu_loader(path, PIPELINE, batches_ahead=1)
     with pytest.raises(DeviceError) as caught:
-        use(loader, faults, gpus[0].stream("augment"))
+        use(loader, faults, gpus, "augment")
     assert "of epoch 0, samples" in told(caught)
     loader.close()
     faults.fail_device(status=0)
@@ -233,7 +230,7 @@ def test_an_error_in_the_tail_leaves_the_gpu_usable(gpus, path, expected, monkey
 
 def test_a_repair_that_raises_reaches_the_loop(gpus, faults, path, expected, monkeypatch):
     faults.skip_image(IMAGES[0].data, times=1)
-    failing_at(monkeypatch, PerImageRetry, "decode", 1)
+    failing_at(monkeypatch, GpuExecutor, "decode_again", 1)
     loader = gpu_loader(path, PIPELINE)
     with pytest.raises(PlantedError):
         list(loader)

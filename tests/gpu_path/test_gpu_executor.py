@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gpubeton.errors import DeviceError, LoaderClosedError
-from gpubeton.plan.lanes import Lane
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.executor_bench import (
     BATCH,
@@ -97,7 +96,7 @@ def test_no_more_batches_than_slots_are_taken(begin):
 
 def test_submitting_never_waits_for_the_gpu(begin, gpu, faults):
     crew = begin()
-    with faults.held(gpu_stream(crew, "augment")), faults.held(gpu_stream(crew, "canary")):
+    with faults.held(gpu_stream(crew, "augment")), faults.held(gpu_stream(crew, "send")):
         outs = [submit(crew, PHOTOS, epoch=epoch) for epoch in range(SLOTS)]
     for epoch, out in enumerate(outs):
         crew.collect()
@@ -130,7 +129,7 @@ def test_an_image_may_be_made_alone_at_any_time(begin):
     bad = crew.decode(0, job_of(program, images, alone, epoch=7))
     assert [(one.program, one.row) for one in bad] == [(0, 3)]
     good = [0, 1, 2, 4]
-    wanted = made_by_the_cpu(CPU_PROGRAM, twin([CMYK if one is BROKEN else one for one in images]), epoch=7)[0]
+    wanted = made_by_the_cpu(CPU_PROGRAM, [CMYK if one is BROKEN else one for one in images], epoch=7)[0]
     assert np.array_equal(alone.numpy()[good], wanted[good])
     crew.collect()
     assert np.array_equal(out.numpy(), expected(PHOTOS))
@@ -260,7 +259,7 @@ def submit_again(crew):
 
 def test_a_batch_that_was_not_begun_when_the_crew_is_closed_gets_an_error(begin, gpu, faults):
     crew = begin()
-    with faults.held(gpu_stream(crew, "canary")):
+    with faults.held(gpu_stream(crew, "send")):
         for _ in range(SLOTS):
             submit(crew, PHOTOS)
         works = list(crew._batches)
@@ -384,7 +383,7 @@ def test_a_crew_of_the_cpu_lane_alone_needs_no_nvjpeg_call(begin, faults):
     crew.collect()
     assert np.array_equal(out.numpy(), expected([CMYK, RAW]))
     assert not faults.notes("image")
-    assert crew._resources.fallbacks == {}
+    assert crew._resources.refused == set()
 
 
 def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
@@ -392,8 +391,8 @@ def test_what_was_learnt_of_an_image_is_kept_by_field_and_sample(begin, faults):
     faults.skip_image(PHOTOS[3].data)
     submit(crew, PHOTOS, first=40)
     crew.collect()
-    assert crew._resources.fallbacks == {("image", 43): Lane.CPU}
+    assert crew._resources.refused == {("image", 43)}
     unnamed = job_of(program_of(), PHOTOS, crew.take(0, BATCH))
     crew.submit([replace(unnamed, samples=None)])
     crew.collect()
-    assert crew._resources.fallbacks.keys() == {("image", 43), ("image", int(unnamed.address[3]))}
+    assert crew._resources.refused == {("image", 43), ("image", int(unnamed.address[3]))}

@@ -79,9 +79,9 @@ def test_after_an_epoch_its_threads_are_gone_and_the_equipment_stays(make, fault
     loader = make()
     assert len(list(loader)) == 12
     assert gpubeton_threads() == []
-    assert faults.live("state") == 7
+    assert faults.live("state") == 2
     list(loader)
-    assert faults.live("state") == 7
+    assert faults.live("state") == 2
 
 
 @pytest.mark.parametrize("received", [0, 1, 5, 12])

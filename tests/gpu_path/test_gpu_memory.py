@@ -8,10 +8,11 @@ import pytest
 from gpubeton.engine import executors
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.memory_layout import ALIGNMENT
+from gpubeton.gpu.nvjpeg import State
 from gpubeton.transforms import NormalizeImage, ToTensor
 from tests.cpu.pictures import jpeg, photo
-from tests.gpu_path.zoo import ZOO, gpu_loader, stored, write_images
-from tests.simulator.device import SimulatedDevice
+from tests.gpu_path.zoo import ZOO, gpu_loader, raw, stored, write_images
+from tests.simulator.device import SimulatedDevice, SimulatedMemory
 
 pytestmark = pytest.mark.timeout(600)  # the first to make an image on the CPU waits until that is compiled
 
@@ -71,30 +72,47 @@ def test_after_the_first_batches_nothing_is_allocated(gpus, faults, made, reques
     loader.close()
 
 
-def test_an_epoch_begins_with_constants_alone(gpus, faults, made, photos):
-    """A table and colors for each output, and a place for rows of mixes where images are mixed."""
+def test_an_epoch_allocates_sends_and_frees_no_constants(gpus, faults, made, photos, monkeypatch):
+    """Freeing memory waits for the whole device, training included."""
+    freed, free = [], SimulatedMemory.free
+    monkeypatch.setattr(SimulatedMemory, "free", lambda memory: (freed.append(memory), free(memory)))
     loader = gpu_loader(photos, PIPELINE)
     list(loader)
     made.clear()
     handles = faults.count(OPEN)
     list(loader)
-    assert all(nbytes <= 256 * 3 * 4 for _, nbytes in made)
-    assert len(made) <= 6
+    assert (made, freed) == ([], [])
     assert faults.count(OPEN) == handles
     loader.close()
 
 
-@pytest.mark.parametrize(("batch_size", "images_per_call"), [(8, 4), (24, 0), (96, 12), (16, 8)])
-def test_states_are_initialised_once_while_all_calls_have_as_many_images(
-    gpus, faults, photos, batch_size, images_per_call
-):
-    faults.slow_down(1000)
-    loader = gpu_loader(photos, PIPELINE, batch_size=batch_size, images_per_call=images_per_call)
-    for _ in range(3):
+def test_loaders_use_the_streams_of_those_before_them(gpus, photos):
+    """Torch keeps memory for every stream."""
+    for _ in range(4):
+        loader = gpu_loader(photos, PIPELINE)
         list(loader)
+        loader.close()
+    assert len(gpus[0].streams) == 5
+    assert len(gpus[0].idle) == 5
+    two = [gpu_loader(photos, PIPELINE) for _ in range(2)]
+    for loader in two:
+        list(loader)
+    assert len(gpus[0].streams) == 10
+    for loader in two:
+        loader.close()
+
+
+def test_the_engines_memory_ahead_is_for_the_largest_jpeg(gpus, faults, tmp_path):
+    sizes = [(60, 20), (30, 50), (10, 90)]
+    images = [stored(jpeg(photo(*size))) for size in sizes]
+    images.append(raw(photo(300, 300)))
+    path = write_images(tmp_path / "sizes.beton", images)
+    asked, preallocate = [], State.preallocate
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(State, "preallocate", lambda own, *size: (asked.append(size[1:]), preallocate(own, *size)))
+        list(loader := gpu_loader(path, PIPELINE))
     loader.close()
-    assert len({call.images for call in faults.notes("call", "nvjpegDecodeBatched")}) == 1
-    assert faults.count(INITIALISE) <= 3
+    assert asked == [(50, 30)] * 2
 
 
 def test_a_batch_makes_few_calls_and_none_for_a_single_image(gpus, faults, photos):
@@ -104,7 +122,7 @@ def test_a_batch_makes_few_calls_and_none_for_a_single_image(gpus, faults, photo
     list(loader)
     calls = [note.name for note in faults.notes("call")]
     loader.close()
-    assert calls.count("nvjpegDecodeBatched") == 4  # of 28 images at most
+    assert calls.count("nvjpegDecodeBatched") == 2  # of 56 images at most
     assert set(calls) <= {"nvjpegDecodeBatched", INITIALISE}
 
 

@@ -253,12 +253,6 @@ def test_a_driver_that_is_missing_or_does_not_answer_has_no_version(monkeypatch,
 # --- nvJPEG
 
 
-def test_the_nvjpeg_of_the_installed_wheel_is_found():
-    wheel = installed_nvjpeg()
-    assert nvjpeg.load().path == str(wheel)
-    assert nvjpeg.find_library() == str(wheel)
-
-
 def test_nvjpeg_gives_its_version_and_that_of_its_cuda_without_a_gpu():
     library = nvjpeg.load(str(installed_nvjpeg()))
     assert library.version >= (12, 0, 0)

@@ -20,7 +20,7 @@ from tests.cpu.pictures import noise
 from tests.reference.image import reference_image
 
 ARENA, STAGING = 1 << 20, 1 << 30
-JPEG_LANES = (Lane.HARDWARE, Lane.SM, Lane.HYBRID)
+JPEG_LANES = (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY)
 
 
 def program_of(height, width):
@@ -130,7 +130,7 @@ def test_every_image_comes_by_its_lane_and_each_stored_jpeg_once(images, sources
     placed = Placed(images, PROGRAMS[: len(sources)], sources, seed=seed)
     assert [own.program for own in placed.made.decoded] == sorted(set(sources))
     for own in placed.made.decoded:
-        assert sorted(own.rows.tolist()) == np.flatnonzero(placed.lanes <= Lane.HYBRID).tolist()
+        assert sorted(own.rows.tolist()) == np.flatnonzero(placed.lanes < Lane.CPU).tolist()
         assert np.array_equal(own.lanes, placed.lanes[own.rows])
     for program in range(len(sources)):
         sent = {one.is_finished: one for one in placed.made.sent if one.program == program}
@@ -156,7 +156,7 @@ def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sou
     for program, (own, job) in enumerate(zip(placed.programs, placed.jobs, strict=True)):
         pictures = placed.made.pictures(program, job, sources, ARENA)
         assert pictures["row"].tolist() == list(range(len(images)))
-        assert pictures["is_guarded"].tolist() == (placed.lanes <= Lane.HYBRID).astype(int).tolist()
+        assert pictures["is_guarded"].tolist() == (placed.lanes < Lane.CPU).astype(int).tolist()
         arena = {start + ARENA: stop + ARENA for start, stop in placed.arena()}
         for picture, (lane, height, width, _), draw in zip(pictures, images, job.draws, strict=True):
             size = {
@@ -167,7 +167,7 @@ def test_kernels_are_told_where_each_image_lies_and_which_is_guarded(images, sou
             assert picture["address"] + picture["pitch"] * picture["height"] == arena[int(picture["address"])]
     if sources == [0, 0]:
         both = [placed.made.pictures(program, placed.jobs[0], sources, ARENA) for program in (0, 1)]
-        decoded = placed.lanes <= Lane.HYBRID
+        decoded = placed.lanes < Lane.CPU
         assert np.array_equal(both[0][decoded], both[1][decoded])
 
 

@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpubeton.errors import DeviceError
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.nvjpeg import Backend, Flags, Library, load
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend, open_nvjpeg_backends
+from gpubeton.gpu.nvjpeg import Flags, Library, load
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 from gpubeton.plan.lanes import Lane
-from tests.gpu_path.pieces import Pieces
-from tests.gpu_path.test_batched_backend import SMALL
 from tests.simulator.active_device import device
 
 __all__ = ["device"]
 
 CREATE = "nvjpegCreateEx"
-PREALLOCATE = "nvjpegDecodeBatchedPreAllocate"
 
 
 @pytest.fixture
@@ -34,72 +30,51 @@ def opened(device, faults):
     assert (faults.live("state"), faults.live("handle")) == (0, 0)
 
 
-def test_a_gpu_with_engines_has_all_lanes_and_says_what_they_do(opened, faults):
-    faults.engines = 7
-    found = opened()
-    assert list(found.backends) == [Lane.HARDWARE, Lane.SM, Lane.HYBRID]
-    assert found.notes[Lane.HARDWARE] == "7 JPEG engines, 28 images a call"
-    assert "64 images a call" in found.notes[Lane.SM]
-    assert "with the CPU's help" in found.notes[Lane.HYBRID]
-    backends = [note.backend for note in faults.notes("call", "nvjpegJpegStateCreate")]
-    assert sorted(backends) == sorted([Backend.HARDWARE] * 3 + [Backend.GPU_HYBRID] * 2 + [Backend.DEFAULT] * 2)
-
-
 @pytest.mark.parametrize(
-    ("engines", "cores", "images_per_call", "most"), [(7, 1, 0, 28), (1, 8, 0, 32), (1, 1, 0, 4), (7, 1, 50, 50)]
+    ("engines", "cores", "images_per_call", "most"), [(7, 1, 0, 56), (1, 8, 0, 64), (1, 1, 0, 8), (7, 1, 50, 50)]
 )
 def test_the_engines_get_enough_at_a_time(opened, faults, engines, cores, images_per_call, most):
     faults.engines, faults.cores = engines, cores
     found = opened(images_per_call=images_per_call)
-    assert (found.backends[Lane.HARDWARE].most, found.backends[Lane.HARDWARE].least) == (most, 1)
-    assert {note.images for note in faults.notes("call", PREALLOCATE)} == {most}
+    assert (list(found.backends), found.warning) == ([Lane.HARDWARE], "")
+    assert found.backends[Lane.HARDWARE].most == most
+    assert found.notes == {Lane.HARDWARE: f"{engines} JPEG engines, {most} images a call"}
 
 
-def test_the_processors_get_at_least_as_many_as_they_decode_without_the_cpu(opened):
-    lane = opened(images_per_sm_call=90).backends[Lane.SM]
-    assert (lane.most, lane.least) == (90, 51)
+def test_states_and_memory_wait_for_the_first_image(opened, faults):
+    opened()
+    assert (faults.live("handle"), faults.live("state")) == (1, 0)
 
 
-def test_memory_for_the_largest_image_is_there_from_the_beginning(opened, device, faults):
-    lane = opened(largest=(25, 30)).backends[Lane.HARDWARE]
-    pieces = Pieces(device)
-    lane.begin(pieces.make(SMALL))[0].synchronize()
-    assert faults.notes("grow") == []
-    assert faults.count(PREALLOCATE) == 3
+def test_the_largest_height_and_width_are_not_mixed_up(opened):
+    assert opened(largest=(40, 30)).backends[Lane.HARDWARE].largest == (40, 30)
 
 
-def test_the_largest_height_and_width_are_not_mixed_up(opened, monkeypatch):
-    asked = []
-    monkeypatch.setattr(BatchedBackend, "reserve", lambda _lane, width, height: asked.append((width, height)))
-    opened(largest=(40, 30))
-    assert asked == [(30, 40)]
-
-
-def test_without_engines_the_other_lanes_do_it_and_the_reason_is_told(opened, faults):
+def test_without_engines_the_reason_is_noted_and_the_cpu_decodes(opened, faults, device, monkeypatch):
     faults.engines = 0
+    monkeypatch.setattr(type(device), "architecture", "sm_86")
     found = opened()
-    assert list(found.backends) == [Lane.SM, Lane.HYBRID]
-    assert "ARCH_MISMATCH" in found.notes[Lane.HARDWARE]
-    assert "nvjpegCreateEx" in found.notes[Lane.HARDWARE]
+    assert (found.backends, found.warning) == ({}, "")
+    assert "nvjpegCreateEx: status 7 (ARCH_MISMATCH)" in found.notes[Lane.HARDWARE]
 
 
-@pytest.mark.parametrize("lanes", [("hardware",), ("sm",), ("hybrid",), ("sm", "hybrid")])
-def test_lanes_that_are_not_wanted_are_not_opened(opened, faults, lanes):
-    found = opened(lanes=lanes)
-    assert [lane.name.lower() for lane in found.backends] == list(lanes)
-    assert faults.count(CREATE) == len(lanes)
-    assert sorted(lane.name.lower() for lane, note in found.notes.items() if note == "not wanted") == sorted(
-        {"hardware", "sm", "hybrid"} - set(lanes)
-    )
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("status", [5, 7])
+def test_a_gpu_that_has_engines_and_cannot_use_them_is_worth_a_warning(
+    opened, faults, device, monkeypatch, architecture, status
+):
+    """A container without the driver's library, a MIG slice without an engine, no memory."""
+    faults.fail_call(CREATE, status)
+    monkeypatch.setattr(type(device), "architecture", architecture)
+    found = opened()
+    assert found.warning.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes. ")
+    assert found.notes[Lane.HARDWARE] in found.warning
 
 
-@pytest.mark.parametrize("lanes", [(), ("hardware",)])
-def test_no_lane_at_all_is_an_error_with_the_reason_of_each(opened, faults, lanes):
-    faults.engines = 0
-    with pytest.raises(DeviceError, match=r"Simulated GPU \(cuda:0\): nvJPEG cannot decode there") as caught:
-        opened(lanes=lanes)
-    assert str(caught.value).count("not wanted") == 3 - len(lanes)
-    assert ("hardware: nvjpegCreateEx" in str(caught.value)) == bool(lanes)
+def test_engines_that_are_not_wanted_are_not_opened(opened, faults):
+    found = opened(lanes=())
+    assert (found.backends, found.warning, found.notes) == ({}, "", {Lane.HARDWARE: "not wanted"})
+    assert faults.count(CREATE) == 0
 
 
 @pytest.mark.parametrize(
@@ -115,29 +90,12 @@ def test_chroma_is_interpolated_where_nvjpeg_can(opened, faults, monkeypatch, sm
 
     monkeypatch.setattr(Library, "create", noting)
     opened(smooth_chroma=smooth)
-    assert seen == [Flags.UPSAMPLING_WITH_INTERPOLATION if flag else Flags.NONE] * 3
+    assert seen == [Flags.UPSAMPLING_WITH_INTERPOLATION if flag else Flags.NONE]
 
 
-@pytest.mark.parametrize(
-    ("function", "missing", "after"),
-    [
-        (CREATE, Lane.HARDWARE, 0),
-        (CREATE, Lane.SM, 1),
-        (CREATE, Lane.HYBRID, 2),
-        ("nvjpegGetHardwareDecoderInfo", Lane.HARDWARE, 0),
-        ("nvjpegJpegStateCreate", Lane.HARDWARE, 0),
-        ("nvjpegJpegStateCreate", Lane.HARDWARE, 2),
-        ("nvjpegJpegStateCreate", Lane.SM, 4),
-        ("nvjpegJpegStateCreate", Lane.HYBRID, 6),
-        (PREALLOCATE, Lane.HARDWARE, 0),
-        (PREALLOCATE, Lane.HARDWARE, 2),
-    ],
-)
-def test_a_lane_that_fails_half_way_is_missing_and_leaves_nothing_behind(opened, faults, function, missing, after):
-    faults.fail_call(function, 5, after=after, times=1)
+def test_engines_whose_number_cannot_be_asked_leave_nothing_behind(opened, faults):
+    faults.fail_call("nvjpegGetHardwareDecoderInfo", 5)
     found = opened()
-    assert set(found.backends) == {Lane.HARDWARE, Lane.SM, Lane.HYBRID} - {missing}
-    assert function in found.notes[missing]
-    expected = {Lane.HARDWARE: 3, Lane.SM: 2, Lane.HYBRID: 2}
-    assert faults.live("handle") == 2
-    assert faults.live("state") == sum(expected.values()) - expected[missing]
+    assert found.backends == {}
+    assert "nvjpegGetHardwareDecoderInfo" in found.notes[Lane.HARDWARE]
+    assert faults.live("handle") == 0

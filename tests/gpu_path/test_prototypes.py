@@ -8,6 +8,7 @@ from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 
 import pytest
 
+from benchmarks.gpu import nvjpeg_steps
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu import nvjpeg
 from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES, bind
@@ -15,15 +16,13 @@ from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
 
 ENUMERATIONS = {
     "nvjpegBackend_t": ("NVJPEG_BACKEND_", nvjpeg.Backend, {}),
-    "nvjpegOutputFormat_t": ("NVJPEG_OUTPUT_", nvjpeg.OutputFormat, {"FORMAT_MAX": None}),
+    "nvjpegOutputFormat_t": ("NVJPEG_OUTPUT_", nvjpeg.OutputFormat, {}),
     "nvjpegChromaSubsampling_t": ("NVJPEG_", nvjpeg.ChromaSubsampling, {}),
-    "nvjpegJpegEncoding_t": ("NVJPEG_ENCODING_", nvjpeg.JpegEncoding, {}),
     "nvjpegScaleFactor_t": (
         "NVJPEG_SCALE_",
-        nvjpeg.ScaleFactor,
+        nvjpeg_steps.ScaleFactor,
         {"1_BY_2": "HALF", "1_BY_4": "QUARTER", "1_BY_8": "EIGHTH"},
     ),
-    "nvjpegExifOrientation_t": ("NVJPEG_ORIENTATION_", nvjpeg.ExifOrientation, {}),
     "nvjpegStatus_t": ("NVJPEG_STATUS_", nvjpeg.Status, {}),
 }
 
@@ -89,15 +88,6 @@ def test_the_prototype_is_what_the_header_says(name):
     assert wrong == []
 
 
-def test_every_function_that_decodes_is_bound():
-    left_out = {name for name in prototypes_of_the_header() if "Enc" not in name} - set(PROTOTYPES)
-    assert left_out == {
-        "nvjpegCreate",  # nvjpegCreateEx does more
-        "nvjpegDecodeBatchedParseJpegTables",  # for TIFF files, whose JPEGs lack tables
-        "nvjpegJpegStreamParseTables",
-    }
-
-
 @pytest.mark.parametrize("name", ENUMERATIONS)
 def test_the_enumeration_is_what_the_header_says(name):
     prefix, ours, other_names = ENUMERATIONS[name]
@@ -105,16 +95,14 @@ def test_the_enumeration_is_what_the_header_says(name):
     for member, value in enumerations_of_the_header()[name].items():
         short = member.removeprefix(prefix)
         expected[other_names.get(short, short)] = int(value, 0)
-    expected.pop(None, None)
-    younger = {"NV12", "YUY2", "UNCHANGEDI"} - set(expected)  # than the oldest nvJPEG that is supported
-    assert {member.name: member.value for member in ours if member.name not in younger} == expected
+    assert {member.name: member.value for member in ours}.items() <= expected.items(), "all that are used"
 
 
 def test_the_flags_are_what_the_header_says():
     found = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
     values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(found).items()}
-    assert values.pop("DEFAULT") == nvjpeg.Flags.NONE
-    assert {flag.name: flag.value for flag in nvjpeg.Flags if flag} == values
+    assert values["DEFAULT"] == nvjpeg.Flags.NONE
+    assert {flag.name: flag.value for flag in nvjpeg.Flags if flag}.items() <= values.items()
 
 
 def split(found):
@@ -142,8 +130,6 @@ def test_without_a_gpu_a_handle_is_refused_with_what_to_try(backend):
     with pytest.raises(NvjpegError, match="nvidia-smi shows a GPU") as caught:
         library.create(backend)
     assert (caught.value.call, caught.value.status) == ("nvjpegCreateEx", nvjpeg.Status.EXECUTION_FAILED)
-    with pytest.raises(NvjpegError, match="nvjpegCreateSimple: status 6"):
-        library.create_simple()
 
 
 def skip_where_there_is_a_gpu():

@@ -262,8 +262,3 @@ def test_the_journal_tells_what_was_done_and_in_which_order(device, faults):
     device.copy(other.address, memory.address, 4, stream)
     stream.synchronize()
     assert [(note.name, note.stream) for note in faults.notes("work")] == [("add", 0), ("copy", 0)]
-
-
-def test_streams_are_urgent_unless_told_otherwise(device):
-    assert device.make_stream().is_urgent
-    assert not device.make_stream(is_urgent=False).is_urgent

@@ -97,24 +97,6 @@ def test_with_pixels_off_a_batch_returns_at_once(bench, faults):
     assert faults.count("nvjpegDecodeBatched") == 1
 
 
-def test_the_journal_tells_calls_with_their_state_and_stream(bench, faults):
-    made = bench(images=[TAKEN["4:2:0"], TAKEN["gray"]])
-    faults.forget_notes()
-    with faults.held(made.stream):
-        made.decode()
-        made.decode_alone()
-    made.stream.synchronize()
-    # What other tests left may be destroyed at any time.
-    notes = [note for note in faults.notes("call") if note.name.startswith("nvjpegDecode")]
-    assert [(note.name, note.status, note.images, note.was_busy, note.stream) for note in notes] == [
-        ("nvjpegDecodeBatchedInitialize", 0, 2, False, -1),
-        ("nvjpegDecodeBatched", 0, 2, False, 0),
-        ("nvjpegDecode", 0, 1, True, 0),
-    ]
-    assert {note.backend for note in notes} == {Backend.HARDWARE}
-    assert len({note.owner for note in notes}) == 1
-
-
 def test_memory_of_the_engines_grows_with_larger_images_alone(bench, faults):
     made = bench()
     made.state.preallocate(1, WIDTH, HEIGHT - 1)

@@ -10,7 +10,6 @@ import pytest
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu.nvjpeg import (
     Backend,
-    OutputFormat,
     load,
 )
 from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES
@@ -54,22 +53,6 @@ def test_an_image_alone_has_the_pixels_of_libjpeg(bench, image):
     made.decode_alone()
     made.stream.synchronize()
     np.testing.assert_array_equal(made.pixels(), decoded(image))
-
-
-@pytest.mark.parametrize(
-    ("output_format", "order"),
-    [(OutputFormat.RGB, [0, 1, 2]), (OutputFormat.BGR, [2, 1, 0])],
-)
-def test_planes_are_written_to_their_channels(device, bench, output_format, order):
-    made = bench()
-    planes = [device.allocate_pinned(HEIGHT * WIDTH) for _ in range(3)]
-    made.targets["channel"][0, :3] = [plane.address for plane in planes]
-    made.targets["pitch"][0, :3] = WIDTH
-    made.state.initialise(1, output_format=output_format)
-    made.state.decode_batched(made.addresses, made.sizes, made.targets, made.stream.handle)
-    made.stream.synchronize()
-    found = np.stack([plane.array.reshape(HEIGHT, WIDTH) for plane in planes], axis=-1)
-    np.testing.assert_array_equal(found, decoded(TAKEN["4:2:0"])[:, :, order])
 
 
 def test_another_decoder_can_be_given(bench, faults):
@@ -135,47 +118,6 @@ def test_an_image_alone_is_in_the_order_of_the_stream_on_any_backend(bench, faul
 
 
 # --- what is refused
-
-
-@pytest.mark.parametrize("name", TAKEN)
-def test_the_engines_take_baseline_images(bench, name):
-    made = bench(images=[TAKEN[name]])
-    parsed = made.handle.make_stream()
-    parsed.parse(int(made.addresses[0]), len(TAKEN[name]))
-    assert made.handle.is_batch_supported(parsed)
-
-
-@pytest.mark.parametrize("name", LEFT)
-@pytest.mark.parametrize("status", [4, 9])
-def test_the_engines_refuse_a_whole_batch_for_one_image(bench, faults, name, status):
-    faults.unsupported_status = status
-    made = bench(images=[TAKEN["4:2:0"], LEFT[name]])
-    parsed = made.handle.make_stream()
-    parsed.parse(int(made.addresses[1]), int(made.sizes[1]))
-    assert not made.handle.is_batch_supported(parsed)
-    with pytest.raises(NvjpegError) as caught:
-        made.decode()
-    assert caught.value.status == status
-    made.stream.synchronize()
-    assert made.is_untouched(1)
-
-
-def test_images_of_four_components_need_leave(device, bench):
-    made = bench(Backend.HYBRID, [LEFT["CMYK"]])
-    with pytest.raises(NvjpegError) as caught:
-        made.decode_alone()
-    assert caught.value.status == 4
-    params = made.handle.make_params()
-    params.set_allow_cmyk(True)
-    step = made.handle.make_decoder(Backend.HYBRID)
-    parsed, state = made.handle.make_stream(), step.make_state()
-    parsed.parse(int(made.addresses[0]), int(made.sizes[0]))
-    state.attach_pinned(made.handle.make_pinned_buffer())
-    state.attach_device(made.handle.make_device_buffer())
-    assert step.is_supported(parsed, params)
-    state.decode(parsed, made.targets, params, made.stream.handle)
-    made.stream.synchronize()
-    assert not made.is_untouched()
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import threading
 import numpy as np
 
 from gpubeton.cpu.worker_pool import Worker
-from gpubeton.errors import DeviceError, NvjpegError
+from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table
-from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.nvjpeg import Backend, State, load
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend
+from gpubeton.gpu.nvjpeg import Backend, load
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
@@ -36,12 +35,9 @@ FOREIGN = [stored(pillow_jpeg(photo(30 + number, 45 - number, number), "CMYK")) 
 DELAYS = (5_000, 20_000, 80_000, 300_000)
 
 #: Names of streams: those of an epoch,
-CANARY, SEND, AUGMENT, TAIL, REPAIR = "canary", "send", "augment", "tail", "repair"
-#: those of the decode backends,
-ENGINES, SINGLES = ("hardware 0", "hardware 1", "hardware 2"), ("per-image 0", "per-image 1")
-DECODERS_WITHOUT_ENGINES = ("gpu_hybrid 0", "gpu_hybrid 1", *SINGLES)
-#: and the one that marks the end of a request of single images; nothing else is in it.
-MARKS = "per-image done"
+SEND, AUGMENT, TAIL = "send", "augment", "tail"
+#: and those of the engines, which come with the first image.
+ENGINES = ("engines 0", "engines 1")
 
 
 class Bench:
@@ -53,8 +49,20 @@ class Bench:
         self.delay = DELAYS[0]
 
     def slow(self, *names):
-        for name in names:
-            self.slow_stream(self.gpus[0].stream(name))
+        """Make streams slow by their names, also those that come later."""
+        device = self.gpus[0]
+        for stream in device.streams:
+            if stream.name in names:
+                self.slow_stream(stream)
+        make = SimulatedDevice.make_stream
+
+        def making(device, name=""):
+            stream = make(device, name)
+            if name in names:
+                self.slow_stream(stream)
+            return stream
+
+        self.changes.setattr(SimulatedDevice, "make_stream", making)
 
     def slow_stream(self, stream=None):
         """One, or all."""
@@ -106,7 +114,7 @@ def sentinels_come_late(bench):
         bench.faults.slow_down(0, stream=stream)
         send(table, stream)
         stream.synchronize()
-        bench.slow(CANARY)
+        bench.slow(SEND)
 
     bench.changes.setattr(Table, "send", send_and_wait)
     loader = bench.loader()
@@ -135,72 +143,57 @@ def memory_of_batches_had_an_owner(bench):
 # --- scenarios: single images
 
 
-def a_repair(bench, *, slow, lanes=("hardware", "hybrid"), every_time=False):
-    """An image is left out, once or always by the engines, and made by itself."""
-    which = {"backend": Backend.HARDWARE} if every_time else {"times": 1}
-    bench.faults.skip_image(JPEGS[5].data, **which)
-    loader = bench.loader(lanes=lanes)
+def a_repair(bench, *, slow, every_time=False):
+    """An image is left out, once or always, and made again."""
+    for number in (5, 6):  # of one batch
+        bench.faults.skip_image(JPEGS[number].data, **({} if every_time else {"times": 1}))
+    loader = bench.loader()
     bench.slow(*slow)
-    kept = bench.compare(loader)
-    if not every_time and loader.gpu._free[0].fallbacks:
-        bench.symptoms.add("left to others although its own lane can")
+    batches = iter(loader)
+    for (images,), wanted, of_the_cpu in zip(
+        batches, bench.expected("jpegs", PLAIN), bench.expected("jpegs", PLAIN, by_the_cpu=True), strict=True
+    ):
+        for image, *both in zip(bytes_of_rows(images), *map(bytes_of_rows, (wanted, of_the_cpu)), strict=True):
+            if not any(np.array_equal(image, other) for other in (both if every_time else both[:1])):
+                bench.symptoms.add("wrong pixels")
+    if not every_time and loader.gpu._free[0].refused:
+        bench.symptoms.add("left to the CPU although the engines can")
     loader.close()
-    del kept
+
+
+def bytes_of_rows(images):
+    """The bytes of each image of a batch."""
+    return [bytes_of(image) for image in images]
 
 
 # --- scenarios: lanes
 
 
 def pieces_of_a_lane(bench, lane, pieces, images):
-    for stream in bench.gpus[0].streams:
-        if stream.name != MARKS:
-            bench.slow_stream(stream)
+    bench.slow(*ENGINES)
     own = [pieces.make(image) for image in images]
-    events = [lane.begin(piece).event for piece in own]
-    for piece, event in zip(own, events, strict=True):
+    begun = [lane.begin(piece) for piece in own]
+    for piece, (event, failed, _) in zip(own, begun, strict=True):
         if event is not None:
             event.synchronize()
-        if event is not None and set(pieces.state_of(piece)) != {"decoded"}:
-            bench.symptoms.add("wrong pixels")
+            if pieces.state_of(piece).count("decoded") != len(piece.size) - len(failed):
+                bench.symptoms.add("wrong pixels")
     lane.settle()
     lane.close()
 
 
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialised each time."""
-    lane = BatchedBackend(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    lane = BatchedBackend(device, load().create(Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
     pieces_of_a_lane(bench, lane, Pieces(device), images)
 
 
 def a_piece_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
-    lane = BatchedBackend(device, load().create(Backend.HARDWARE), most=8, num_states=1)
+    lane = BatchedBackend(device, load().create(Backend.HARDWARE), 8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
-    pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, bad], good, good[:2]])
-
-
-def an_image_fails_after_it_was_begun(bench, device):
-    """Its bytes are overwritten by whoever repairs it."""
-    decode = State.decode
-
-    def failing(state, *arguments):
-        decode(state, *arguments)
-        raise NvjpegError("planted")
-
-    bench.slow_stream()
-    lane, pieces = PerImageBackend(device, load().create(Backend.DEFAULT)), Pieces(device)
-    piece = pieces.make([JPEGS[0].data])
-    bench.changes.setattr(State, "decode", failing)
-    lane.begin(piece)
-    pieces.kept[0][0][0].array[:] = 0
-    lane.settle()
-    lane.close()
-
-
-def images_of_one_piece_with_several_states(bench, device):
-    lane = PerImageBackend(device, load().create(Backend.DEFAULT))
-    pieces_of_a_lane(bench, lane, Pieces(device), [[own.data for own in JPEGS[:4]]])
+    pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
 
 
 # --- scenarios: a crew
@@ -234,7 +227,7 @@ def workers_are_slow(bench, device):
 
 def check_idle(bench, device):
     """Nothing may be under way."""
-    if any(not stream.is_idle for stream in device.streams if stream.name != MARKS):
+    if any(not stream.is_idle for stream in device.streams):
         bench.symptoms.add("work under way")
 
 
@@ -243,18 +236,14 @@ def leaving(bench, device, *, slow, fails=False):
     gpu = open_gpu(device)
     crew = gpu.crew([program_of()], cpu_services())
     if fails:
-        begin = BatchedBackend.begin if slow is ENGINES else PerImageBackend.begin
+        begin = BatchedBackend.begin
 
         def failing(lane, piece):
             begin(lane, piece)
             raise DeviceError("planted")
 
-        bench.changes.setattr(BatchedBackend if slow is ENGINES else PerImageBackend, "begin", failing)
-    for name in slow:
-        bench.slow_stream(device.stream(name))
-    # What the crew itself frees would crash the simulator if it were in use.
-    bench.changes.setattr(Augmenter, "free", lambda _augmenter: None)
-    bench.changes.setattr(Table, "free", lambda _table: None)
+        bench.changes.setattr(BatchedBackend, "begin", failing)
+    bench.slow(*slow)
     crew._give_back = lambda _resources: check_idle(bench, device)
     outs = []
     for first in (0, 4, 8):
@@ -308,7 +297,7 @@ def the_feeder_ends(bench, device):
     """It may be in the middle of a batch."""
     gpu = open_gpu(device)
     crew = gpu.crew([program_of()], cpu_services())
-    bench.slow_stream(device.stream(CANARY))
+    bench.slow_stream(device.stream(SEND))
     resources, thread = crew._resources, crew._feeder._thread
     settle = resources.settle
 

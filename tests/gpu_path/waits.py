@@ -17,7 +17,7 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.gpu.batch_state import BatchState
 from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.gpu_resources import EpochStreams, GpuResources
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend, PerImageBackend, StateRing
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
@@ -30,7 +30,7 @@ MARK = "# wait point: "
 _OWNERS = {
     "wait": [SimulatedStream],
     "synchronize": [SimulatedStream, SimulatedEvent, EpochStreams],
-    "settle": [GpuResources, BatchedBackend, PerImageBackend, LibraryBackend, StateRing],
+    "settle": [GpuResources, BatchedBackend, LibraryBackend],
     "hand_over": [SimulatedDevice],
     "collect_cpu_images": [GpuExecutor],
     "join": [Thread],

@@ -77,7 +77,7 @@ BASELINE = [
     stored(pillow_jpeg(photo(40, 50, 6), optimize=True, restart_marker_blocks=2)),
     stored(jpeg(photo(90, 70, 7), quality=35)),
 ]
-#: What nvJPEG takes without them.
+#: What the CPU takes; other libraries of a GPU may, too.
 ELABORATE = [
     stored(pillow_jpeg(photo(45, 38, 8), progressive=True)),
     stored(pillow_jpeg(photo(22, 31, 9), "L", progressive=True)),
@@ -95,8 +95,8 @@ RAW = [
 #: All of them, mixed as a file in "smart" mode has them.
 ZOO = [one for four in zip(BASELINE, ELABORATE * 4, RAW + RAW[:5], FOREIGN * 6, strict=True) for one in four]
 
-NUM_DECODED = 24
-"""Images of the zoo that nvJPEG decodes."""
+NUM_DECODED = 12
+"""Images of the zoo that the engines decode."""
 
 
 def twin(images):
@@ -106,7 +106,7 @@ def twin(images):
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
-    names = ["lanes", "deterministic", "images_per_call", "images_per_sm_call", "smooth_chroma"]
+    names = ["lanes", "deterministic", "images_per_call", "smooth_chroma"]
     options = GpuOptions(raw=raw, **{name: arguments.pop(name) for name in names if name in arguments})
     pipelines = {"image": image, **(more or {})}
     custom = {name: StoredField for name in ("image", "second") if name in pipelines}

@@ -10,6 +10,7 @@ from gpubeton.plan.lanes import (
     HEIGHT,
     KIND,
     MANY_CORES,
+    MOST_PIXELS,
     SURVEY_COLUMNS,
     WIDTH,
     JpegKind,
@@ -19,17 +20,20 @@ from gpubeton.plan.lanes import (
     raw_lane,
 )
 
-JPEG_LANES = (Lane.HARDWARE, Lane.SM, Lane.HYBRID)
+JPEG_LANES = (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY)
 AVAILABLE = st.sets(st.sampled_from(JPEG_LANES))
 
 
-def chosen(kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), markers=(48, 64), raw=Lane.BYTES):
+def chosen(
+    kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), markers=(48, 64), raw=Lane.BYTES, entries=None
+):
     """The lane of one image."""
     survey = np.zeros((1, SURVEY_COLUMNS), np.int32)
     survey[0, KIND], survey[0, HEIGHT], survey[0, WIDTH] = kind, *markers
     sides = (np.array([side], np.int32) for side in metadata)
     columns = np.array([mode], np.uint8), np.array([size], np.uint64), *sides, survey
-    lanes = choose_lanes(*columns, available=available, raw=raw)
+    num_entries = None if entries is None else np.array([entries], np.int32)
+    lanes = choose_lanes(*columns, available=available, raw=raw, num_entries=num_entries)
     assert lanes.dtype == np.int8
     return Lane(lanes[0])
 
@@ -37,12 +41,9 @@ def chosen(kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), 
 @pytest.mark.parametrize(
     ("available", "baseline", "elaborate"),
     [
-        ({Lane.HARDWARE, Lane.SM, Lane.HYBRID}, Lane.HARDWARE, Lane.HYBRID),
-        ({Lane.SM, Lane.HYBRID}, Lane.SM, Lane.HYBRID),
-        ({Lane.HYBRID}, Lane.HYBRID, Lane.HYBRID),
-        ({Lane.HARDWARE, Lane.SM}, Lane.HARDWARE, Lane.CPU),
         ({Lane.HARDWARE}, Lane.HARDWARE, Lane.CPU),
-        ({Lane.SM}, Lane.SM, Lane.CPU),
+        ({Lane.OWN}, Lane.CPU, Lane.CPU),
+        ({Lane.LIBRARY}, Lane.LIBRARY, Lane.LIBRARY),
         ((), Lane.CPU, Lane.CPU),
     ],
 )
@@ -51,6 +52,22 @@ def test_each_kind_of_jpeg_goes_to_the_fastest_lane_that_takes_it(available, bas
     assert chosen(JpegKind.ELABORATE, available) == elaborate
     assert chosen(JpegKind.FOREIGN, available) == Lane.CPU
     assert chosen(JpegKind.DAMAGED, available) == Lane.CPU
+
+
+def test_our_decoder_takes_baseline_images_with_entry_points_alone():
+    for available in ({Lane.OWN}, {Lane.OWN, Lane.HARDWARE}):
+        assert chosen(JpegKind.BASELINE, available, entries=3) == Lane.OWN
+        assert chosen(JpegKind.BASELINE, available, entries=0) == chosen(JpegKind.BASELINE, available)
+        assert chosen(JpegKind.ELABORATE, available, entries=3) == Lane.CPU
+        assert chosen(JpegKind.BASELINE, available, entries=3, markers=(48, 65)) == Lane.CPU
+    assert chosen(JpegKind.BASELINE, {Lane.HARDWARE}, entries=3) == Lane.HARDWARE
+
+
+@pytest.mark.parametrize("side", [MOST_PIXELS, MOST_PIXELS + 1])
+def test_images_that_are_too_large_for_the_engines_are_left_to_the_cpu(side):
+    expected = Lane.HARDWARE if side == MOST_PIXELS else Lane.CPU
+    for size in ((side, 8), (8, side)):
+        assert chosen(JpegKind.BASELINE, {Lane.HARDWARE}, metadata=size, markers=size) == expected
 
 
 @pytest.mark.parametrize("markers", [(48, 65), (48, 63), (49, 64), (47, 64), (64, 48), (0, 0), (0, 64)])
@@ -118,13 +135,10 @@ def test_raw_images_are_cropped_on_the_cpu_only_if_it_has_many_cores_or_is_told_
 
 
 @given(count=st.integers(0, 3000), most=st.integers(1, 400))
-def test_pieces_cover_all_images_once_are_few_and_nearly_equal(count, most):
+def test_pieces_cover_all_images_once_are_the_fewest_and_nearly_equal(count, most):
     pieces = cut(count, most)
     assert [place for piece in pieces for place in range(piece.start, piece.stop)] == list(range(count))
     sizes = [piece.stop - piece.start for piece in pieces]
-    assert sizes == sorted(sizes, reverse=True)
     assert max(sizes, default=1) <= most
     assert min(sizes, default=1) >= max(max(sizes, default=1) - 1, 1)
-    fewest = -(-count // most)
-    of_one_size = [number for number in range(max(fewest, 1), 2 * fewest + 1) if count % number == 0]
-    assert len(pieces) == (of_one_size[0] if of_one_size else fewest)
+    assert len(pieces) == -(-count // most)

@@ -61,11 +61,10 @@ class SimulatedEvent:
 class SimulatedStream:
     """`gpubeton.gpu.device.Stream`."""
 
-    def __init__(self, device, is_urgent, name):
+    def __init__(self, device, name):
         self.device = device
         self.name = name
-        self.is_urgent = is_urgent
-        self.handle = library().simulated_stream_make(device.number, is_urgent)
+        self.handle = library().simulated_stream_make(device.number, True)
 
     @property
     def number(self):
@@ -118,6 +117,8 @@ class SimulatedDevice:
     def __init__(self, number=0):
         self.number = number
         self.streams = []
+        self.idle = []
+        self.caches_emptied = 0
         self._threads = threading.local()
         #: Further kernels by name: address and types of the parameters. This one is for the simulator's own tests.
         self.kernels = {"add": (_address(library().run_add), [np.uint64, np.uint64, np.uint32, np.int32])}
@@ -157,10 +158,22 @@ class SimulatedDevice:
 
     # --- streams
 
-    def make_stream(self, name="", *, is_urgent=True):
+    def make_stream(self, name=""):
         self._check_active()
-        self.streams.append(SimulatedStream(self, is_urgent, name))
+        if self.idle:
+            stream = self.idle.pop()
+            stream.name = name
+            return stream
+        self.streams.append(SimulatedStream(self, name))
         return self.streams[-1]
+
+    def recycle(self, streams):
+        assert all(stream.is_idle for stream in streams), "a stream is given back while it works"
+        assert not set(streams) & set(self.idle), "a stream is given back twice"
+        self.idle += streams
+
+    def empty_cache(self):
+        self.caches_emptied += 1
 
     def stream(self, name):
         """The stream that was given this name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.gpu.nvjpeg_steps import decode_one
 from gpubeton.gpu.nvjpeg import IMAGE, Backend, OutputFormat, load
 from tests.cpu.pictures import jpeg, noise, pillow_jpeg, planes
 from tests.cpu.plain_jpeg import components_of, write
@@ -50,7 +51,8 @@ class Bench:
 
     def decode_alone(self, index=0):
         target = self.targets[index : index + 1]
-        self.state.decode(int(self.addresses[index]), int(self.sizes[index]), target, self.stream.handle)
+        address, size = int(self.addresses[index]), int(self.sizes[index])
+        decode_one(self.state, address, size, target, self.stream.handle)
 
     def pixels(self, index=0, height=HEIGHT, width=WIDTH):
         rows = self.outputs[index].array[: height * PITCH].reshape(height, PITCH)

@@ -23,15 +23,14 @@ from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, T
 _EPOCH = 1 << 20
 
 _OPTIONS = {
-    "engines": GpuOptions(lanes=("hardware", "hybrid")),
-    "processors": GpuOptions(lanes=("sm", "hybrid"), images_per_sm_call=128),
-    "both": GpuOptions(deterministic=False, images_per_sm_call=128),
+    "engines": GpuOptions(),
+    "decoded by the CPU": GpuOptions(lanes=()),
     "CPU": GpuOptions(),
 }
 
 
 def prepare(work: GpuWork, stack: ExitStack) -> Ready:
-    """Make the loader. Variants: "engines", "processors", "both", "CPU"."""
+    """Make the loader. Variants: "engines", "decoded by the CPU", "CPU"."""
     if is_simulated():
         stack.enter_context(simulated_gpu())
     arguments: dict[str, Any] = {"device": "cuda:0", "gpu_options": _OPTIONS[work.variant]}

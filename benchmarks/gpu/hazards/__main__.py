@@ -81,11 +81,8 @@ def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callabl
         "T10 scale and region": lambda: rates.do_scale_and_region_help(
             target, pixels.encode_into_memory(target, _enlarged(encoded, few or 56)), seconds=pace
         ),
-        "T3 sentinels, processors": lambda: sentinels.is_every_image_written(
-            photos.beton, seconds=10 * pace, lane="sm"
-        ),
         # Last, because it uses all remaining time.
-        "T3 sentinels, engines": lambda: sentinels.is_every_image_written(photos.beton, seconds=50 * pace),
+        "T3 sentinels": lambda: sentinels.is_every_image_written(photos.beton, seconds=60 * pace),
     }
 
 

@@ -13,9 +13,10 @@ from benchmarks.gpu.ceiling import BareLoop, Rate, Setting, keep_decoding
 from benchmarks.gpu.encoded import Encoded, Piece, load_encoded
 from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.hazards.ways import StepByStep
+from benchmarks.gpu.nvjpeg_steps import DecodeParams, ScaleFactor
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.nvjpeg import Backend, DecodeParams, ScaleFactor
+from gpubeton.gpu.nvjpeg import Backend
 
 __all__ = [
     "do_processors_help",

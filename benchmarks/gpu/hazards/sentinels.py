@@ -15,8 +15,8 @@ from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.hazards.finding import Finding
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder
 from gpubeton.format.index import Index
-from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.retry import PerImageRetry
+from gpubeton.gpu.batch_state import BatchState
+from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.loader import Loader
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 
@@ -24,28 +24,28 @@ __all__ = ["is_every_image_written"]
 
 
 def is_every_image_written(
-    beton: str, *, images: int = 1_000_000, seconds: float = 60, batch_size: int = 256, lane: str = "hardware"
+    beton: str, *, images: int = 1_000_000, seconds: float = 60, batch_size: int = 256
 ) -> Finding:
-    """Decode with one lane repeatedly, and count images whose sentinel is still there, and batches that differ.
+    """Decode with the engines repeatedly, and count images whose sentinel is still there, and batches that differ.
 
     The same epoch is loaded each time: every batch must equal the first one, bit by bit.
     """
-    counts: dict[str, Any] = {"lane": lane, "images": 0, "repaired": 0, "batches": 0, "batches_not_the_same": 0}
+    counts: dict[str, Any] = {"images": 0, "repaired": 0, "batches": 0, "batches_not_the_same": 0}
     image = [
         CenterCropRGBImageDecoder((64, 64), 0.9),
         NormalizeImage(MEAN, STD, np.float16),
         ToTensor(),
         ToTorchImage(),
     ]
-    repair = PerImageRetry.decode
+    decode_again = GpuExecutor.decode_again
 
-    def counting(own: PerImageRetry, *arguments: Any) -> Any:
-        counts["repaired"] += 1
-        return repair(own, *arguments)
+    def counting(own: GpuExecutor, batch: BatchState) -> None:
+        counts["repaired"] += len(batch.left_out)
+        decode_again(own, batch)
 
     start = time.perf_counter()
     batch_size = min(batch_size, Index.open(beton).num_samples)
-    with mock.patch.object(PerImageRetry, "decode", counting):
+    with mock.patch.object(GpuExecutor, "decode_again", counting):
         loader = Loader(
             beton,
             batch_size,
@@ -53,7 +53,6 @@ def is_every_image_written(
             seed=0,
             pipelines={"image": image, "label": None},
             device="cuda:0",
-            gpu_options=GpuOptions(lanes=(lane,)),
         )
         with closing(loader):
             first: list[int] = []
@@ -70,7 +69,7 @@ def is_every_image_written(
     )
     question = "Does success mean that an image was written, each time the same?"
     # The design expects and repairs images with a sentinel, but not pixels that differ without one.
-    return Finding(f"sentinels, {lane}", question, verdict, counts, repeated > 0 and not counts["batches_not_the_same"])
+    return Finding("sentinels", question, verdict, counts, repeated > 0 and not counts["batches_not_the_same"])
 
 
 def _is_over(end: float, loader: Loader, counts: dict[str, Any]) -> bool:

@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.encoded import Piece
+from benchmarks.gpu.nvjpeg_steps import (
+    Buffer,
+    DecodeParams,
+    Decoder,
+    DecoderState,
+    JpegStream,
+    decode_batched_ex,
+    decode_one,
+)
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.device import Event, Stream
-from gpubeton.gpu.nvjpeg import (
-    Backend,
-    DecodeParams,
-    DecoderState,
-    Flags,
-    JpegStream,
-    OutputFormat,
-)
+from gpubeton.gpu.nvjpeg import Backend, Flags, OutputFormat
 
 __all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way"]
 
@@ -61,7 +63,7 @@ class Batched(Way):
         self._state = self.handle.make_state()
         self._params: DecodeParams | None = None
         if wish is not None:
-            self._params = self.handle.make_params()
+            self._params = DecodeParams(self.handle)
             wish(self._params)
 
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
@@ -72,7 +74,7 @@ class Batched(Way):
             self._state.decode_batched(piece.address, piece.size, targets, stream.handle)
         else:
             params = [self._params] * len(piece.address)
-            self._state.decode_batched_ex(piece.address, piece.size, targets, params, stream.handle)
+            decode_batched_ex(self._state, piece.address, piece.size, targets, params, stream.handle)
 
 
 class Single(Way):
@@ -92,7 +94,7 @@ class Single(Way):
         """Begin to decode a piece."""
         for number, state in enumerate(self._states[: len(piece.address)]):
             address, size = int(piece.address[number]), int(piece.size[number])
-            state.decode(address, size, targets[number : number + 1], stream.handle)
+            decode_one(state, address, size, targets[number : number + 1], stream.handle)
 
 
 class _Entry(NamedTuple):
@@ -114,15 +116,15 @@ class StepByStep(Way):
     ) -> None:
         super().__init__(target, backend, flags)
         engines, cores = self.handle.hardware_engines() if not states else (0, 0)
-        decoder = self.handle.make_decoder(backend)
-        self._params = self.handle.make_params()
+        decoder = Decoder(self.handle, backend)
+        self._params = DecodeParams(self.handle)
         self._params.set_output_format(OutputFormat.RGBI)
         self._entries = []
         for _ in range(states or max(2 * engines * cores, 2)):
-            state = decoder.make_state()
-            state.attach_pinned(self.handle.make_pinned_buffer())
-            state.attach_device(self.handle.make_device_buffer())
-            entry = _Entry(state, self.handle.make_stream(), target.device.make_stream(), target.device.make_event())
+            state = DecoderState(decoder)
+            for kind in ("Pinned", "Device"):
+                state.attach(Buffer(self.handle, kind))
+            entry = _Entry(state, JpegStream(self.handle), target.device.make_stream(), target.device.make_event())
             self._entries.append(entry)
         self._number = 0
 

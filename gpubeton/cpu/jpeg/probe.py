@@ -8,7 +8,7 @@ from gpubeton.cpu.intrinsics import load_u8
 from gpubeton.cpu.jpeg.markers import word_at
 from gpubeton.fields.jpeg_markers import HARMLESS_PIXELS, PIXELS_A_BYTE
 from gpubeton.machine_code.compile import compiled, stage
-from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, WIDTH, JpegKind, Sampling
+from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, TABLES, WIDTH, JpegKind, Sampling
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
@@ -26,7 +26,7 @@ _EIGHTH = int(Sampling.EIGHTH)
 
 _SOF0, _SOF1, _SOF2 = 0xC0, 0xC1, 0xC2
 _DHT, _JPG, _DAC = 0xC4, 0xC8, 0xCC
-_RST0, _EOI, _SOS = 0xD0, 0xD9, 0xDA
+_RST0, _EOI, _SOS, _DQT, _DRI = 0xD0, 0xD9, 0xDA, 0xDB, 0xDD
 _APP0, _APP14 = 0xE0, 0xEE
 
 
@@ -92,6 +92,16 @@ def _has_end(start: int, stop: int) -> bool:
 
 
 @stage
+def _hashed(value: int, marker: int, start: int, end: int) -> int:
+    """Continue a hash of 31 bits with a segment, if it has tables or tells how they are used."""
+    if marker not in (_DHT, _SOS, _DQT, _DRI):
+        return value
+    for place in range(start, end):
+        value = ((value ^ load_u8(place)) * 16777619) & 0x7FFFFFFF
+    return value
+
+
+@stage
 def _probe_one(address: int, size: int, row: Array) -> None:
     row[:] = 0
     stop = address + size
@@ -114,6 +124,7 @@ def _probe_one(address: int, size: int, row: Array) -> None:
         end = position + 2 + word_at(position + 2)
         if marker < _SOF0 or _RST0 <= marker <= _EOI or end < body or end > stop:
             return
+        row[TABLES] = _hashed(int(row[TABLES]), marker, position, end)
         if marker == _SOS:
             # With a file that was cut short, nvJPEG refuses the whole batch, or decodes a part without an error.
             # With more pixels than the bytes can hold, the CPU refuses it before it allocates memory.
@@ -144,7 +155,7 @@ def _probe_one(address: int, size: int, row: Array) -> None:
 def probe_jpegs(
     address: Array,  # (N,) uint64
     size: Array,  # (N,) uint64: bytes
-    out: Array,  # (N, SURVEY_COLUMNS) int32, written: kind, height, width and sampling, see `gpubeton.plan.lanes`
+    out: Array,  # (N, SURVEY_COLUMNS) int32, written, see `gpubeton.plan.lanes`
 ) -> None:
     """Read the markers of JPEGs up to their first scan, and look for their end marker.
 

@@ -32,22 +32,14 @@ class Status(IntEnum):
     INCOMPLETE_BITSTREAM = 10
 
 
+# The meaning of a status, and what to try.
 _MEANINGS = {
-    Status.NOT_INITIALIZED: (
-        "an argument was not initialised",
-        "Use handles and states only before they are closed, and initialise a state before a batch",
-    ),
-    Status.INVALID_PARAMETER: (
-        "an argument is wrong",
-        "Look for something closed, a size below 1, a region outside the image, or a parameter for another backend",
-    ),
-    Status.BAD_JPEG: (
-        "the bytes are not a JPEG, or a damaged one",
-        "Open them with another program to see what is wrong",
-    ),
+    Status.NOT_INITIALIZED: ("an argument was not initialised", "Use handles and states only before they are closed"),
+    Status.INVALID_PARAMETER: ("an argument is wrong", "Look for something closed, or a size below 1"),
+    Status.BAD_JPEG: ("the bytes are not a JPEG, or a damaged one", "Open them with another program"),
     Status.JPEG_NOT_SUPPORTED: (
         "this kind of JPEG is not for this backend",
-        "HARDWARE takes baseline, 8 bits, one scan, not 4:1:1: use HYBRID for other kinds, or the CPU",
+        "The engines take baseline, 8 bits, one scan, not 4:1:1; the CPU takes all kinds",
     ),
     Status.ALLOCATOR_FAILURE: (
         "memory of the device, or page-locked memory of the host, ran out",
@@ -57,22 +49,10 @@ _MEANINGS = {
         "CUDA reported an error",
         "It may come from an earlier kernel or copy: run again with CUDA_LAUNCH_BLOCKING=1",
     ),
-    Status.ARCH_MISMATCH: (
-        "this GPU cannot do that",
-        "Use the backend GPU_HYBRID",
-    ),
-    Status.INTERNAL_ERROR: (
-        "nvJPEG itself failed",
-        "Look for the image with smaller batches; another version of nvJPEG may decode it",
-    ),
-    Status.IMPLEMENTATION_NOT_SUPPORTED: (
-        "this backend has no such call",
-        "Batches with parameters for each image need the backend HARDWARE",
-    ),
-    Status.INCOMPLETE_BITSTREAM: (
-        "the JPEG ends too early",
-        "It was probably cut short while copying",
-    ),
+    Status.ARCH_MISMATCH: ("this GPU cannot do that", "The CPU decodes instead"),
+    Status.INTERNAL_ERROR: ("nvJPEG itself failed", "Another version of nvJPEG may decode the image"),
+    Status.IMPLEMENTATION_NOT_SUPPORTED: ("this backend has no such call", "Use the backend HARDWARE"),
+    Status.INCOMPLETE_BITSTREAM: ("the JPEG ends too early", "It was probably cut short while copying"),
 }
 
 
@@ -83,14 +63,15 @@ def explain(call: str, status: int) -> str:
     except ValueError:
         return f"{call}: status {status}, which nvJPEG's documentation does not list. Try another version of nvJPEG"
     meaning, advice = _MEANINGS.get(known, ("no error", "Nothing is to be done"))
-    if call in _MAKING and known is Status.ARCH_MISMATCH:
-        meaning, advice = "this GPU cannot decode JPEGs in hardware", _why_no_engines()
-    elif call in _MAKING and known in {Status.EXECUTION_FAILED, Status.NOT_INITIALIZED, Status.INTERNAL_ERROR}:
+    if call == "nvjpegCreateEx" and known is Status.ARCH_MISMATCH:
+        meaning, advice = "the JPEG engines of this GPU cannot be used", _why_no_engines()
+    elif call == "nvjpegCreateEx" and known in {
+        Status.EXECUTION_FAILED,
+        Status.NOT_INITIALIZED,
+        Status.INTERNAL_ERROR,
+    }:
         meaning, advice = "CUDA cannot be used", _why_no_cuda()
     return f"{call}: status {status} ({known.name}): {meaning}. {advice}"
-
-
-_MAKING = {"nvjpegCreateEx", "nvjpegCreateExV2", "nvjpegCreateSimple", "nvjpegDecoderCreate"}
 
 
 def _why_no_engines() -> str:
@@ -100,11 +81,11 @@ def _why_no_engines() -> str:
     except OSError:
         return (
             "The driver's libnvcuvid.so.1 was not found, without which nvJPEG does not reach the engines: start the "
-            "container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video. Or use the backend GPU_HYBRID"
+            "container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
         )
     return (
-        "The driver's libnvcuvid.so.1 is there, so the GPU has no JPEG engines (A100, A30, Ada, Hopper and newer "
-        "data-centre GPUs have them; T4, V100, A10 do not): use the backend GPU_HYBRID"
+        "The driver's libnvcuvid.so.1 is there: the GPU has no JPEG engines (A100, A30, L4, Hopper and newer "
+        "data-center GPUs do; T4, V100, A10 do not), or it is a MIG slice without one (nvidia-smi -L shows these)"
     )
 
 

@@ -1,65 +1,33 @@
-"""Library and Handle: find nvJPEG, and start it with a backend."""
+"""Library, Handle, JpegHeader and State: find nvJPEG, start it with a backend, decode batches."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import addressof, byref, c_int, c_size_t, c_uint
-from dataclasses import dataclass
+from ctypes import byref, c_int, c_uint
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu import libraries
 from gpubeton.gpu.libraries import Place, driver_version
-from gpubeton.gpu.nvjpeg.c_types import (
-    Backend,
-    ChromaSubsampling,
-    DeviceAllocator,
-    Flags,
-    PinnedAllocator,
-    StreamAllocator,
-    bind,
-    is_second_version,
-)
-from gpubeton.gpu.nvjpeg.checked_calls import Calls, Resource
-from gpubeton.gpu.nvjpeg.decode_state import State
-from gpubeton.gpu.nvjpeg.stepwise import DecodeParams, Decoder, DeviceBuffer, JpegStream, PinnedBuffer
+from gpubeton.gpu.nvjpeg.c_types import IMAGE, Backend, ChromaSubsampling, Flags, OutputFormat, bind
+from gpubeton.gpu.nvjpeg.checked_calls import Calls, Resource, address_of
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-@dataclass(frozen=True)
-class ImageInfo:
-    """Sizes and sampling from the header of a JPEG."""
-
-    subsampling: ChromaSubsampling
-    heights: tuple[int, ...]  # of each component, in samples; the first is the image's
-    widths: tuple[int, ...]
+_ADDRESS = np.dtype(np.uint64)
 
 
 class Handle(Resource):
     """The library on the device that was current when it was made, with one backend. Made by `Library.create`."""
 
-    # Threads may share a handle, but not its states and streams.
+    # Threads may share a handle, but not its states and headers.
 
-    def __init__(
-        self,
-        calls: Calls,
-        backend: Backend | None,
-        flags: Flags = Flags.NONE,
-        device_allocator: DeviceAllocator | StreamAllocator | None = None,
-        pinned_allocator: PinnedAllocator | StreamAllocator | None = None,
-    ) -> None:
-        self.backend = backend  # None for nvJPEG's choice
-        allocators = (device_allocator, pinned_allocator)
-        if backend is None:
-            super().__init__(calls, "nvjpegCreateSimple", "nvjpegDestroy")
-            return
-        super().__init__(
-            calls,
-            "nvjpegCreateExV2" if is_second_version(*allocators) else "nvjpegCreateEx",
-            "nvjpegDestroy",
-            backend,
-            *(addressof(one) if one is not None else None for one in allocators),
-            flags,
-            keep=allocators,
-        )
+    def __init__(self, calls: Calls, backend: Backend, flags: Flags = Flags.NONE) -> None:
+        self.backend = backend
+        super().__init__(calls, "nvjpegCreateEx", "nvjpegDestroy", backend, None, None, flags)
 
     def hardware_engines(self) -> tuple[int, int]:
         """Return the number of JPEG engines and the cores of each."""
@@ -67,70 +35,86 @@ class Handle(Resource):
         self.calls("nvjpegGetHardwareDecoderInfo", self.pointer, byref(engines), byref(cores))
         return engines.value, cores.value
 
-    def image_info(self, address: int, size: int) -> ImageInfo:
-        """Read the header of a JPEG in the host's memory; thread-safe."""
-        components, subsampling = c_int(), c_int()
-        widths, heights = (c_int * 4)(), (c_int * 4)()
-        found = (byref(components), byref(subsampling), widths, heights)
-        self.calls("nvjpegGetImageInfo", self.pointer, address, size, *found)
-        number = components.value
-        return ImageInfo(ChromaSubsampling(subsampling.value), tuple(heights[:number]), tuple(widths[:number]))
-
-    def is_batch_supported(self, jpeg: JpegStream, params: DecodeParams | None = None) -> bool:
-        """Return whether `State.decode_batched` (with params: `decode_batched_ex`) takes a parsed JPEG."""
-        answer = c_int(-1)
-        if params is None:
-            self.calls("nvjpegDecodeBatchedSupported", self.pointer, jpeg.pointer, byref(answer))
-        else:
-            arguments = (self.pointer, jpeg.pointer, params.pointer)
-            self.calls("nvjpegDecodeBatchedSupportedEx", *arguments, byref(answer))
-        return answer.value == 0
-
-    @property
-    def device_padding(self) -> int:
-        """Its device allocations are multiples of this many bytes: fewer reallocations as images grow."""
-        padding = c_size_t()
-        self.calls("nvjpegGetDeviceMemoryPadding", byref(padding), self.pointer)
-        return padding.value
-
-    @device_padding.setter
-    def device_padding(self, nbytes: int) -> None:
-        self.calls("nvjpegSetDeviceMemoryPadding", nbytes, self.pointer)
-
-    @property
-    def pinned_padding(self) -> int:
-        """Its allocations of page-locked memory are multiples of this many bytes."""
-        padding = c_size_t()
-        self.calls("nvjpegGetPinnedMemoryPadding", byref(padding), self.pointer)
-        return padding.value
-
-    @pinned_padding.setter
-    def pinned_padding(self, nbytes: int) -> None:
-        self.calls("nvjpegSetPinnedMemoryPadding", nbytes, self.pointer)
-
     def make_state(self) -> State:
-        """Make a state for `State.decode` and `State.decode_batched`."""
+        """Make a state, which decodes batches."""
         return State(self)
 
-    def make_stream(self) -> JpegStream:
-        """Make an object that parses JPEGs."""
-        return JpegStream(self)
+    def make_header(self) -> JpegHeader:
+        """Make an object that reads the headers of JPEGs."""
+        return JpegHeader(self)
 
-    def make_params(self) -> DecodeParams:
-        """Make parameters of an image."""
-        return DecodeParams(self)
 
-    def make_decoder(self, backend: Backend) -> Decoder:
-        """Make a decoder that works step by step, on any backend."""
-        return Decoder(self, backend)
+class JpegHeader(Resource):
+    """The header of one JPEG after another. Made by `Handle.make_header`; for one thread at a time."""
 
-    def make_pinned_buffer(self, allocator: PinnedAllocator | StreamAllocator | None = None) -> PinnedBuffer:
-        """Make page-locked memory of the host for a `DecoderState`."""
-        return PinnedBuffer(self, allocator)
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(
+            handle.calls, "nvjpegJpegStreamCreate", "nvjpegJpegStreamDestroy", handle.pointer, parent=handle
+        )
+        self._handle = handle
 
-    def make_device_buffer(self, allocator: DeviceAllocator | StreamAllocator | None = None) -> DeviceBuffer:
-        """Make memory of the device for a `DecoderState`."""
-        return DeviceBuffer(self, allocator)
+    def is_supported(self, address: int, size: int) -> bool:
+        """Return whether `State.decode_batched` takes a JPEG in the host's memory; reads its header only."""
+        if self.calls.status("nvjpegJpegStreamParseHeader", self._handle.pointer, address, size, self.pointer):
+            return False
+        answer = c_int(-1)
+        self.calls("nvjpegDecodeBatchedSupported", self._handle.pointer, self.pointer, byref(answer))
+        return answer.value == 0
+
+
+class State(Resource):
+    """A state of nvJPEG, which decodes one batch at a time. Made by `Handle.make_state`."""
+
+    # For one thread at a time: the stream has to finish a batch before the next call. No argument is copied: compressed
+    # bytes, image memory and arrays have to stay unchanged until the stream has passed the call. The state keeps the
+    # arrays of its latest call.
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(handle.calls, "nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", handle.pointer, parent=handle)
+        self.handle = handle
+        self.batch = 0  # images of the batches that it was initialised for; 0 if it has to be initialised first
+        self.in_use: tuple[Any, ...] = ()
+
+    def initialise(self, batch: int) -> None:
+        """Prepare for batches of a size, also after a failed batch. No batch may be under way."""
+        self.batch = 0
+        # One thread of the CPU; nvJPEG no longer uses it.
+        function = "nvjpegDecodeBatchedInitialize"
+        self.calls(function, self.handle.pointer, self.pointer, batch, 1, OutputFormat.RGBI)
+        self.batch = batch
+
+    def preallocate(self, batch: int, width: int, height: int) -> None:
+        """Allocate the memory of batches now, and not while decoding; only HARDWARE does anything."""
+        kind = ChromaSubsampling.CSS_444, OutputFormat.RGBI
+        function = "nvjpegDecodeBatchedPreAllocate"
+        self.calls(function, self.handle.pointer, self.pointer, batch, width, height, *kind)
+
+    def decode_batched(
+        self,
+        addresses: NDArray[np.uint64],  # (N,)
+        sizes: NDArray[np.uint64],  # (N,)
+        targets: NDArray[np.void],  # (N,) IMAGE
+        stream: int,
+    ) -> None:
+        """Decode a batch; returns before it is done."""
+        # On some GPUs the backend HARDWARE writes the images at once, before earlier work of the stream: the host has
+        # to wait until their memory is not used.
+        count = self.batch
+        if not count:
+            raise NvjpegError(
+                "nvjpegDecodeBatched: the state is not initialised for batches, and nvJPEG would crash. Call "
+                "initialise first, also after a batch that failed",
+                "nvjpegDecodeBatched",
+            )
+        arguments = (
+            address_of(addresses, _ADDRESS, count, "addresses"),
+            address_of(sizes, _ADDRESS, count, "sizes"),
+            address_of(targets, IMAGE, count, "targets"),
+        )
+        self.in_use = (addresses, sizes, targets)
+        self.batch = 0
+        self.calls("nvjpegDecodeBatched", self.handle.pointer, self.pointer, *arguments, stream)
+        self.batch = count
 
 
 #: Names the file, and then no other is tried.
@@ -151,20 +135,9 @@ class Library:
         """The CUDA that it was built with."""
         return _three_numbers(self._library, "nvjpegGetCudartProperty")
 
-    def create(
-        self,
-        backend: Backend,
-        flags: Flags = Flags.NONE,
-        *,
-        device_allocator: DeviceAllocator | StreamAllocator | None = None,
-        pinned_allocator: PinnedAllocator | StreamAllocator | None = None,
-    ) -> Handle:
+    def create(self, backend: Backend, flags: Flags = Flags.NONE) -> Handle:
         """Start nvJPEG on the current device."""
-        return Handle(self.calls, backend, flags, device_allocator, pinned_allocator)
-
-    def create_simple(self) -> Handle:
-        """Start nvJPEG on the current device with the backend of its choice."""
-        return Handle(self.calls, None)
+        return Handle(self.calls, backend, flags)
 
 
 def load(path: str | None = None) -> Library:
@@ -174,15 +147,10 @@ def load(path: str | None = None) -> Library:
         path=path,
         variable=VARIABLE,
         bundled_in=("torchvision",),
-        install="pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580)",
+        install=libraries.INSTALL,
         check=_why_not,
     )
     return Library(library, place.path)
-
-
-def find_library() -> str:
-    """Return the file of the nvJPEG that `load` takes."""
-    return load().path
 
 
 def _why_not(library: ctypes.CDLL, place: Place) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, SURVEY_COLUMNS, WIDTH, JpegKind, Sampling
+from gpubeton.plan.lanes import HEIGHT, KIND, SAMPLING, SURVEY_COLUMNS, TABLES, WIDTH, JpegKind, Sampling
 from tests.cpu import damage
 from tests.cpu.guarded import Slots
 from tests.cpu.making import joined, segments
@@ -72,12 +72,20 @@ def without(marker, data=FILE):
     ],
 )
 def test_a_baseline_file_is_known_with_its_size_and_sampling(sampling, number):
-    assert survey(jpeg(PHOTO, sampling=sampling)).tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, number]]
+    assert survey(jpeg(PHOTO, sampling=sampling))[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, number]]
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (300, 2), (257, 511)])
 def test_sizes_are_read_as_they_are(height, width):
     assert survey(jpeg(photo(height, width)))[0, [HEIGHT, WIDTH]].tolist() == [height, width]
+
+
+def test_the_hash_of_the_tables_changes_with_them_and_with_nothing_else():
+    files = [FILE, pillow_jpeg(PHOTO, optimize=True), pillow_jpeg(PHOTO, restart_marker_blocks=1), jpeg(PHOTO, 31)]
+    hashes = [int(survey(data)[0, TABLES]) for data in files]
+    assert len(set(hashes)) == len(files)
+    assert min(hashes) >= 0
+    assert survey(with_segments((0xFE, b"a comment")))[0, TABLES] == hashes[0]
 
 
 def test_restart_markers_comments_and_own_tables_leave_a_file_what_it_is():
@@ -88,7 +96,7 @@ def test_restart_markers_comments_and_own_tables_leave_a_file_what_it_is():
         FILE[:2] + b"\xff\xff\xff" + FILE[2:],  # fill bytes
         renamed(SOF0, 0xC1),  # extended sequential, 8 bits
     ):
-        assert survey(data).tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, Sampling.HALF_BOTH]]
+        assert survey(data)[:, :TABLES].tolist() == [[JpegKind.BASELINE, ROWS, COLUMNS, Sampling.HALF_BOTH]]
 
 
 @pytest.mark.parametrize(
