@@ -97,6 +97,9 @@ def convert(
     index: Annotated[
         bool, typer.Option(help="Store entry points of JPEG files: loaders decode only what crops need.")
     ] = True,
+    restart_interval: Annotated[
+        int | None, typer.Option(help="Put a restart marker after so many MCUs into JPEG files, without loss.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     json: Json = False,
 ) -> None:
@@ -125,6 +128,7 @@ def convert(
         mode=mode,
         interpolation=interpolation,
         index=index,
+        restart_interval=restart_interval,
     )
     with progress("Converting") as advance:
         done = conversion.convert(

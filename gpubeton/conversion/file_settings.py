@@ -53,6 +53,8 @@ class Settings:
     index : bool
         Whether to store entry points of the JPEG files of mode "rgb", about 2 % of their bytes, so that loaders decode
         only what a crop needs.
+    restart_interval : int, optional
+        Put a restart marker after so many MCUs into each JPEG file, without loss, see `RGBImageField`.
 
     Raises
     ------
@@ -80,6 +82,7 @@ class Settings:
     mode: str = "rgb"
     interpolation: str = "area"
     index: bool = True
+    restart_interval: int | None = None
 
     def __post_init__(self) -> None:
         if not self.write_mode:
@@ -115,8 +118,11 @@ class Settings:
             self.write_mode, self.max_resolution, self.smart_threshold, self.quality, self.compress_probability,
         )  # fmt: skip
         if self.mode == "rgb":
-            return RGBImageField(*options, seed=self.seed)
-        return ImageField(self.mode, *options, seed=self.seed, interpolation=self.interpolation)
+            return RGBImageField(*options, seed=self.seed, restart_interval=self.restart_interval)
+        return ImageField(
+            self.mode, *options, seed=self.seed, interpolation=self.interpolation,
+            restart_interval=self.restart_interval,
+        )  # fmt: skip
 
     def fields(self, kinds: dict[str, str]) -> dict[str, Field]:
         """Make the fields of the file.
@@ -145,4 +151,6 @@ class Settings:
         settings = asdict(self)
         if self.mode == "rgb":
             del settings["mode"], settings["interpolation"]
+        if self.restart_interval is None:
+            del settings["restart_interval"]
         return settings

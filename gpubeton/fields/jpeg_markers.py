@@ -7,6 +7,9 @@ from dataclasses import dataclass
 JPEG_START = b"\xff\xd8"
 """How each JPEG file begins."""
 
+JPEG_END = b"\xff\xd9"
+"""The marker that ends one."""
+
 PIXELS_A_BYTE = 8 * 64
 """Most pixels of a byte: Huffman coding takes at least one bit for each block of 8 x 8, its mean's difference."""
 
@@ -14,8 +17,8 @@ HARMLESS_PIXELS = 1 << 24
 """Not held to that: they take 48 MB. Arithmetic coding, which nearly no program writes, needs less for plain areas."""
 
 _EOI, _SOS, _APP0, _APP14 = 0xD9, 0xDA, 0xE0, 0xEE
-#: Markers without a length after them: TEM and the restart markers.
-_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+"""Markers without a length after them: TEM and the restart markers."""
 #: Start-of-frame markers: 0xC0..0xCF without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _BASELINE = 0xC0
@@ -70,7 +73,7 @@ def read_frame(content: bytes) -> JpegFrame | None:
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
-        if marker in _ALONE:
+        if marker in ALONE:
             position += 2
             continue
         stop = position + 2 + int.from_bytes(content[position + 2 : position + 4], "big")
