@@ -8,7 +8,6 @@ it is installed (GPUBETON_FFCV_PYTHON, see benchmarks/ffcv_environment.sh).
 
 from __future__ import annotations
 
-import io
 import shutil
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -16,13 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from PIL import Image
 from rich.console import Console
 
 from benchmarks.contenders.process import Contender, ContenderError, ContenderProcess
 from benchmarks.contenders.work import Work
 from benchmarks.corpus import Corpus, make_corpus
-from benchmarks.harness.photos import list_photos
 from benchmarks.harness.timing import median_cpu, median_rate, race
 from benchmarks.machine import describe_machine
 from benchmarks.results import DATA, RESULTS
@@ -34,12 +31,8 @@ from gpubeton.writer import DatasetWriter
 WITHOUT = "without entry points"
 
 _FFCV = Contender("FFCV", "ffcv_loader", "ffcv", "GPUBETON_FFCV_PYTHON")
-_QUALITY = 90
-# The same pixels, encoded again with the restart markers that Pillow calls so. Some 1 % of bytes more.
-_MARKERS: dict[str, dict[str, int]] = {
-    "a restart marker every 8 MCUs": {"restart_marker_blocks": 8},
-    "a restart marker every MCU row": {"restart_marker_rows": 1},
-}
+# MCUs from one restart marker to the next. A row of most photos has 32.
+_MARKERS = {"a restart marker every 8 MCUs": 8, "a restart marker every 32 MCUs": 32}
 
 
 def main(
@@ -61,8 +54,8 @@ def main(
     works = {WITHOUT: (own, work)}
     with console.status("Writing files"):
         works["with entry points"] = (own, replace(work, beton=str(_indexed(corpus, data))))
-        for name, options in _MARKERS.items():
-            works[name] = (own, replace(work, beton=str(_with_markers(corpus, data, options))))
+        for name, interval in _MARKERS.items():
+            works[name] = (own, replace(work, beton=str(_with_markers(corpus, data, interval))))
     works[_FFCV.name] = (_FFCV, work)
     with ExitStack() as stack:
         running: dict[str, ContenderProcess] = {}
@@ -100,29 +93,13 @@ def _indexed(corpus: Corpus, data: Path) -> Path:
     return path
 
 
-def _with_markers(corpus: Corpus, data: Path, options: dict[str, int]) -> Path:
-    """Encode the photos again with restart markers."""
-    path = data / f"{next(iter(options))}-{Path(corpus.jpg).name}"
+def _with_markers(corpus: Corpus, data: Path, interval: int) -> Path:
+    """Store the same photos with restart markers."""
+    path = data / f"marked-{interval}-{Path(corpus.jpg).name}"
     if not path.exists():
-        fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
-        DatasetWriter(path, fields, progress=False).from_indexed_dataset(_Encoded(corpus, options))
+        fields = {"image": RGBImageField(write_mode="jpg", restart_interval=interval), "label": IntField()}
+        DatasetWriter(path, fields, progress=False).from_image_folder(corpus.folder)
     return path
-
-
-class _Encoded:
-    """The photos of a corpus, encoded again."""
-
-    def __init__(self, corpus: Corpus, options: dict[str, int]) -> None:
-        self._photos, self._options = list_photos(Path(corpus.folder)), options
-
-    def __len__(self) -> int:
-        return len(self._photos)
-
-    def __getitem__(self, number: int) -> tuple[bytes, int]:
-        encoded = io.BytesIO()
-        with Image.open(self._photos[number][0]) as image:
-            image.save(encoded, "JPEG", quality=_QUALITY, subsampling="4:2:0", **self._options)
-        return encoded.getvalue(), 0
 
 
 def _bytes(path: Path) -> int:

@@ -65,7 +65,7 @@ def test_photos_are_loaded_with_and_without_entry_points_and_with_markers(tmp_pa
     results = tmp_path / "results"
     entry_points.main(images=128, passes=1, rounds=1, data=tmp_path / "data", results=results)
     measured = latest("entry_points", results) or {}
-    names = ["without entry points", "with entry points", "every 8 MCUs", "every MCU row"]
+    names = ["without entry points", "with entry points", "every 8 MCUs", "every 32 MCUs"]
     assert [name for name in measured["laps"] if name != "FFCV"] == [
         *names[:2],
         *map("a restart marker {}".format, names[2:]),
