@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from gpubeton.engine.output_graph import Output
     from gpubeton.engine.sources import Source
     from gpubeton.plan.order import EpochBatches
+
+
+SAMPLES_AHEAD = 1024
+"""Samples that are planned together, if batches are smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +82,26 @@ class Plan(Sequence[BatchPlan]):
             return [self[one] for one in range(*number.indices(len(self)))]
         number += len(self) if number < 0 else 0
         return self.of(self.batches.samples(number), number)
+
+    def ahead(self, first: int) -> list[BatchPlan]:
+        """Plan a batch, and small ones after it together with it: numpy's calls cost more than their work."""
+        count = SAMPLES_AHEAD // self.batches.batch_size if self._is_ours else 1
+        samples = [self.batches.samples(number) for number in range(first, min(first + count, len(self)))]
+        if len(samples) < 2:
+            return [self[first]]
+        whole, plans, stop = self.of(np.concatenate(samples), first), [], 0
+        for number, own in enumerate(samples, start=first):
+            start, stop = stop, stop + len(own)
+            images = {name: job.rows(slice(start, stop), None) for name, job in whole.images.items()}
+            plans.append(BatchPlan(number, own, images, whole.sources))
+        return plans
+
+    @cached_property
+    def _is_ours(self) -> bool:
+        """Whether all draws are the library's: those of users' classes may depend on the batch."""
+        programs = [output.program for output in self.outputs if isinstance(output, ImageOutput)]
+        drawing = [own for program in programs for own in program.drawing]
+        return all(type(own).__module__.startswith("gpubeton.") for own in drawing)
 
     def of(self, samples: NDArray[np.uint64], number: int) -> BatchPlan:
         """Plan for any samples, (N,); the plan of a sample does not depend on its batch."""

@@ -108,6 +108,7 @@ class Engine:
             num_in_flight=options.num_in_flight,
         )
         self._next_to_read = first_batch
+        self._planned: deque[BatchPlan] = deque()
         self._reading: deque[_InFlight] = deque()
         self._in_flight: deque[_InFlight] = deque()
 
@@ -177,7 +178,9 @@ class Engine:
     def _read_ahead(self) -> None:
         while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
             with self._timers.plan:
-                plan = self._plan[self._next_to_read]
+                if not self._planned:
+                    self._planned.extend(self._plan.ahead(self._next_to_read))
+                plan = self._planned.popleft()
                 with self._noting(plan):
                     regions = FetchedRegions(self._storage, self._sources, plan.samples)
             self._reading.append(_InFlight(plan, regions, plan.samples, []))

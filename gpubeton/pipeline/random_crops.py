@@ -36,7 +36,7 @@ def draw_crops(
     misses = np.flatnonzero(boxes[:, 2] == 0)
     if len(misses):
         others = boxes[misses]
-        _choose(sizes[:, misses], uniform(_TRIES * _NUMBERS_PER_TRY, misses), scale, ratio, others)
+        _choose(sizes.take(misses, axis=1), uniform(_TRIES * _NUMBERS_PER_TRY, misses), scale, ratio, others)
         boxes[misses] = others
     return boxes
 

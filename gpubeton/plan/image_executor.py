@@ -45,7 +45,7 @@ class ImageJob:
     keep: object = None  # owns the memory at `address`; held until the batch is collected
     is_pinned: bool = False  # whether `address` is in page-locked memory
 
-    def rows(self, rows: NDArray[np.intp], out: Any) -> ImageJob:
+    def rows(self, rows: NDArray[np.intp] | slice, out: Any) -> ImageJob:
         """Make a job of some of the images, written to `out`."""
         taken = {name: getattr(self, name)[rows] for name in _ROWS if getattr(self, name) is not None}
         return replace(self, out=out, **taken)

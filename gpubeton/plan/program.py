@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpubeton.batch.image_batch import Fill
     from gpubeton.fields.image_decoders import SimpleRGBImageDecoder
-    from gpubeton.pipeline.operation import Uniform
+    from gpubeton.pipeline.operation import Operation, Uniform
     from gpubeton.plan.batch_ops import BatchOps
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
@@ -105,6 +105,12 @@ class ImageProgram:
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
     followed: GeometrySource | None = None  # the output that these images follow
     kind: ImageKind = RGB
+
+    @property
+    def drawing(self) -> tuple[Operation, ...]:
+        """The operations whose draws are planned: the decoder, or that of `followed`; steps; colors."""
+        decoder = self.decoder if self.followed is None else self.followed.decoder
+        return decoder, *self.steps, *(color for color, _ in self.colors)
 
     @property
     def num_color_steps(self) -> int:

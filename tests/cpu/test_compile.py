@@ -50,6 +50,9 @@ def use_everything():
     programs = [program_of(8, 9), program_of(5, 16, "antialias", Cutout(3), Cutout(2, (1, 2, 3)), normalize)]
     images = [stored_jpeg(jpeg(photo(20, 30))), stored_raw(photo(9, 9)), stored_jpeg(jpeg(photo(9, 9))[:-9], 9, 9)]
     jobs = [job_of(each, images, [draw_of(each, whole(image)) for image in images]) for each in programs]
+    for job in jobs:
+        job.address.setflags(write=False)
+        job.draws = job.draws.repeat(2, axis=0)[::2]
     pool = WorkerPool(programs, 4, 1, 1)
     pool.submit(jobs)
     pool.collect()

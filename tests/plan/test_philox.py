@@ -50,16 +50,15 @@ def test_the_numbers_are_those_of_the_plain_rounds(seed, epoch, samples, operati
     assert numbers.tolist() == [[word * 2.0**-32 for word in row[:count]] for row in words]
 
 
-def test_samples_of_any_layout_give_the_same_numbers_and_compile_nothing():
+def test_samples_of_any_layout_give_the_same_numbers_with_one_compilation():
     usual = uniform(1, 2, SAMPLES, 3, 4)
-    compiled = len(fill_uniform.signatures)
     backwards = SAMPLES[::-1].copy()[::-1]
     fixed = SAMPLES.copy()
     fixed.setflags(write=False)
     for samples in (backwards, fixed, SAMPLES.astype(np.int64)):
         assert np.array_equal(uniform(1, 2, samples, 3, 4), usual)
     assert np.array_equal(uniform(np.int64(1), np.int64(2), SAMPLES, 3, 4), usual)
-    assert len(fill_uniform.signatures) == compiled
+    assert len(fill_uniform.signatures) == 1
 
 
 def test_the_counter_is_epoch_sample_operation_block_and_the_key_the_seed_low_word_first():
