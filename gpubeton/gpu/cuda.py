@@ -124,7 +124,6 @@ class CudaEvent:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything before the mark is done."""
         # cupy.cuda.Event.done returns False also after an error.
         runtime = self._cuda.runtime
         status = runtime.eventQuery(self.own.ptr)
@@ -138,12 +137,10 @@ class CudaEvent:
         return bool(status == _SUCCESS)
 
     def record(self, stream: Stream) -> None:
-        """Put the mark at the end of the stream's queue."""
         with explained(self._cuda, self._place, "recording an event"):
             self.own.record(cast("CudaStream", stream).own)
 
     def synchronize(self) -> None:
-        """Let the calling thread sleep until everything before the mark is done."""
         with explained(self._cuda, self._place, "waiting for an event"):
             self.own.synchronize()
 
@@ -165,16 +162,13 @@ class CudaStream:
 
     @property
     def handle(self) -> int:
-        """The ``cudaStream_t``."""
         return int(self.own.ptr)
 
     def wait(self, event: Event) -> None:
-        """Let later work of the queue begin after the event's mark."""
         with explained(self._cuda, self._place, "letting a stream wait for an event"):
             self.own.wait_event(cast("CudaEvent", event).own)
 
     def synchronize(self) -> None:
-        """Let the calling thread sleep until the queue is empty."""
         # cudaStreamSynchronize would keep a core busy.
         self._end.record(self)
         self._end.synchronize()
@@ -229,7 +223,6 @@ class CudaDevice:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make it the calling thread's current device for a while."""
         import torch
 
         runtime = self._cuda.runtime
@@ -246,7 +239,6 @@ class CudaDevice:
                     runtime.setDevice(before)
 
     def make_stream(self, name: str = "") -> CudaStream:
-        """Take an idle stream, or make one that does not wait for the default stream."""
         # Torch keeps memory for each stream, and a process has few hardware queues: streams are used again.
         with self._lock, self._explained("making a stream"):
             stream = self._idle.pop() if self._idle else CudaStream(self._cuda, self.number)
@@ -254,24 +246,20 @@ class CudaDevice:
         return stream
 
     def recycle(self, streams: Sequence[Stream]) -> None:
-        """Take back streams that are empty."""
         with self._lock:
             self._idle += cast("Sequence[CudaStream]", streams)
 
     def empty_cache(self) -> None:
-        """Free the memory that torch keeps for reuse."""
         import torch
 
         with suppress(RuntimeError):  # an allocator of the user's, e.g. RMM, has no cache that torch knows
             torch.cuda.empty_cache()
 
     def make_event(self) -> CudaEvent:
-        """Make an event."""
         with self._explained("making an event"):
             return CudaEvent(self._cuda, self._place)
 
     def allocate(self, nbytes: int) -> CudaMemory:
-        """Allocate memory of the device, outside of torch's allocator."""
         import torch
 
         runtime = self._cuda.runtime
@@ -293,7 +281,6 @@ class CudaDevice:
         return CudaMemory(address, nbytes, partial(self._free, runtime.free))
 
     def allocate_pinned(self, nbytes: int) -> CudaPinnedMemory:
-        """Allocate page-locked memory of the host."""
         runtime = self._cuda.runtime
         try:
             address = runtime.hostAlloc(max(nbytes, 1), runtime.hostAllocPortable)
@@ -309,7 +296,6 @@ class CudaDevice:
             function(address)
 
     def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
-        """Copy bytes between any two of device and pinned memory, in the stream's order."""
         runtime = self._cuda.runtime
         if nbytes:
             with self._explained(f"copying {nbytes} bytes"):
@@ -323,7 +309,6 @@ class CudaDevice:
         arguments: Sequence[Any],
         stream: Stream,
     ) -> None:
-        """Run a kernel of `kernels/` in the stream's order."""
         if min(*grid, *block) < 1:  # CuPy would make 1 of it
             raise DeviceError(f"{self._place}: launching {kernel}: a grid of {grid} blocks of {block} threads is empty")
         function = self._functions.get(kernel) or self._load(kernel)
@@ -343,7 +328,6 @@ class CudaDevice:
             return self._functions[kernel]
 
     def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
-        """Make a tensor on the device from torch's allocator, for use on this stream."""
         import torch
 
         try:
@@ -353,19 +337,16 @@ class CudaDevice:
             raise self._error(f"a {dtype} tensor of shape {shape}", error) from error
 
     def using(self, stream: Stream) -> AbstractContextManager[object]:
-        """Let torch work on this stream in the calling thread for a while."""
         import torch
 
         return torch.cuda.stream(cast("CudaStream", stream).torch)
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
-        """Copy a tensor of the device to the host, into new memory; waits for the stream."""
         stream.synchronize()  # asleep; torch would keep a core busy
         with self.using(stream):
             return tensor.to("cpu")
 
     def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-        """Return a tensor over memory that it does not own; strides in elements."""
         import torch
 
         device = torch.device("cuda", self.number)
@@ -376,7 +357,6 @@ class CudaDevice:
         return torch.as_tensor(described, device=device).view(kind)
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
-        """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""
         import torch
 
         current = torch.cuda.current_stream(self.number)

@@ -49,23 +49,18 @@ class DecodeBackend(Protocol):
     @property
     def most(self) -> int:
         """Most images of a request."""
-        ...
 
     def takes(self, request: DecodeRequest, tables: NDArray[np.int32], sampling: NDArray[np.int32]) -> Any:
         """Return for each image whether the backend decodes it, (M,) bool; the CPU decodes the others."""
-        ...
 
     def begin(self, request: DecodeRequest) -> DecodeHandle:
         """Begin to decode; may wait until an earlier request is done."""
-        ...
 
     def settle(self) -> None:
         """Wait until nothing is under way."""
-        ...
 
     def close(self) -> None:
         """Free its resources; nothing may be under way."""
-        ...
 
 
 @dataclass(eq=False)

@@ -22,15 +22,12 @@ class Event(Protocol):
     @property
     def is_done(self) -> bool:
         """Whether everything before the mark is done (also if it was never recorded)."""
-        ...
 
     def record(self, stream: Stream) -> None:
         """Put the mark at the end of the stream's queue; replaces an earlier mark."""
-        ...
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
-        ...
 
 
 class Stream(Protocol):
@@ -39,20 +36,16 @@ class Stream(Protocol):
     @property
     def name(self) -> str:
         """Its name, for messages and tests."""
-        ...
 
     @property
     def handle(self) -> int:
         """The ``cudaStream_t``, as nvJPEG wants it."""
-        ...
 
     def wait(self, event: Event) -> None:
         """Let later work of the queue begin after the event's mark; returns at once."""
-        ...
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until the queue is empty; raises an error of that work."""
-        ...
 
 
 class Memory(Protocol):
@@ -61,16 +54,13 @@ class Memory(Protocol):
     @property
     def address(self) -> int:
         """First byte; a multiple of 256."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Its size."""
-        ...
 
     def free(self) -> None:
         """Free it now; it may not be in use. May be called twice."""
-        ...
 
 
 class PinnedMemory(Memory, Protocol):
@@ -79,7 +69,6 @@ class PinnedMemory(Memory, Protocol):
     @property
     def array(self) -> NDArray[np.uint8]:
         """The memory, shape (nbytes,)."""
-        ...
 
 
 class Device(Protocol):
@@ -88,49 +77,38 @@ class Device(Protocol):
     @property
     def number(self) -> int:
         """CUDA's number of it, as in ``cuda:0``."""
-        ...
 
     @property
     def name(self) -> str:
         """E.g. "NVIDIA H200"."""
-        ...
 
     @property
     def architecture(self) -> str:
         """The architecture of its kernels, e.g. "sm_90"."""
-        ...
 
     def active(self) -> AbstractContextManager[object]:
         """Make it the calling thread's current device for a while; needed for all methods below."""
-        ...
 
     def make_stream(self, name: str = "") -> Stream:
         """Take an idle stream, or make one; it does not wait for the default stream, and its work is urgent."""
-        ...
 
     def recycle(self, streams: Sequence[Stream]) -> None:
         """Take back streams that are empty, for `make_stream`."""
-        ...
 
     def empty_cache(self) -> None:
         """Free the memory that torch keeps for reuse."""
-        ...
 
     def make_event(self) -> Event:
         """Make an event."""
-        ...
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory of the device, outside of torch's allocator; raises DeviceError if there is not enough."""
-        ...
 
     def allocate_pinned(self, nbytes: int) -> PinnedMemory:
         """Allocate page-locked memory of the host; raises DeviceError if there is not enough."""
-        ...
 
     def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
         """Copy bytes between any two of device and pinned memory, in the stream's order; returns at once."""
-        ...
 
     def launch(
         self,
@@ -141,24 +119,18 @@ class Device(Protocol):
         stream: Stream,
     ) -> None:
         """Run a kernel of `kernels/` in the stream's order; returns at once."""
-        ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
         """Make a tensor on the device from torch's allocator, for use on this stream; C-contiguous, not initialised."""
-        ...
 
     def using(self, stream: Stream) -> AbstractContextManager[object]:
         """Let torch work on this stream in the calling thread for a while."""
-        ...
 
     def fetch(self, tensor: Any, stream: Stream) -> Any:
         """Copy a tensor of the device to the host, into new memory; waits for the stream."""
-        ...
 
     def view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
         """Return a tensor over memory that it does not own; strides in elements."""
-        ...
 
     def hand_over(self, tensors: Sequence[Any], ready: Event) -> None:
         """Let the thread's current torch stream wait for the event, and record that it uses the tensors."""
-        ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,18 +18,11 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.device import Stream
+    from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
     from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
-    from gpubeton.plan.image_executor import BadImage, ImageJob
-
-
-class Levels(Protocol):
-    """Gives the images that the CPU's workers make."""
-
-    def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
-        """Wait for those of a batch; return the bad ones."""
-        ...
+    from gpubeton.plan.image_executor import ImageJob
 
 
 class Feeder:
@@ -37,12 +30,12 @@ class Feeder:
 
     # It waits for busy decoders, so that `submit` need not.
 
-    def __init__(self, resources: GpuResources, augmenter: Augmenter, cpu: CpuServices, levels: Levels) -> None:
+    def __init__(self, resources: GpuResources, augmenter: Augmenter, cpu: CpuServices, executor: GpuExecutor) -> None:
         self._resources = resources
         self._device = resources.device
         self._augmenter = augmenter
         self._cpu = cpu
-        self._levels = levels
+        self._executor = executor
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
@@ -100,7 +93,7 @@ class Feeder:
         for own in batch.layout.decoded:
             self._decode(batch, own, arena, staging)
         if batch.needs_cpu:
-            batch.bad += self._levels.collect_cpu_images(batch)  # wait point: cpu images made
+            batch.bad += self._executor.collect_cpu_images(batch)  # wait point: cpu images made
             for one in batch.layout.sent:
                 if one.is_finished:
                     self._send(one, arena, staging)

@@ -16,11 +16,9 @@ class ImageDecoder(Protocol):
     @property
     def name(self) -> str:
         """Its name for `open_decoder`."""
-        ...
 
     def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
         """Decode into uint8 targets (height, width, 3); waits; returns (index, reason) of each failed image."""
-        ...
 
 
 def place(images: Sequence[Any], targets: Sequence[Any]) -> list[tuple[int, str]]:

@@ -83,7 +83,6 @@ class BatchedBackend:
             return DecodeHandle(entry.event, failed)
 
     def settle(self) -> None:
-        """Wait until nothing is under way."""
         for entry in self._entries:
             entry.stream.synchronize()  # wait point: states idle
             entry.keep = None

@@ -151,11 +151,6 @@ def load(path: str | None = None) -> Nvrtc:
     return Nvrtc(library, place.path)
 
 
-def compile_kernel(source: str, name: str, architecture: str) -> Compiled:
-    """Compile a kernel with the NVRTC that `load` finds; see `Nvrtc.compile`."""
-    return load().compile(source, name, architecture)
-
-
 def _why_not(library: ctypes.CDLL, place: Place) -> str:
     """Return why a library cannot be used: not NVRTC, or for a newer CUDA than the driver's; "" if it can."""
     major, minor = c_int(), c_int()

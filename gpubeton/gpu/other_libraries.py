@@ -89,7 +89,6 @@ class LibraryBackend:
         return DecodeHandle(event, failed)
 
     def settle(self) -> None:
-        """Wait until nothing is under way."""
         self._stream.synchronize()  # wait point: library idle
 
     def close(self) -> None:
