@@ -13,12 +13,11 @@ import numpy as np
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
 from gpubeton.gpu.batch_state import BatchState, shared_sources
-from gpubeton.gpu.device_structs import most_taps
+from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays, most_taps
 from gpubeton.gpu.feeder import Feeder, augment_batch, request_of
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.memory_layout import lay_out_batch
-from gpubeton.gpu.repair import Repairer
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch
 from gpubeton.plan.draw_rows import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, TABLES, Lane, choose_lanes, cut, raw_lane
@@ -71,7 +70,6 @@ class GpuExecutor:
         self._is_closed = False
         with self._device.active():
             self._augmenter = Augmenter(self._device, programs, resources.constants, resources.streams.send)
-            self._repairer = Repairer(resources, self._augmenter)
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
             self._feeder = Feeder(resources, self._augmenter, cpu, self)
@@ -299,8 +297,32 @@ class GpuExecutor:
             found = self._workers().decode(number, replace(one, out=levels, colors=None))
             bad += [replace(own, row=row) for own in found]
             if not found:
-                self._repairer.finish(number, program, one, levels[0])
+                self.finish(number, one, levels[0])
         return bad
+
+    def finish(
+        self,
+        number: int,
+        job: ImageJob,  # of one image
+        levels: NDArray[np.uint8],  # (height, width, 3), of the output's size
+    ) -> None:
+        """Send an image that the CPU has made to the device, change its colors and store it there; waits."""
+        program, slot, stream = self._programs[number], self._resources.repair_slot, self._resources.streams.tail
+        staging = slot.staging.reserve(levels.nbytes)
+        arena = slot.arena.reserve(levels.nbytes + ALIGNMENT).address
+        staging.array[: levels.nbytes] = levels.reshape(-1)
+        picture = np.zeros(1, PICTURE)
+        picture["address"], picture["pitch"] = arena, 3 * program.width
+        picture["height"], picture["width"] = program.height, program.width
+        whole = replace(job, draws=identity_draws(program.height, program.width, job.draws.shape[1]))
+        places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
+        slot.table.send(stream)
+        self._device.copy(arena, staging.address, levels.nbytes, stream)
+        images = describe_images(number, program, whole, places, 0)
+        taps = slot.taps.reserve(self._augmenter.taps_nbytes(number, 1, images.most_taps)).address
+        resampled = slot.resampled.reserve(self._augmenter.resampled_nbytes(number, 1)).address
+        self._augmenter.augment(number, images, taps, resampled, stream)
+        stream.synchronize()  # wait point: repair finished
 
 
 def _identity(job: ImageJob, row: int) -> tuple[str, int]:

@@ -17,16 +17,16 @@ from benchmarks.gpu.hazards.ways import Batched, Single
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
+from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.nvjpeg import Backend
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.repair import Repairer
 from tests.gpu.comparing import epoch, images_loader, means_apart
 
 
 @contextmanager
 def counted():
     """Count the images that the engines were given, and those that the CPU made afterwards."""
-    counts, begin, finish = {}, BatchedBackend.begin, Repairer.finish
+    counts, begin, finish = {}, BatchedBackend.begin, GpuExecutor.finish
 
     def counted_begin(lane, piece):
         counts["engines"] = counts.get("engines", 0) + len(piece.address)
@@ -38,7 +38,7 @@ def counted():
 
     with (
         mock.patch.object(BatchedBackend, "begin", counted_begin),
-        mock.patch.object(Repairer, "finish", counted_finish),
+        mock.patch.object(GpuExecutor, "finish", counted_finish),
     ):
         yield counts
 

@@ -51,9 +51,11 @@ _MEANINGS = {
     ),
     Status.ARCH_MISMATCH: ("this GPU cannot do that", "The CPU decodes instead"),
     Status.INTERNAL_ERROR: ("nvJPEG itself failed", "Another version of nvJPEG may decode the image"),
-    Status.IMPLEMENTATION_NOT_SUPPORTED: ("this backend has no such call", "Use the backend HARDWARE"),
     Status.INCOMPLETE_BITSTREAM: ("the JPEG ends too early", "It was probably cut short while copying"),
 }
+
+
+_NO_CUDA = {Status.EXECUTION_FAILED, Status.NOT_INITIALIZED, Status.INTERNAL_ERROR}
 
 
 def explain(call: str, status: int) -> str:
@@ -62,14 +64,10 @@ def explain(call: str, status: int) -> str:
         known = Status(status)
     except ValueError:
         return f"{call}: status {status}, which nvJPEG's documentation does not list. Try another version of nvJPEG"
-    meaning, advice = _MEANINGS.get(known, ("no error", "Nothing is to be done"))
+    meaning, advice = _MEANINGS.get(known, ("this backend cannot do that", "Another version of nvJPEG may be able to"))
     if call == "nvjpegCreateEx" and known is Status.ARCH_MISMATCH:
         meaning, advice = "the JPEG engines of this GPU cannot be used", _why_no_engines()
-    elif call == "nvjpegCreateEx" and known in {
-        Status.EXECUTION_FAILED,
-        Status.NOT_INITIALIZED,
-        Status.INTERNAL_ERROR,
-    }:
+    elif call == "nvjpegCreateEx" and known in _NO_CUDA:
         meaning, advice = "CUDA cannot be used", _why_no_cuda()
     return f"{call}: status {status} ({known.name}): {meaning}. {advice}"
 
