@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 
 import pytest
 import torch
@@ -42,19 +42,22 @@ def number_of(batch):
 
 
 class Busy:
-    """Keeps torch's current stream at work for some milliseconds."""
+    """Keeps torch's current stream at work: for some 50 milliseconds of a GPU; until `end`, if the GPU is simulated."""
 
     def __init__(self, gpu):
         self._gpu = gpu
-        self._memory = torch.empty(
-            (2, 1 if gpu.is_simulated else 256 << 20), dtype=torch.uint8, device=gpu.torch_device
-        )
+        self._held = ExitStack()
 
-    def __call__(self):
-        if self._gpu.is_simulated and self._gpu.has_cuda:
-            self._gpu.faults.slow_down(60_000, least=60_000, stream=simulated_stream(torch.cuda.current_stream()))
-        for _ in range(1 if self._gpu.is_simulated else 100):
-            self._memory[0].copy_(self._memory[1])
+    def begin(self):
+        if not self._gpu.is_simulated:
+            memory = torch.empty((2, 256 << 20), dtype=torch.uint8, device="cuda:0")
+            for _ in range(300):
+                memory[0].copy_(memory[1])
+        elif self._gpu.has_cuda:
+            self._held.enter_context(self._gpu.faults.held(simulated_stream(torch.cuda.current_stream())))
+
+    def end(self):
+        self._held.close()
 
 
 @pytest.fixture(params=["torch's default stream", "another stream"])
@@ -74,14 +77,19 @@ def expected(gpu, photos):
 
 def test_a_batch_that_a_stream_still_reads_is_not_overwritten(gpu, photos, reading_stream, expected):
     """Each batch is dropped at once, while the stream that reads it has not come to it yet."""
-    busy, found = Busy(gpu), []
+    busy, room, found = Busy(gpu), [], []
     with closing(loader_of(photos)) as loader, reading_stream():
         for epoch in range(2):
             loader.set_epoch(epoch)
-            for (batch,) in loader:
-                busy()
-                found.append(batch.clone())
+            for number, (batch,) in enumerate(loader):
+                # The copies may not take the memory that batches leave.
+                room = room or [torch.empty_like(batch) for _ in range(2 * len(loader))]
+                if number == 0:
+                    busy.begin()
+                found.append(room.pop()[: len(batch)].copy_(batch))
                 del batch
+                if number == max(len(loader) - 2, 0):
+                    busy.end()  # a loader that ends may wait for the device
         found = numbers(found)
     assert found == expected
 
