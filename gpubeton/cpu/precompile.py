@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.cpu.epilogue import draw_columns, outputs_of, store_rows
+from gpubeton.cpu.jpeg.entries import write_entries
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
 from gpubeton.cpu.ring import allocate_ring, complete, publish, work, work_plain, write_tasks
@@ -67,6 +68,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         ),
         (gather_rows, (none, none, rows)),
         (probe_jpegs, (none, none, columns)),
+        (write_entries, (none, none, np.zeros(1, np.uint64), np.zeros(0, np.uint32), rows, worker.scratch(1, 1))),
         (pack_regions, (none, none, none)),
         (pack_crops, (none, numbers, columns, none, numbers)),
         (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),

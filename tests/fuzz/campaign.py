@@ -44,7 +44,8 @@ class Kind(NamedTuple):
 
 
 CAMPAIGNS = {
-    "jpeg": Kind(0.6, 60, 80),
+    "jpeg": Kind(0.5, 60, 80),
+    "entry_points": Kind(0.1, 60, 60),
     "views": Kind(0.12, 60, 60),
     "container": Kind(0.1, 120, 12),
     "lives": Kind(0.08, 120, 2),

@@ -142,7 +142,7 @@ def _find(address: int, size: int, target: int, room: int, scratch: Scratch) -> 
 
 
 @compiled
-def _find_all(
+def write_entries(
     address: Array,  # (N,) uint64
     size: Array,  # (N,) uint64: bytes
     first: Array,  # (N + 1,) uint64, written
@@ -150,6 +150,7 @@ def _find_all(
     entries: Array,  # (M, 10) uint8, written
     scratch: Scratch,
 ) -> None:
+    """Write the entry points and seals of JPEGs, one image after the other."""
     done = 0
     for i in range(address.size):
         first[i] = done
@@ -171,5 +172,5 @@ def find_entries(
     first, seals = np.zeros(len(size) + 1, np.uint64), np.zeros(len(size), np.uint32)
     entries = np.empty((room, ENTRY_BYTES), np.uint8)
     largest = min(int(size.max(initial=0)), LARGEST_JPEG)
-    _find_all(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
+    write_entries(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
     return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))

@@ -1,0 +1,139 @@
+"""Damaged, foreign and forged entry points beside a file, used by loaders.
+
+Damaged ones never change a pixel: they are refused when they are opened, or their seal does not fit. Forged ones, whose
+checksums and seals are right, may give other pixels or a bad image, and nothing worse.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+
+import numba
+import numpy as np
+
+from gpubeton.cpu.jpeg.entries import seal_of
+from gpubeton.errors import BadImageError
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
+from gpubeton.format import Index
+from gpubeton.format.entry_points import ENTRY
+from gpubeton.indexing import index_images
+from gpubeton.loader import Loader
+from gpubeton.writer import DatasetWriter
+from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
+from tests.fuzz.campaign import Outcome, rng_of
+
+_PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((24, 28), scale=(0.01, 0.5))], "label": None}
+_TRAILER = 80
+
+
+@numba.njit
+def _seal(jpeg, scan, entries):
+    return seal_of(jpeg.ctypes.data, scan, jpeg.size, entries.ctypes.data, entries.size // 10)
+
+
+class Campaign:
+    def __init__(self, seed, folder):
+        self.seed, self.path = seed, folder / "a.beton"
+        files = [jpeg(photo(130, 150, i), 85, sampling) for i, sampling in enumerate(SAMPLINGS)]
+        files += [jpeg(noise(64, 80, i), 95, sampling) for i, sampling in enumerate(SAMPLINGS)]
+        files += [pillow_jpeg(photo(130, 150, 9), quality=80, optimize=True), files[0]]
+        files += [pillow_jpeg(photo(90, 100), restart_marker_blocks=3)]
+        self.files = [np.frombuffer(data, np.uint8) for data in files]
+        fields = {"image": RGBImageField("jpg"), "label": IntField()}
+        samples = [(data, number) for number, data in enumerate(files)]
+        DatasetWriter(self.path, fields, 1 << 21, 1, progress=False).from_indexed_dataset(samples)
+        self.expected = [self._images(seed)[0] for seed in range(4)]
+        self.index = index_images(self.path).path
+        self.content = self.index.read_bytes()
+        count = int(np.frombuffer(self.content[-16:-8], "<u8")[0])
+        self.begin = -(-count * ENTRY.itemsize // 8) * 8
+        self.first = np.frombuffer(self.content[self.begin :], "<u8", len(files) + 1).astype(int)
+        self.seals = np.frombuffer(self.content[self.begin + 8 * len(self.first) :], "<u4", len(files))
+        self.entries = np.frombuffer(self.content[: count * ENTRY.itemsize], ENTRY)
+        assert Index.open(self.path).num_samples == len(files)
+
+    def close(self):
+        return []
+
+    def case(self, number):
+        rng = rng_of(self.seed, number)
+        way = (self._bytes, self._entries, self._entries, self._forged, self._forged)[int(rng.integers(5))]
+        self.index.unlink()
+        self.index.write_bytes(way(rng))
+        seed = int(rng.integers(len(self.expected)))
+        is_forged = way == self._forged
+        try:
+            found, warned = self._images(seed)
+        except BadImageError:
+            return [Outcome("forged: bad image") if is_forged else Outcome("bad", f"{way.__name__}: a bad image")]
+        if (found == self.expected[seed]).all():
+            return [Outcome(f"{way.__name__[1:]}: {'refused' if warned else 'same pixels'}")]
+        return [Outcome("forged: other pixels") if is_forged else Outcome("wrong", f"{way.__name__}: other pixels")]
+
+    def _images(self, seed):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with Loader(self.path, 5, 1, seed=seed, pipelines=_PIPELINES, drop_last=False) as loader:
+                images = np.concatenate([np.asarray(batch[0]) for batch in loader])
+        return images, bool(caught)
+
+    def _bytes(self, rng):
+        """Any bytes changed, a part left out, or cut."""
+        content = bytearray(self.content)
+        for _ in range(int(rng.integers(0, 4))):
+            content[int(rng.integers(len(content)))] = int(rng.integers(256))
+        start, stop = sorted(rng.integers(len(content), size=2).tolist())
+        match int(rng.integers(4)):
+            case 0:
+                del content[start:stop]
+            case 1:
+                del content[start:]
+        return bytes(content)
+
+    def _changed(self, rng):
+        entries = self.entries.copy()
+        for _ in range(int(rng.integers(1, 10))):
+            i, j = rng.integers(len(entries), size=2).tolist()
+            match int(rng.integers(6)):
+                case 0:
+                    entries["bit"][i] ^= np.uint32(1 << int(rng.integers(32)))
+                case 1:
+                    entries["dc"][i] = rng.integers(-(2**15), 2**15, 3)
+                case 2:
+                    entries[[i, j]] = entries[[j, i]]
+                case 3:
+                    entries[i : i + 20] = entries[j]
+                case 4:
+                    entries["bit"][i:] += np.uint32(rng.integers(1, 2**20))
+                case 5:
+                    entries["bit"][i] = rng.integers(2**32)
+        return entries
+
+    def _entries(self, rng):
+        """Entries changed or in other places, with the seals that they had."""
+        return self._packed(self._changed(rng), self.first, self.seals)
+
+    def _forged(self, rng):
+        """Entries changed, some given to another image, and all numbers and seals made to fit."""
+        entries, first = self._changed(rng), self.first.copy()
+        for _ in range(int(rng.integers(0, 3))):
+            place = int(rng.integers(1, len(first) - 1))
+            first[place] = rng.integers(first[place - 1], first[place + 1] + 1)
+        seals = np.zeros(len(self.files), np.uint32)
+        for number, data in enumerate(self.files):
+            own = entries[first[number] : first[number + 1]]
+            content = data.tobytes()
+            start = content.index(b"\xff\xda") + 2
+            scan = start + 256 * content[start] + content[start + 1]
+            seals[number] = _seal(data, scan, np.frombuffer(own.tobytes(), np.uint8)) if len(own) else 0
+        return self._packed(entries, first, seals)
+
+    def _packed(self, entries, first, seals):
+        tables = first.astype("<u8").tobytes() + seals.astype("<u4").tobytes()
+        tables += bytes(-len(tables) % 8)
+        trailer = bytearray(self.content[-_TRAILER:])
+        trailer[72:76] = zlib.crc32(tables, zlib.crc32(trailer[:72])).to_bytes(4, "little")
+        whole = entries.tobytes()
+        return whole + bytes(-len(whole) % 8) + tables + bytes(trailer)
