@@ -165,8 +165,7 @@ def take_index(address: int, size: int, frame: Array, mcus: int, entries: int, c
     """Take the `count` intervals of an image from an index; return a code of `codes`."""
     _begin(address, size, frame, mcus, EVERY, entries, scratch)
     scratch.cursor[IS_INDEXED] = 1
-    has_restarts = 0 < frame[RESTART_INTERVAL] < mcus
-    return DAMAGED_SCAN if count != scratch.cursor[COUNT] or has_restarts else OK
+    return OK if count == scratch.cursor[COUNT] else DAMAGED_SCAN
 
 
 @stage

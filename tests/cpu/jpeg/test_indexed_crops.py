@@ -274,6 +274,17 @@ def test_a_wrong_index_with_the_right_seal_is_noticed_in_whole_images_and_touche
         assert made(image, program, draw_of(program, box), scratch)[1] == OK
 
 
+def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are_the_same():
+    image, program = indexed(stored_jpeg(jpeg(np.full((8, 512, 3), 90, np.uint8), 85, "gray"))), program_of(8, 8)
+    entries = image.entries.copy()
+    bits = np.diff(entries["bit"].astype(int))
+    assert (bits[1:] == bits[-1]).all(), "eight equal MCUs"
+    entries["bit"][3] += bits[-1] // EVERY
+    draw = draw_of(program, whole(image))
+    assert made(image, program, draw)[1:] == (OK, True)
+    assert made(sealed(image, entries=entries), program, draw)[1:] == (OK, False)
+
+
 @pytest.mark.parametrize("changed", ["header", "entries", "seal", "size"])
 def test_an_index_that_does_not_fit_its_seal_is_not_used(changed):
     image, program = IMAGES["4:2:0"], program_of(23, 31)
