@@ -120,13 +120,13 @@ _RACE = "benchmarks.gpu.race"
 
 #: The most important first: if time runs short, the last ones are left out.
 STEPS = (
-    Step("tests", 34, _tests, read_tests),
     Step(
         "hazards",
         26,
         _measuring("benchmarks.gpu.hazards", {"seconds": 4}, lambda scale: {"seconds": 0.85 * scale.seconds}),
         read_json,
     ),
+    Step("tests", 34, _tests, read_tests),
     Step(
         "race",
         24,

@@ -6,7 +6,7 @@ import pytest
 import simplejpeg
 
 from benchmarks.gpu.encoded import load_encoded
-from benchmarks.gpu.hazards import order, pixels, presence, rates, sentinels
+from benchmarks.gpu.hazards import limits, order, pixels, presence, rates, sentinels
 from benchmarks.gpu.hazards.ways import WAYS, Batched, Kind
 from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
@@ -61,6 +61,19 @@ def test_engines_are_counted_and_missed(target):
     assert found.holds is False
     assert found.figures["HARDWARE"].startswith("nvjpegCreateEx: status 7")
     assert found.figures["GPU_HYBRID"] == {"engines": 0, "cores_of_each": 0}
+
+
+def test_threads_call_the_engines_at_once_and_their_rates_are_added(target, encoded):
+    found = limits.do_threads_help(target, encoded, seconds=0.05, images=(1, 4), threads=(1, 2))
+    assert [*found.figures] == [f"{images} images, {threads} threads" for images in (1, 4) for threads in (1, 2)]
+    assert all(
+        own["images_per_second"] > 0 and own["call_microseconds_per_image"] > 0 for own in found.figures.values()
+    )
+
+
+def test_memory_that_is_allocated_before_is_counted_or_its_error_is(target):
+    sizes = [f"{width} x {height}" for width, height in limits.SIZES]
+    assert [*limits.what_does_allocating_before_take(target).figures] == sizes
 
 
 def test_early_writing_is_seen_where_it_happens_and_host_waits_prevent_it(target, encoded):

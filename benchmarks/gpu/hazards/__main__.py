@@ -18,7 +18,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.gpu.encoded import Encoded, load_encoded
-from benchmarks.gpu.hazards import order, pixels, presence, rates, sentinels
+from benchmarks.gpu.hazards import limits, order, pixels, presence, rates, sentinels
 from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, Photos, make_photos
 from benchmarks.gpu.record import Record, leave_when_told
@@ -67,6 +67,10 @@ def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callabl
     trials = max(int(20 * pace), 2)
     return {
         "T0 engines": lambda: presence.are_the_engines_there(target),
+        "T11 threads": lambda: limits.do_threads_help(
+            target, encoded, seconds=0.35 * pace, **({"images": (1, 4), "threads": (1, 2)} if few else {})
+        ),
+        "T12 memory": lambda: limits.what_does_allocating_before_take(target),
         "T1 order before": lambda: order.does_it_write_early(target, encoded, trials=trials),
         "T2 order after": lambda: order.is_it_done_when_the_stream_is(target, encoded, trials=trials),
         "T4 T8 images of a call": lambda: rates.how_many_at_once(
