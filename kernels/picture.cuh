@@ -6,7 +6,7 @@ struct Picture {
     int pitch;                   // bytes from one row to the next
     int height;                  // in pixels
     int width;
-    int row;         // of the batch that the image belongs to
+    int row;         // of the batch that the image belongs to; negative: another kernel makes it
     int is_guarded;  // 1 if a canary was written to it
     int reserved;
 };

@@ -333,6 +333,7 @@ static __device__ __forceinline__ void resample_block(const Picture& picture, co
                                                       const unsigned char* fills, const Taps& taps, const Target& to,
                                                       int image, int block, unsigned nonce, int* status,
                                                       ResampleRoom& room) {
+    if (picture.row < 0) return;
     int top = draw[TOP], left = draw[LEFT], crop_height = draw[HEIGHT], crop_width = draw[WIDTH];
     int most_across = taps.most[2 * image], most_down = taps.most[2 * image + 1];
     bool is_wrong = top < 0 || left < 0 || crop_height < 1 || crop_width < 1 || crop_height > picture.height - top ||

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpubeton.cpu.epilogue import mix_and_store
+from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.pipeline.pixel_type import pixel_type
@@ -66,7 +67,7 @@ class ImageExecutors:
             if self._on_gpu and start_gpu_executor is not None:
                 from gpubeton.gpu.gpu_resources import CpuServices
 
-                host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers)
+                host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers, JpegReader())
                 self._gpu = start_gpu_executor([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()
 

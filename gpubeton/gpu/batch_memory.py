@@ -121,6 +121,10 @@ class Table:
             self._arrays[name] = start, place
         return {name: memory.address + start for name, (start, _) in self._arrays.items()}
 
+    def pinned(self, name: Hashable) -> NDArray[Any]:
+        """Give an array in pinned memory, to change it before it is sent."""
+        return self._arrays[name][1]
+
     def send(self, stream: Stream) -> None:
         """Copy everything to the device, in the stream's order."""
         self._device.copy(self._memory.reserve(0).address, self._pinned.reserve(0).address, self._nbytes, stream)

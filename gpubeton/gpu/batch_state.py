@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_memory import Slot
     from gpubeton.gpu.decode_backend import DecodeRequest
+    from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.memory_layout import MemoryLayout
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
@@ -32,6 +33,9 @@ class BatchState:
     layout: MemoryLayout  # of the slot
     nonce: int  # the seed of its canaries
     needs_cpu: bool  # whether the CPU's workers make some of its images
+    levels: Sequence[int]  # for each program, offset of its levels
+    # by program: images that our decoder makes
+    entry_images: dict[int, EntryImages] = field(default_factory=dict)
     images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
     # by program: device address of the GATHER rows of crops in pinned memory
     gathers: dict[int, int] = field(default_factory=dict)
@@ -56,11 +60,15 @@ class BatchState:
             for one in self.layout.sent:
                 if one.program == number and not one.is_finished and job.is_pinned:
                     arrays[number, "gathers"] = one.gathers(job, arena)
+            if number in self.entry_images:
+                arrays |= self.entry_images[number].arrays(job)
         places = self.slot.table.fill(arrays)
         self.images = [
             describe_images(number, program, job, places, self.nonce)
             for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True))
         ]
+        for own in self.entry_images.values():
+            own.places = places
         numbers = range(len(self.jobs))
         self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from gpubeton.plan.lanes import Lane
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Event
-    from gpubeton.plan.lanes import Lane
+    from gpubeton.gpu.device import Device, Event
 
 
 class DecodeRequest(NamedTuple):
@@ -23,14 +26,10 @@ class DecodeRequest(NamedTuple):
     height: NDArray[np.int32]  # (M,): in pixels; markers and metadata agree
     width: NDArray[np.int32]  # (M,)
     draws: NDArray[np.int32]  # (M, D): the crops; pixels outside may stay undecoded if one output uses the image
-    # (M,) uint64 and (M,) int32: entry points, see `gpubeton.plan.image_executor.ImageJob`; None: no image has any
-    entries: Any = None
-    num_entries: Any = None
 
     def part(self, places: Any) -> DecodeRequest:
         """Take some of its images."""
-        columns: Any = (None if column is None else column[places] for column in self)
-        return DecodeRequest(*columns)
+        return DecodeRequest(*(column[places] for column in self))
 
 
 class DecodeHandle(NamedTuple):
@@ -69,4 +68,13 @@ class DecodeBackends:
 
     backends: dict[Lane, DecodeBackend] = field(default_factory=dict)
     notes: dict[Lane, str] = field(default_factory=dict)
+    takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
     warning: str = ""  # why the engines that the GPU has cannot be used
+
+
+def with_entries(open_backends: Callable[[Device], DecodeBackends], device: Device) -> DecodeBackends:
+    """Open backends, and let our own decoder take the JPEGs with entry points."""
+    opened = open_backends(device)
+    opened.takes_entries = True
+    opened.notes[Lane.OWN] = "baseline JPEGs with entry points or restart markers"
+    return opened

@@ -24,7 +24,7 @@ PICTURE = np.dtype(
         ("pitch", "<i4"),  # bytes from one row to the next
         ("height", "<i4"),  # in pixels
         ("width", "<i4"),
-        ("row", "<i4"),  # of the batch that the image belongs to
+        ("row", "<i4"),  # of the batch that the image belongs to; negative: another kernel makes it
         ("is_guarded", "<i4"),  # 1 if a canary was written to it
         ("reserved", "<i4"),
     ]

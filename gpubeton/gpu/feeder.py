@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.device import Stream
+    from gpubeton.gpu.entry_decoder import EntryDecoder
     from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
     from gpubeton.gpu.launch import Augmenter
@@ -72,6 +73,11 @@ class Feeder:
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""
         streams, slot = self._resources.streams, batch.slot
+        decoder = self._resources.entry_decoder
+        if decoder is not None and batch.entry_images:
+            decoder.reserve(max(own.scratch_nbytes for own in batch.entry_images.values()), streams.augment)
+            for number, entry_images in batch.entry_images.items():
+                decoder.describe(entry_images, batch.jobs[number], slot.table, slot.arena.reserve(0).address)
         slot.table.send(streams.send)
         for own in batch.layout.decoded:
             if len(own.rows):
@@ -86,12 +92,16 @@ class Feeder:
             if one.is_finished:
                 continue
             if one.program in batch.gathers:
-                gather(self._device, batch.gathers[one.program], one, streams.send)
+                largest = int((3 * one.height.astype(np.int64) * one.width).max())
+                gather(self._device, batch.gathers[one.program], len(one.rows), largest, streams.send)
             else:
                 self._pack_crops(batch, one, staging)
                 self._send(one, arena, staging)
         for own in batch.layout.decoded:
             self._decode(batch, own, arena, staging)
+        if decoder is not None:
+            for number, entry_images in batch.entry_images.items():
+                decoder.send(entry_images, batch.jobs[number], staging, arena, self._cpu, streams.send)
         if batch.needs_cpu:
             batch.bad += self._executor.collect_cpu_images(batch)  # wait point: cpu images made
             for one in batch.layout.sent:
@@ -99,7 +109,7 @@ class Feeder:
                     self._send(one, arena, staging)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)  # wait point: pixels sent
-        augment_batch(batch, self._augmenter, streams.augment)
+        augment_batch(batch, self._augmenter, streams.augment, decoder)
         slot.done.record(streams.augment)
 
     def _pack_crops(self, batch: BatchState, one: SentPixels, staging: int) -> None:
@@ -138,13 +148,21 @@ class Feeder:
             self._resources.streams.augment.wait(begun.event)  # wait point: images decoded
 
 
-def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream) -> None:
-    """Make all outputs of a batch from decoded pixels, in the stream's order."""
+def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder | None = None) -> None:
+    """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
     slot = batch.slot
-    taps, levels = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
+    taps, shared = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
     batch.status = []
     for number, images in enumerate(batch.images):
-        augmenter.augment(number, images, taps, levels, stream)
+        levels = shared + batch.levels[number]
+        own = batch.entry_images.get(number)
+        if own is None or len(own.rows) < images.count:
+            augmenter.resample(number, images, taps, levels, stream)
+        if own is not None and decoder is not None:
+            augmenter.decode(number, decoder, own, levels if augmenter.has_colors(number) else images.out, stream)
+            flags = slot.table.bring_back((number, "jpeg status"), stream)
+            batch.flagged.append((batch.sources[number], own.rows, flags))
+        augmenter.color(number, images, levels, stream)
         batch.status.append(slot.table.bring_back((number, "status"), stream))
 
 
@@ -160,6 +178,4 @@ def request_of(
         height=job.height[rows],
         width=job.width[rows],
         draws=job.draws[rows],
-        entries=None if job.entries is None else job.entries[rows],
-        num_entries=None if job.num_entries is None else job.num_entries[rows],
     )

@@ -17,10 +17,10 @@ from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays, 
 from gpubeton.gpu.feeder import Feeder, augment_batch, request_of
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch
+from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch, round_up
 from gpubeton.plan.draw_rows import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
-from gpubeton.plan.lanes import SAMPLING, SURVEY_COLUMNS, TABLES, Lane, choose_lanes, cut, raw_lane
+from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, TABLES, JpegKind, Lane, choose_lanes, cut, raw_lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.gpu.device import Device
+    from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
@@ -190,26 +191,33 @@ class GpuExecutor:
         """Decide where everything goes, reserve the memory, and describe it to the kernels."""
         slot = self._resources.slots[number]
         sources = shared_sources(jobs)
-        lanes, samplings = zip(*(self._survey(job) for job in jobs), strict=True)
+        lanes, samplings, found = zip(*(self._survey(number, job) for number, job in enumerate(jobs)), strict=True)
         layout = lay_out_batch(self._programs, jobs, sources, lanes, samplings)
-        arena = slot.arena.reserve(layout.arena_nbytes).address
-        slot.staging.reserve(layout.staging_nbytes)
+        entry_images = {own.number: own for own in found if own is not None}
+        arena_nbytes, staging_nbytes = layout.arena_nbytes, round_up(layout.staging_nbytes)
+        for own in entry_images.values():
+            own.offset, own.staged = arena_nbytes, staging_nbytes
+            arena_nbytes += round_up(own.nbytes)
+            staging_nbytes += round_up(own.nbytes)
+        arena = slot.arena.reserve(arena_nbytes).address
+        slot.staging.reserve(staging_nbytes)
         slot.taps.reserve(
             max(
                 self._augmenter.taps_nbytes(program, len(job.address), most_taps(job.draws, self._programs[program]))
                 for program, job in enumerate(jobs)
             )
         )
-        slot.resampled.reserve(
-            max(self._augmenter.resampled_nbytes(program, len(job.address)) for program, job in enumerate(jobs))
-        )
+        resampled = [self._augmenter.resampled_nbytes(program, len(job.address)) for program, job in enumerate(jobs)]
+        levels = np.cumsum([0, *map(round_up, resampled)]).tolist()
+        slot.resampled.reserve(levels[-1])
         needs_cpu = any(one.is_finished for one in layout.sent)
-        batch = BatchState(slot, jobs, sources, layout, self._resources.next_nonce(), needs_cpu)
+        nonce = self._resources.next_nonce()
+        batch = BatchState(slot, jobs, sources, layout, nonce, needs_cpu, levels, entry_images)
         batch.describe(self._programs, arena)
         return batch
 
-    def _survey(self, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
-        """Choose a lane for each image of a job; read its chroma sampling."""
+    def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
+        """Choose a lane for each image of a job; read its chroma sampling, and what our decoder needs."""
         survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
         is_jpeg = job.mode == ImageMode.JPG
         if is_jpeg.all():
@@ -218,21 +226,25 @@ class GpuExecutor:
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
-        backends = self._resources.backends
+        backends, decoder = self._resources.backends, self._resources.entry_decoder
         lanes = choose_lanes(
-            job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw,
-            num_entries=job.num_entries,
-        )  # fmt: skip
+            job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw
+        )
+        is_refused = np.array([_identity(job, row) in self._resources.refused for row in range(len(lanes))], bool)
+        own = None
+        if decoder is not None:
+            rows = np.flatnonzero(is_jpeg & (survey[:, KIND] == JpegKind.BASELINE) & ~is_refused)
+            own = decoder.plan(number, self._programs[number], job, rows, self._cpu)
+        if own is not None:
+            lanes[own.rows] = Lane.OWN
         for lane, backend in backends.items():
             rows = np.flatnonzero(lanes == lane)
             if len(rows):
                 request = request_of(job, rows, np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.int32))
                 takes = backend.takes(request, survey[rows, TABLES], survey[rows, SAMPLING])
                 lanes[rows[~takes]] = Lane.CPU
-        if self._resources.refused:
-            is_refused = np.array([_identity(job, row) in self._resources.refused for row in range(len(lanes))])
-            lanes[is_refused & (lanes < Lane.CPU)] = Lane.CPU
-        return lanes, survey[:, SAMPLING]
+        lanes[is_refused & (lanes < Lane.CPU)] = Lane.CPU
+        return lanes, survey[:, SAMPLING], own
 
     def _start_cpu_images(self, batch: BatchState) -> None:
         """Let the CPU's workers write their images of a batch into the staging memory."""
@@ -382,7 +394,7 @@ class Gpu:
     def _make(self) -> tuple[GpuResources, DecodeBackends]:
         with self.device.active():
             backends = self._open_backends(self.device)
-            return GpuResources(self.device, backends.backends, self._num_slots), backends
+            return GpuResources(self.device, backends.backends, self._num_slots, backends.takes_entries), backends
 
     def _take_back(self, resources: GpuResources) -> None:
         with self._lock:

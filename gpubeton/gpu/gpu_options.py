@@ -8,7 +8,7 @@ from typing import get_args
 from gpubeton.errors import OptionError
 from gpubeton.plan.lanes import Lane, RawLane
 
-_LANES = {"hardware": Lane.HARDWARE}
+_LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
 _GONE = {"sm", "hybrid"}
 
 
@@ -18,9 +18,10 @@ class GpuOptions:
 
     Parameters
     ----------
-    lanes : tuple of {"hardware"}
-        The decoders of the GPU that may be used, if it has them: its JPEG engines. All other images are decoded on the
-        CPU, by ``num_workers`` threads; with ``()`` all are.
+    lanes : tuple of {"hardware", "own"}
+        The decoders of the GPU that may be used: its JPEG engines, if it has them, and our own decoder in CUDA, for
+        images with entry points or restart markers. All other images are decoded on the CPU, by ``num_workers``
+        threads; with ``()`` all are.
     deterministic : bool
         True chooses the decoder by the image alone, so that the pixels are the same in every run. False also permits a
         choice by load, where two decoders of the GPU take an image; so far no two do.
@@ -45,7 +46,7 @@ class GpuOptions:
     frozenset({<Lane.HARDWARE: 0>})
     """
 
-    lanes: tuple[str, ...] = ("hardware",)
+    lanes: tuple[str, ...] = ("hardware", "own")
     deterministic: bool = True
     raw: RawLane = "auto"
     images_per_call: int = 0

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpubeton.gpu.batch_memory import Constants, Slot, Table
+from gpubeton.gpu.entry_decoder import EntryDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton.gpu.decode_backend import DecodeBackend
     from gpubeton.gpu.device import Device, Stream
     from gpubeton.plan.image_executor import ImageExecutor
+    from gpubeton.plan.jpeg_parts import Intervals, JpegParts
     from gpubeton.plan.lanes import Lane
     from gpubeton.plan.program import ImageProgram
 
@@ -32,6 +35,31 @@ class CpuServices:
     # start_executor(programs): start the workers; called when the first image needs them
     start_executor: Callable[[Sequence[ImageProgram]], ImageExecutor]
     num_workers: int
+    jpegs: ReadJpegs
+
+
+class ReadJpegs(Protocol):
+    """Reads JPEGs in memory for a decoder from entry points; see `gpubeton.cpu.jpeg.part_reader.JpegReader`."""
+
+    def read(
+        self,
+        address: NDArray[np.uint64],
+        size: NDArray[np.uint64],
+        height: NDArray[np.int32],
+        width: NDArray[np.int32],
+        entries: NDArray[np.uint64],
+        num_entries: NDArray[np.int32],
+        seals: NDArray[np.uint32],
+        draws: NDArray[np.int32],
+    ) -> JpegParts:
+        """Read the headers, and find out which MCUs the crops need."""
+        ...
+
+    def list_intervals(
+        self, address: NDArray[np.uint64], size: NDArray[np.uint64], entries: NDArray[np.uint64], parts: JpegParts
+    ) -> Intervals:
+        """List the intervals that crops need."""
+        ...
 
 
 class EpochStreams:
@@ -63,6 +91,8 @@ class GpuResources:
     device: Device
     backends: Mapping[Lane, DecodeBackend]
     num_slots: int
+    takes_entries: bool = False  # whether our own decoder takes the JPEGs with entry points
+    entry_decoder: EntryDecoder | None = field(init=False, default=None)
     slots: list[Slot] = field(init=False)  # one for each batch under way
     streams: EpochStreams = field(init=False)
     mixes: Table = field(init=False)  # rows of a batch that is mixed
@@ -76,6 +106,7 @@ class GpuResources:
         device = self.device
         self.slots = [Slot(device) for _ in range(self.num_slots)]
         self.streams = EpochStreams(device)
+        self.entry_decoder = EntryDecoder(device) if self.takes_entries else None
         self.mixes, self.constants, self.repair_slot = Table(device), Constants(device), Slot(device)
 
     def next_nonce(self) -> int:
@@ -99,4 +130,6 @@ class GpuResources:
                 slot.free()
             self.mixes.free()
             self.constants.free()
+            if self.entry_decoder is not None:
+                self.entry_decoder.free()
             self.device.recycle(self.streams.all)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_memory import Constants
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.memory_layout import SentPixels
+    from gpubeton.gpu.entry_decoder import EntryDecoder, EntryImages
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
@@ -41,11 +41,9 @@ def _launch(
     device.launch(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments, stream)
 
 
-def gather(device: Device, gathers: int, sent: SentPixels, stream: Stream) -> None:
-    """Copy crops from pinned memory to the arena; only the crop crosses the bus."""
-    largest = int((3 * sent.height.astype(np.int64) * sent.width).max())
-    arguments = [np.uint64(gathers), np.int32(len(sent.rows))]
-    _launch(device, "gather", len(sent.rows), largest, _GATHERED_BYTES, arguments, stream)
+def gather(device: Device, gathers: int, count: int, largest: int, stream: Stream) -> None:
+    """Copy rows of bytes, for `count` images of at most `largest` bytes, from pinned memory to the arena."""
+    _launch(device, "gather", count, largest, _GATHERED_BYTES, [np.uint64(gathers), np.int32(count)], stream)
 
 
 def mix_images(
@@ -104,26 +102,40 @@ def launch_images(
     stream: Stream,
 ) -> None:
     """Resample, flip, paint, change colors, look up and store the images of one output."""
+    launch_resampling(device, own, images, taps, levels, stream)
+    launch_colors(device, own, images, levels, stream)
+
+
+def launch_resampling(
+    device: Device, own: ProgramConstants, images: KernelImages, taps: TapArrays, levels: int, stream: Stream
+) -> None:
+    """Make levels from decoded pixels, or output values if colors stay."""
     count = images.count
     if count == 0:
         return
-    side, pixels = max(own.height, own.width), own.height * own.width
     rule, columns, height, width = map(np.int32, (own.rule, images.columns, own.height, own.width))
     number, most_taps = np.int32(count), np.int32(images.most_taps)
     draws, fills, out = map(np.uint64, (images.draws, own.fills, images.out))
     made = [*map(np.uint64, (*taps, images.most))]
-    finish = [np.uint64(own.table), np.int32(own.item_size)]
     arguments = [draws, columns, rule, height, width, number, most_taps, *made]
-    _launch(device, "taps", count, 2 * side, _THREADS, arguments, stream)
+    _launch(device, "taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
     has_colors = own.num_sums is not None
-    written = [np.uint64(0), np.int32(1)] if has_colors else finish
+    written = [np.uint64(0), np.int32(1)] if has_colors else [np.uint64(own.table), np.int32(own.item_size)]
     arguments = [
         np.uint64(images.pictures), draws, columns, height, width, number, most_taps, *made, fills, *written,
         np.uint32(images.nonce), np.uint64(levels) if has_colors else out, np.uint64(images.status),
     ]  # fmt: skip
     _launch(device, "resample", count, own.height, _ROWS, arguments, stream)
-    if own.num_sums is None:
+
+
+def launch_colors(device: Device, own: ProgramConstants, images: KernelImages, levels: int, stream: Stream) -> None:
+    """Change the colors of levels, look up and store them, if the program changes colors."""
+    count, pixels = images.count, own.height * own.width
+    if own.num_sums is None or count == 0:
         return
+    columns, height, width, number = map(np.int32, (images.columns, own.height, own.width, count))
+    draws, fills, out = map(np.uint64, (images.draws, own.fills, images.out))
+    finish = [np.uint64(own.table), np.int32(own.item_size)]
     read = [
         *map(np.uint64, (levels, images.colors)), np.int32(images.num_steps), np.uint64(images.sums),
         np.int32(own.num_sums),
@@ -176,16 +188,33 @@ class Augmenter:
             arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
             self._device.launch("canary", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
 
+    def has_colors(self, program: int) -> bool:
+        """Whether a program changes colors, so that levels come first."""
+        return bool(self._programs[program].colors)
+
     def resampled_nbytes(self, program: int, count: int) -> int:
         """Bytes that `count` images of a program take before their colors are changed; 0 if they are not."""
         own = self._programs[program]
         return count * own.height * own.width * 3 if own.colors else 0
 
-    def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Make the images of one output from decoded pixels; `taps` and `levels` are addresses of scratch memory."""
+    def resample(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
+        """Resample the decoded pixels of one output; `taps` and `levels` are addresses of scratch memory."""
         first_nbytes, weights_nbytes, _ = _taps_layout(self._programs[program], images.count, images.most_taps)
         arrays = TapArrays(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes)
-        launch_images(self._device, self._constants[program], images, arrays, levels, stream)
+        launch_resampling(self._device, self._constants[program], images, arrays, levels, stream)
+
+    def decode(self, program: int, decoder: EntryDecoder, images: EntryImages, out: int, stream: Stream) -> None:
+        """Make images of one output from JPEGs with entry points; `out` is the address of the output or of levels."""
+        decoder.launch(images, self._constants[program], out, stream)
+
+    def color(self, program: int, images: KernelImages, levels: int, stream: Stream) -> None:
+        """Change the colors of the levels of one output."""
+        launch_colors(self._device, self._constants[program], images, levels, stream)
+
+    def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
+        """Make the images of one output from decoded pixels."""
+        self.resample(program, images, taps, levels, stream)
+        self.color(program, images, levels, stream)
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it."""

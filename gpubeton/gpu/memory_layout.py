@@ -115,7 +115,8 @@ class MemoryLayout:
     def pictures(self, program: int, job: ImageJob, sources: Sequence[int], arena: int) -> NDArray[np.void]:
         """Describe the images of one output for the kernels: PICTURE (N,)."""
         pictures = np.zeros(len(job.address), PICTURE)
-        pictures["row"] = np.arange(len(pictures))
+        # Those with a negative row are made otherwise.
+        pictures["row"] = np.where(self.lanes[program] == Lane.OWN, -1, np.arange(len(pictures)))
         for own in self.decoded:
             if own.program == sources[program]:
                 rows = own.rows
@@ -183,7 +184,7 @@ def _lay_out_decoded(
     number: int, job: ImageJob, lanes: NDArray[np.int8], sampling: NDArray[np.int32], arena: int, staging: int
 ) -> tuple[DecodedImages, int, int]:
     """Lay out decoded images from the ends of arena and staging memory; return them and the new ends."""
-    rows = np.flatnonzero(lanes < Lane.CPU)
+    rows = np.flatnonzero((lanes < Lane.CPU) & (lanes != Lane.OWN))
     size = job.size[rows].astype(np.int64)
     rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
     layout = lay_out_images(job.height[rows], job.width[rows], start=arena)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Decoder = Literal["auto", "nvjpeg", "dali", "pynvjpeg", "cpu"]
+Decoder = Literal["auto", "own", "nvjpeg", "dali", "pynvjpeg", "cpu"]
 
 # Earlier values of `decoder=`.
 _MOVED_DECODERS = ("nvimgcodec", "torchvision")

@@ -152,7 +152,9 @@ class Resources:
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
     from gpubeton.gpu.cuda import open_device
+    from gpubeton.gpu.decode_backend import DecodeBackends, with_entries
     from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.plan.lanes import Lane
 
     device = open_device(target.device)
     opener: Callable[[Device], DecodeBackends]
@@ -161,6 +163,10 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
         from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 
         opener = partial(open_nvjpeg_backends, library=load(), options=config.gpu_options, largest=_largest(outputs))
+        if config.decoder == "auto" and Lane.OWN in config.gpu_options.allowed:
+            opener = partial(with_entries, opener)
+    elif config.decoder == "own":
+        opener = partial(with_entries, lambda _: DecodeBackends())
     else:
         from gpubeton.gpu.other_libraries import open_library_backends
 

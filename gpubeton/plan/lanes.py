@@ -47,12 +47,12 @@ class Sampling(IntEnum):
 
 
 class Lane(IntEnum):
-    """One way to decode an image; those before CPU decode JPEGs into the arena on the device."""
+    """One way to decode an image; those before CPU decode JPEGs on the device, all but OWN into the arena."""
 
     HARDWARE = 0
     """The JPEG engines of the GPU, many images a call."""
     OWN = 1
-    """Our decoder in CUDA: baseline JPEGs with entry points."""
+    """Our decoder in CUDA: baseline JPEGs with entry points, decoded and resampled under the crop."""
     LIBRARY = 2
     """Another library, which the user chose."""
     CPU = 3
@@ -87,7 +87,6 @@ def choose_lanes(
     *,
     available: Collection[Lane],  # for JPEGs, besides the CPU
     raw: Lane,  # of raw-stored images
-    num_entries: NDArray[np.int32] | None = None,  # (N,) entry points of each; None: no image has any
 ) -> NDArray[np.int8]:  # (N,)
     """Choose a lane for each image; the choice does not depend on the batch."""
     # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
@@ -100,8 +99,6 @@ def choose_lanes(
     agrees = (survey[:, HEIGHT] == height) & (survey[:, WIDTH] == width)
     lanes = np.where(agrees, by_kind[survey[:, KIND]], np.int8(Lane.CPU))
     lanes[(lanes == Lane.HARDWARE) & (np.maximum(height, width) > MOST_PIXELS)] = Lane.CPU
-    if Lane.OWN in available and num_entries is not None:
-        lanes[agrees & (survey[:, KIND] == JpegKind.BASELINE) & (num_entries > 0)] = Lane.OWN
     is_whole = size == 3 * height.astype(np.uint64) * width.astype(np.uint64)
     raws = np.where(is_whole, np.int8(raw), np.int8(Lane.CPU))
     return np.where(mode == ImageMode.JPG, lanes, raws).astype(np.int8)

@@ -33,6 +33,7 @@ from tests.gpu_path.wait_scenarios import (
     one_of_the_epochs_streams,
     sentinels_come_late,
     the_feeder_ends,
+    windows_grow,
     workers_are_slow,
 )
 from tests.gpu_path.waits import take_away, wait_points
@@ -107,6 +108,7 @@ LANE_CASES = {
     "resources closing": closing_equipment,
     "each stream idle": partial(one_of_the_epochs_streams, name=SEND),
     "feeder ended": the_feeder_ends,
+    "windows unused": windows_grow,
     "library idle": another_library_settles,
 }
 

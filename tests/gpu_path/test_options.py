@@ -7,12 +7,12 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.plan.lanes import Lane
 
 
-def test_the_engines_are_allowed_by_default():
-    assert GpuOptions().allowed == {Lane.HARDWARE}
+def test_the_engines_and_our_decoder_are_allowed_by_default():
+    assert GpuOptions().allowed == {Lane.HARDWARE, Lane.OWN}
     assert GpuOptions().deterministic
 
 
-@pytest.mark.parametrize(("lanes", "allowed"), [(["hardware"], {Lane.HARDWARE}), ((), set())])
+@pytest.mark.parametrize(("lanes", "allowed"), [(["hardware"], {Lane.HARDWARE}), (["own"], {Lane.OWN}), ((), set())])
 def test_lanes_are_named(lanes, allowed):
     assert GpuOptions(lanes=lanes).allowed == allowed
 
@@ -20,7 +20,7 @@ def test_lanes_are_named(lanes, allowed):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"lanes": ("hardware", "nvdec")}, "lanes holds 'nvdec'; expected some of 'hardware'$"),
+        ({"lanes": ("hardware", "nvdec")}, "lanes holds 'nvdec'; expected some of 'hardware', 'own'$"),
         ({"lanes": ("cpu",)}, "lanes holds 'cpu'"),
         ({"lanes": "hardware"}, "lanes holds 'h'"),
         ({"lanes": ("sm", "hybrid")}, "lanes holds 'sm'.*the CPU's workers, which now take its images. Leave it out"),

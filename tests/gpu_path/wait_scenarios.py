@@ -10,6 +10,7 @@ from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.entry_decoder import EntryDecoder
 from gpubeton.gpu.nvjpeg import Backend, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
@@ -329,3 +330,21 @@ def another_library_settles(bench, device):
     check_idle(bench, device)
     for stream in device.streams:
         stream.synchronize()
+
+
+def windows_grow(bench, device):
+    """A batch needs more memory than the one before, whose kernels are slow."""
+    stream, event = device.make_stream(AUGMENT), device.make_event()
+    decoder = EntryDecoder(device)
+    decoder.reserve(1 << 20, stream)
+    bench.slow_stream(stream)
+    source, target = device.allocate_pinned(8), device.allocate(8)
+    device.copy(target.address, source.address, 8, stream)
+    event.record(stream)
+    decoder.reserve(3 << 20, stream)
+    if not event.is_done:
+        bench.symptoms.add("memory in use was freed")
+    stream.synchronize()
+    decoder.free()
+    source.free()
+    target.free()

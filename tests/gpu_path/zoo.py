@@ -107,7 +107,9 @@ def twin(images):
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
     names = ["lanes", "deterministic", "images_per_call", "smooth_chroma"]
-    options = GpuOptions(raw=raw, **{name: arguments.pop(name) for name in names if name in arguments})
+    # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
+    given = {"lanes": ("hardware",), **{name: arguments.pop(name) for name in names if name in arguments}}
+    options = GpuOptions(raw=raw, **given)
     pipelines = {"image": image, **(more or {})}
     custom = {name: StoredField for name in ("image", "second") if name in pipelines}
     usual = {"num_workers": 1, "drop_last": False, "seed": 3, "gpu_options": options, "custom_fields": custom}

@@ -24,16 +24,13 @@ JPEG_LANES = (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY)
 AVAILABLE = st.sets(st.sampled_from(JPEG_LANES))
 
 
-def chosen(
-    kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), markers=(48, 64), raw=Lane.BYTES, entries=None
-):
+def chosen(kind, available, *, mode=ImageMode.JPG, size=900, metadata=(48, 64), markers=(48, 64), raw=Lane.BYTES):
     """The lane of one image."""
     survey = np.zeros((1, SURVEY_COLUMNS), np.int32)
     survey[0, KIND], survey[0, HEIGHT], survey[0, WIDTH] = kind, *markers
     sides = (np.array([side], np.int32) for side in metadata)
     columns = np.array([mode], np.uint8), np.array([size], np.uint64), *sides, survey
-    num_entries = None if entries is None else np.array([entries], np.int32)
-    lanes = choose_lanes(*columns, available=available, raw=raw, num_entries=num_entries)
+    lanes = choose_lanes(*columns, available=available, raw=raw)
     assert lanes.dtype == np.int8
     return Lane(lanes[0])
 
@@ -52,15 +49,6 @@ def test_each_kind_of_jpeg_goes_to_the_fastest_lane_that_takes_it(available, bas
     assert chosen(JpegKind.ELABORATE, available) == elaborate
     assert chosen(JpegKind.FOREIGN, available) == Lane.CPU
     assert chosen(JpegKind.DAMAGED, available) == Lane.CPU
-
-
-def test_our_decoder_takes_baseline_images_with_entry_points_alone():
-    for available in ({Lane.OWN}, {Lane.OWN, Lane.HARDWARE}):
-        assert chosen(JpegKind.BASELINE, available, entries=3) == Lane.OWN
-        assert chosen(JpegKind.BASELINE, available, entries=0) == chosen(JpegKind.BASELINE, available)
-        assert chosen(JpegKind.ELABORATE, available, entries=3) == Lane.CPU
-        assert chosen(JpegKind.BASELINE, available, entries=3, markers=(48, 65)) == Lane.CPU
-    assert chosen(JpegKind.BASELINE, {Lane.HARDWARE}, entries=3) == Lane.HARDWARE
 
 
 @pytest.mark.parametrize("side", [MOST_PIXELS, MOST_PIXELS + 1])
