@@ -281,6 +281,16 @@ def test_first_entries_out_of_order_are_refused(files, tmp_path, numbers):
     refused(damaged(files, tmp_path, change))
 
 
+def test_first_entries_that_go_back_are_refused(files, tmp_path):
+    def change(content):
+        _, first, seals, _, _ = sizes(content)
+        numbers = np.frombuffer(content[first:seals], "<u8").copy()
+        numbers[[3, 4]] = numbers[[4, 3]]
+        return resealed(content[:first] + numbers.tobytes() + content[seals:])
+
+    refused(damaged(files, tmp_path, change))
+
+
 def test_the_index_of_another_file_is_refused(files, tmp_path):
     other = write(tmp_path / "other.beton", [sample(number + 1) for number in range(COUNT)])
     shutil.copy(files / "beside.beton.index", index_path(str(other)))
