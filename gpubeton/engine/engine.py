@@ -18,7 +18,7 @@ from gpubeton.engine.timing import StageTimers
 from gpubeton.pipeline.error_notes import add_error_note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -87,11 +87,13 @@ class Engine:
         options: EngineOptions,
         first_batch: int = 0,
         start_gpu_executor: StartGpuExecutor | None = None,
+        on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,  # see `FetchedRegions`
         timers: StageTimers | None = None,
     ) -> None:
         self._plan = plan
         self._timers = timers or StageTimers()
         self._storage = storage
+        self._on_gpu = on_gpu or {}
         self._options = options
         self._successors = Successors(indices)
         self._sources = plan.sources
@@ -182,7 +184,7 @@ class Engine:
                     self._planned.extend(self._plan.ahead(self._next_to_read))
                 plan = self._planned.popleft()
                 with self._noting(plan):
-                    regions = FetchedRegions(self._storage, self._sources, plan.samples)
+                    regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu)
             self._reading.append(_InFlight(plan, regions, plan.samples, []))
             self._next_to_read += 1
 

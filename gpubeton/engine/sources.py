@@ -12,7 +12,7 @@ from gpubeton.format.layout import FieldType
 from gpubeton.format.regions import Regions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,6 +88,8 @@ class FetchedRegions:
         storage: Storage,
         sources: Sequence[Source],
         samples: NDArray[np.uint64],  # (N,) sample ids
+        # by field, whether the regions of samples are in a GPU's memory: only their addresses in mapped files are found
+        on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
     ) -> None:
         regions: list[Regions] = []
         self._rows: dict[str, slice] = {}
@@ -99,7 +101,10 @@ class FetchedRegions:
         for number, own in enumerate(regions):
             self._table[_OFFSET, number] = own.offset[samples]
             self._table[_SIZE, number] = own.size[samples]
-        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), self._table[_SIZE].reshape(-1))]
+        size = self._table[_SIZE].copy()
+        for name, holds in (on_gpu or {}).items():
+            size[self._rows[name], holds(samples)] = 0
+        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), size.reshape(-1))]
 
     @property
     def is_ready(self) -> bool:

@@ -280,6 +280,11 @@ class CudaDevice:
                 ) from again
         return CudaMemory(address, nbytes, partial(self._free, runtime.free))
 
+    def memory_left(self) -> int:
+        """Bytes of memory that are free on the whole device."""
+        with self._explained("asking for free memory"):
+            return int(self._cuda.runtime.memGetInfo()[0])
+
     def allocate_pinned(self, nbytes: int) -> CudaPinnedMemory:
         runtime = self._cuda.runtime
         try:

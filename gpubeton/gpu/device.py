@@ -107,6 +107,10 @@ class Device(Protocol):
     def allocate_pinned(self, nbytes: int) -> PinnedMemory:
         """Allocate page-locked memory of the host; raises DeviceError if there is not enough."""
 
+    def memory_left(self) -> int:
+        """Bytes of memory that are free on the whole device."""
+        ...
+
     def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
         """Copy bytes between any two of device and pinned memory, in the stream's order; returns at once."""
 

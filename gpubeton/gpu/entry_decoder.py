@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device, Stream
     from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.gpu.launch import ProgramConstants
+    from gpubeton.gpu.resident import ResidentJpegs
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.jpeg_parts import Intervals
     from gpubeton.plan.program import ImageProgram
@@ -56,8 +57,10 @@ class EntryImages:
     draws: NDArray[np.int32]  # (M, columns)
     most_taps: int
     taps_nbytes: int
-    within: NDArray[np.uint64]  # (M,): offset of the compressed bytes in their copy
-    nbytes: int  # of the copy
+    # (M,): offset of the compressed bytes in their copy, or the address of resident ones
+    within: NDArray[np.uint64]
+    nbytes: int  # of the copy; 0: the bytes are resident
+    entries: int = 0  # the address of resident entry points
     staged: int = 0  # offset of the copy in staging memory
     offset: int = 0  # and in the arena
     places: dict[Hashable, int] = field(default_factory=dict)  # device addresses of `arrays`
@@ -79,7 +82,7 @@ class EntryImages:
             (self.number, "tables"): self.parts.tables,
         }
         for band, found in enumerate(self.intervals):
-            for name in ("entries", "intervals", "groups"):
+            for name in ("entries", "intervals", "groups")[self.nbytes == 0 :]:
                 arrays[self.number, name, band] = getattr(found, name)
         if job.is_pinned:
             arrays[self.number, "jpeg bytes"] = np.zeros(count, GATHER)
@@ -97,22 +100,18 @@ class EntryDecoder:
         self._windows = GrowableBuffer(device.allocate)
 
     def plan(
-        self, number: int, program: ImageProgram, job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices
+        self,
+        number: int,
+        program: ImageProgram,
+        job: ImageJob,
+        rows: NDArray[np.intp],
+        cpu: CpuServices,
+        resident: ResidentJpegs | None = None,  # holds all these rows
     ) -> EntryImages | None:
         """Choose those of some rows of a job that have entry points and can be decoded; None if there is none."""
         if len(rows) == 0:
             return None
-        count = len(rows)
-        parts = cpu.jpegs.read(
-            job.address[rows],
-            job.size[rows],
-            job.height[rows],
-            job.width[rows],
-            np.zeros(count, np.uint64) if job.entries is None else job.entries[rows],
-            np.zeros(count, np.int32) if job.num_entries is None else job.num_entries[rows],
-            np.zeros(count, np.uint32) if job.seals is None else job.seals[rows],
-            job.draws[rows],
-        )
+        parts = _read(job, rows, cpu) if resident is None else resident.read(job, rows, cpu.jpegs)
         while True:
             can = parts.rows[:, EVERY] > 0
             if not can.all():
@@ -123,24 +122,17 @@ class EntryDecoder:
             draws = np.ascontiguousarray(job.draws[rows])
             windows, most = window_nbytes(parts.rows, program.width), most_taps(draws, program)
             bands = list(split_bands(windows.sum(axis=1), self._budget))
-            intervals = [self._list_intervals(job, rows, parts, band, cpu) for band in bands]
+            intervals = [_list_intervals(job, rows, parts, band, cpu, resident) for band in bands]
             # Restart markers are looked for only now.
             if (parts.rows[:, EVERY] > 0).all():
                 break
         size = -(-job.size[rows].astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
         stop = np.cumsum(size)
-        within = (stop - size).astype(np.uint64)
+        places = (stop - size).astype(np.uint64), int(stop[-1]), 0
+        if resident is not None:
+            places = resident.places(job, rows), 0, resident.entries.address
         taps = sum(taps_nbytes(len(rows), program.height, program.width, most))
-        return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, within, int(stop[-1]))
-
-    @staticmethod
-    def _list_intervals(
-        job: ImageJob, rows: NDArray[np.intp], parts: JpegParts, band: slice, cpu: CpuServices
-    ) -> Intervals:
-        own = rows[band]
-        entries = np.zeros(len(own), np.uint64) if job.entries is None else job.entries[own]
-        part = JpegParts(parts.rows[band], parts.quantization[band], parts.tables, parts.table_of[band])
-        return cpu.jpegs.list_intervals(job.address[own], job.size[own], entries, part)
+        return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *places)
 
     def reserve(self, nbytes: int, stream: Stream) -> None:
         """Reserve memory for windows and taps; if there is too little, wait for the kernels that use it."""
@@ -151,15 +143,17 @@ class EntryDecoder:
     def describe(self, images: EntryImages, job: ImageJob, table: Table, arena: int) -> None:
         """Write the addresses of everything into the table, before it is sent."""
         memory = self._windows.reserve(0).address + images.taps_nbytes
-        size, places = job.size[images.rows], images.within + np.uint64(arena + images.offset)
+        size = job.size[images.rows]
+        places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
         jpegs = table.pinned((images.number, "jpegs"))
         for band, slice_ in enumerate(images.bands):
             first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY.itemsize)
+            entries = images.places[images.number, "entries", band] if images.nbytes else images.entries
             jpegs[slice_] = describe_jpegs(
                 images.parts.rows[slice_],
                 places[slice_],
                 size[slice_],
-                first_entry + np.uint64(images.places[images.number, "entries", band]),
+                first_entry + np.uint64(entries),
                 images.places[images.number, "quantization"] + 192 * slice_.start,
                 memory,
                 images.windows[slice_],
@@ -173,8 +167,10 @@ class EntryDecoder:
     def send(
         self, images: EntryImages, job: ImageJob, staging: int, arena: int, cpu: CpuServices, stream: Stream
     ) -> None:
-        """Copy the compressed bytes to the device."""
+        """Copy the compressed bytes to the device, unless they are there."""
         rows = images.rows
+        if images.nbytes == 0:
+            return
         if job.is_pinned:
             gathers, largest = images.places[images.number, "jpeg bytes"], int(job.size[rows].max())
             gather(self._device, gathers, len(rows), largest, stream)
@@ -223,3 +219,34 @@ class EntryDecoder:
     def free(self) -> None:
         """Free the memory, which may not be in use."""
         self._windows.free()
+
+
+def _read(job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices) -> JpegParts:
+    """Read the headers of some rows of a job in the host's memory."""
+    count = len(rows)
+    return cpu.jpegs.read(
+        job.address[rows],
+        job.size[rows],
+        job.height[rows],
+        job.width[rows],
+        np.zeros(count, np.uint64) if job.entries is None else job.entries[rows],
+        np.zeros(count, np.int32) if job.num_entries is None else job.num_entries[rows],
+        np.zeros(count, np.uint32) if job.seals is None else job.seals[rows],
+        job.draws[rows],
+    )
+
+
+def _list_intervals(
+    job: ImageJob,
+    rows: NDArray[np.intp],
+    parts: JpegParts,
+    band: slice,
+    cpu: CpuServices,
+    resident: ResidentJpegs | None,
+) -> Intervals:
+    own = rows[band]
+    part = JpegParts(parts.rows[band], parts.quantization[band], parts.tables, parts.table_of[band])
+    if resident is not None:
+        return resident.list_intervals(job, own, part, cpu.jpegs)
+    entries = np.zeros(len(own), np.uint64) if job.entries is None else job.entries[own]
+    return cpu.jpegs.list_intervals(job.address[own], job.size[own], entries, part)

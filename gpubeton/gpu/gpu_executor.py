@@ -23,7 +23,7 @@ from gpubeton.plan.image_executor import Usage
 from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, TABLES, JpegKind, Lane, choose_lanes, cut, raw_lane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.gpu_resources import CpuServices
+    from gpubeton.gpu.resident import ResidentJpegs
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
 
@@ -54,6 +55,7 @@ class GpuExecutor:
         cpu: CpuServices,
         options: GpuOptions,
         give_back: Callable[[GpuResources], None],
+        resident: Mapping[str, ResidentJpegs],  # by field
     ) -> None:
         self._resources = resources
         self._device = resources.device
@@ -65,6 +67,7 @@ class GpuExecutor:
         self._cpu = cpu
         self._raw = raw_lane(options.raw, cpu.num_workers)
         self._give_back = give_back
+        self._resident = resident
         self._cpu_executor: ImageExecutor | None = None
         self._submitted = 0
         self._batches: deque[BatchState] = deque()
@@ -142,6 +145,7 @@ class GpuExecutor:
             # Raises after an error in one of the streams: these resources are not used again.
             self._resources.settle()  # wait point: executor closing
             self._batches.clear()
+            self._resident = {}
             self._give_back(self._resources)
 
     # --- operations on whole batches ----------------------------------------------------------------------------------
@@ -219,7 +223,11 @@ class GpuExecutor:
     def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
         """Choose a lane for each image of a job; read its chroma sampling, and what our decoder needs."""
         survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
-        is_jpeg = job.mode == ImageMode.JPG
+        resident, is_resident = self._resident.get(job.source), np.zeros(len(survey), bool)
+        if resident is not None and job.samples is not None:
+            is_resident = resident.holds(job.samples)
+        # Nothing of resident images is read, not even a header.
+        is_jpeg = (job.mode == ImageMode.JPG) & ~is_resident
         if is_jpeg.all():
             self._cpu.survey(job.address, job.size, survey)
         elif is_jpeg.any():
@@ -233,8 +241,9 @@ class GpuExecutor:
         is_refused = np.array([_identity(job, row) in self._resources.refused for row in range(len(lanes))], bool)
         own = None
         if decoder is not None:
-            rows = np.flatnonzero(is_jpeg & (survey[:, KIND] == JpegKind.BASELINE) & ~is_refused)
-            own = decoder.plan(number, self._programs[number], job, rows, self._cpu)
+            is_baseline = is_jpeg & (survey[:, KIND] == JpegKind.BASELINE)
+            rows = np.flatnonzero((is_baseline if resident is None else is_resident) & ~is_refused)
+            own = decoder.plan(number, self._programs[number], job, rows, self._cpu, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN
         for lane, backend in backends.items():
@@ -363,6 +372,7 @@ class Gpu:
         self._num_slots = num_slots
         self._lock = threading.Lock()
         self._is_closed = False
+        self.resident: Mapping[str, ResidentJpegs] = {}  # by field; executors that begin use it
         # Errors of opening are raised at once, and not in the loop.
         first, opened = self._make()
         self.notes, self.warning = dict(opened.notes), opened.warning
@@ -375,13 +385,14 @@ class Gpu:
         if resources is None:
             resources, _ = self._make()
         try:
-            return GpuExecutor(resources, programs, host, self.options, self._take_back)
+            return GpuExecutor(resources, programs, host, self.options, self._take_back, self.resident)
         except BaseException:
             self._take_back(resources)
             raise
 
     def close(self) -> None:
         """Free what no epoch uses; the rest is freed when its epoch ends. May be called twice."""
+        self.resident = {}
         with self._lock:
             self._is_closed = True
             free, self._free = self._free, []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gpubeton.errors import OptionError
 from gpubeton.plan.lanes import Lane, RawLane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
 _GONE = {"sm", "hybrid"}
@@ -34,6 +37,13 @@ class GpuOptions:
         Without effect: nvJPEG decodes on the engines only. Any number but 0 is refused.
     smooth_chroma : bool
         True interpolates reduced chroma, as libjpeg does; False repeats it.
+    resident : {"auto", True, False}
+        Whether the stored JPEGs of the loader's samples that have entry points, and these, are copied to the GPU's
+        memory when the first epoch begins, and stay there until the loader is closed. Then no epoch reads or sends
+        them. "auto" does it if they take at most a quarter of the GPU's free memory when the loader is made; True
+        raises `DeviceError` if they do not fit.
+    on_progress : callable, optional
+        Called with the number of images in the GPU's memory and of all, while they are copied there.
 
     Raises
     ------
@@ -52,6 +62,8 @@ class GpuOptions:
     images_per_call: int = 0
     images_per_sm_call: int = 0
     smooth_chroma: bool = True
+    resident: Literal["auto"] | bool = "auto"
+    on_progress: Callable[[int, int], object] | None = None
     allowed: frozenset[Lane] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +77,8 @@ class GpuOptions:
                 raise OptionError(f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}")
         if self.raw not in get_args(RawLane):
             raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawLane)))}")
+        if self.resident not in ("auto", True, False):
+            raise OptionError(f"resident is {self.resident!r}; expected 'auto', True or False")
         if self.images_per_call < 0:
             raise OptionError(f"images_per_call is {self.images_per_call}; expected at least 0")
         if self.images_per_sm_call != 0:

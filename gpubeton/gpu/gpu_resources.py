@@ -55,10 +55,20 @@ class ReadJpegs(Protocol):
         """Read the headers, and find out which MCUs the crops need."""
         ...
 
+    def place_crops(self, parts: JpegParts, draws: NDArray[np.int32]) -> None:
+        """Find out which MCUs other crops of the same images need; changes the rows."""
+        ...
+
     def list_intervals(
         self, address: NDArray[np.uint64], size: NDArray[np.uint64], entries: NDArray[np.uint64], parts: JpegParts
     ) -> Intervals:
         """List the intervals that crops need."""
+        ...
+
+    def list_known(
+        self, size: NDArray[np.uint64], first_entry: NDArray[np.int64], entries: NDArray[np.uint8], parts: JpegParts
+    ) -> Intervals:
+        """List the intervals that crops need, of images with known entry points."""
         ...
 
 

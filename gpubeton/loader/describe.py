@@ -31,6 +31,7 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         f"{title}: {where}",
         f"up to {config.batches_ahead} batches ahead of the loop, {config.num_workers} threads on the CPU",
         *_explain_decoding(config, plan, resources.gpu_choice, resources.gpu),
+        *([] if resources.resident is None else [resources.resident.explain()]),
         *_explain_sharing(plan),
         *_explain_entry_points(resources),
         *(output.explain() for output in plan.outputs),

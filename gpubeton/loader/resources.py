@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
+    from gpubeton.loader.resident_images import ResidentImages
 
 
 # Warnings about GPUs, each of which is given once.
@@ -68,6 +69,7 @@ class Resources:
 
     def __init__(self, index: Index, config: LoaderConfig) -> None:
         self.gpu: Gpu | None = None
+        self.resident: ResidentImages | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
         self.entry_points, faults = open_entry_points(index)
@@ -99,6 +101,14 @@ class Resources:
             if self.gpu.warning not in _warned:
                 _warned.add(self.gpu.warning)
                 warnings.warn(self.gpu.warning, stacklevel=3)
+            from gpubeton.loader.resident_images import ResidentImages
+
+            self.resident = ResidentImages(self.gpu, self._mapped, self._index, [output.source for output in images])
+            try:
+                self.resident.choose(config.indices)
+            except DeviceError:
+                self.close()
+                raise
 
     def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
@@ -115,6 +125,9 @@ class Resources:
         else:
             self._mapped.check()
             storage = self._mapped
+        if self.resident is not None:
+            self.resident.choose(config.indices)
+            self.resident.load()
         # Batches in work or ready, one or two in the hands of the loop, and one that is being handed over.
         self._pool.begin_epoch((config.batches_ahead + 3) * len(plan.outputs))
         try:
@@ -127,6 +140,7 @@ class Resources:
                 options=options,
                 first_batch=first_batch,
                 start_gpu_executor=None if self.gpu is None else self.gpu.crew,
+                on_gpu={} if self.gpu is None else {name: own.holds for name, own in self.gpu.resident.items()},
                 timers=stages,
             )
         except BaseException:

@@ -28,6 +28,7 @@ from tests.gpu_path.wait_scenarios import (
     an_epoch,
     another_library_settles,
     closing_equipment,
+    images_stay,
     leaving,
     memory_of_batches_had_an_owner,
     one_of_the_epochs_streams,
@@ -110,6 +111,7 @@ LANE_CASES = {
     "feeder ended": the_feeder_ends,
     "windows unused": windows_grow,
     "library idle": another_library_settles,
+    "piece sent": images_stay,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpubeton.gpu.entry_decoder import EntryDecoder
 from gpubeton.gpu.nvjpeg import Backend, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
+from gpubeton.gpu.resident import send_piece
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of
@@ -348,3 +350,17 @@ def windows_grow(bench, device):
     decoder.free()
     source.free()
     target.free()
+
+
+def images_stay(bench, device):
+    """Images are copied to where they stay, in pieces whose copies are slow."""
+    stream, staging, memory = device.make_stream("load"), device.allocate_pinned(64), device.allocate(6 * 64)
+    bench.slow_stream(stream)
+    for number in range(6):
+        staging.array[:] = number
+        send_piece(device, memory.address + 64 * number, staging, 64, stream)
+    if ctypes.string_at(memory.address, 6 * 64) != bytes(np.repeat(np.arange(6, dtype=np.uint8), 64)):
+        bench.symptoms.add("wrong bytes")
+    stream.synchronize()
+    staging.free()
+    memory.free()

@@ -106,9 +106,13 @@ def twin(images):
 
 def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=None, **arguments):
     """A loader of the images and their numbers on a GPU, or with ``device="cpu"`` on the CPU."""
-    names = ["lanes", "deterministic", "images_per_call", "smooth_chroma"]
+    names = ["lanes", "deterministic", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
-    given = {"lanes": ("hardware",), **{name: arguments.pop(name) for name in names if name in arguments}}
+    given = {
+        "lanes": ("hardware",),
+        "resident": False,
+        **{name: arguments.pop(name) for name in names if name in arguments},
+    }
     options = GpuOptions(raw=raw, **given)
     pipelines = {"image": image, **(more or {})}
     custom = {name: StoredField for name in ("image", "second") if name in pipelines}

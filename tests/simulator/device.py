@@ -190,6 +190,10 @@ class SimulatedDevice:
         self._check_active()
         return SimulatedMemory(self, nbytes, DEVICE)
 
+    def memory_left(self):
+        self._check_active()
+        return library().simulated_memory_left(self.number)
+
     def allocate_pinned(self, nbytes):
         self._check_active()
         return SimulatedMemory(self, nbytes, PINNED)

@@ -228,22 +228,27 @@ def _sort(source: Array, target: Array, counts: Array, column: int, stop: int) -
 
 
 @compiled
-def _list_intervals(
+def _find_windows(
+    rows: Array,  # (N, PART_COLUMNS), changed
+    draws: Array,  # (N, D) int32
+) -> None:
+    """Compute the MCUs that crops need."""
+    for i in range(rows.shape[0]):
+        across, down = 8 * rows[i, LUMA_ACROSS], 8 * rows[i, LUMA_DOWN]
+        mcus = (rows[i, WIDTH] + across - 1) // across, (rows[i, HEIGHT] + down - 1) // down
+        _find_window(mcus[0], mcus[1], draws[i], rows[i])
+
+
+@compiled
+def _copy_entries(
     address: Array,  # (N,) uint64
     size: Array,
     entries: Array,  # (N,) uint64
     rows: Array,  # (N, PART_COLUMNS); EVERY becomes 0 where restart markers are missing
-    table_of: Array,
     first_entry: Array,  # (N,) int64: of each image in `copied`
     copied: Array,  # (E, 10) uint8, written
-    listed: Array,  # (M, 4) int32, written: image, entry, and what they are sorted by
-    spare: Array,  # (M, 4) int32, scratch
-    counts: Array,  # (max(sets, buckets),) int32, scratch
-    sets: int,
-    groups: Array,  # (G, 3) int32, written
-) -> tuple[int, int]:
-    """Copy the entry points of images, list and sort the intervals; return the numbers of intervals and of groups."""
-    done = 0
+) -> None:
+    """Copy the entry points of images, or find them at restart markers."""
     for i in range(address.size):
         row = rows[i]
         if row[EVERY] == 0 or row[ROWS] == 0:
@@ -252,10 +257,31 @@ def _list_intervals(
         if row[IS_RESTARTED]:
             if not _find_restarts(signed(address[i]), signed(size[i]), row[SCAN], count, own):
                 row[EVERY] = 0
-                continue
         else:
             for k in range(_ENTRY_BYTES * count):
                 own[k // _ENTRY_BYTES, k % _ENTRY_BYTES] = load_u8(signed(entries[i]) + k)
+
+
+@compiled
+def _list_intervals(
+    size: Array,  # (N,) uint64
+    rows: Array,  # (N, PART_COLUMNS)
+    table_of: Array,
+    first_entry: Array,  # (N,) int64: of each image in `entries`
+    entries: Array,  # (E, 4 or more) uint8: ENTRY, or the bits of it
+    listed: Array,  # (M, 4) int32, written: image, entry, and what they are sorted by
+    spare: Array,  # (M, 4) int32, scratch
+    counts: Array,  # (max(sets, buckets),) int32, scratch
+    sets: int,
+    groups: Array,  # (G, 3) int32, written
+) -> tuple[int, int]:
+    """List and sort the intervals; return the numbers of intervals and of groups."""
+    done = 0
+    for i in range(size.size):
+        row = rows[i]
+        if row[EVERY] == 0 or row[ROWS] == 0:
+            continue
+        own, count = entries[first_entry[i] :], row[NUM_ENTRIES]
         across = (row[WIDTH] + 8 * row[LUMA_ACROSS] - 1) // (8 * row[LUMA_ACROSS])
         stop = 0
         for y in range(row[FIRST_ROW], row[FIRST_ROW] + row[ROWS]):
@@ -310,21 +336,39 @@ class JpegReader:
         return JpegParts(rows, quantization, tables[:sets], table_of)
 
     @staticmethod
+    def place_crops(parts: JpegParts, draws: NDArray[np.int32]) -> None:
+        """Find out which MCUs other crops of the same images need; changes the rows."""
+        _find_windows(parts.rows, draws)
+
+    @classmethod
     def list_intervals(
+        cls,
         address: NDArray[np.uint64],  # (N,)
         size: NDArray[np.uint64],  # (N,)
         entries: NDArray[np.uint64],  # (N,)
         parts: JpegParts,  # of these images
     ) -> Intervals:
         """List the intervals that crops need; images whose restart markers are missing lose theirs."""
-        rows, sets = parts.rows, len(parts.tables)
+        rows = parts.rows
         used = (rows[:, EVERY] > 0) & (rows[:, ROWS] > 0)
         stop = np.cumsum(np.where(used, rows[:, NUM_ENTRIES], 0), dtype=np.int64)
         first_entry = np.concatenate([[0], stop[:-1]]).astype(np.int64)
-        room = int(rows[used, NUM_INTERVALS].sum())
         copied = np.empty((int(stop[-1]) if len(stop) else 0, _ENTRY_BYTES), np.uint8)
+        _copy_entries(address, size, entries, rows, first_entry, copied)
+        return cls.list_known(size, first_entry, copied, parts)
+
+    @staticmethod
+    def list_known(
+        size: NDArray[np.uint64],  # (N,)
+        first_entry: NDArray[np.int64],  # (N,): of each image in `entries`
+        entries: NDArray[np.uint8],  # (E, 4 or more): ENTRY, or the bits of it
+        parts: JpegParts,  # of these images
+    ) -> Intervals:
+        """List the intervals that crops need, of images with known entry points."""
+        rows, sets = parts.rows, len(parts.tables)
+        room = int(rows[(rows[:, EVERY] > 0) & (rows[:, ROWS] > 0), NUM_INTERVALS].sum())
         listed, spare = np.empty((room, 4), np.int32), np.empty((room, 4), np.int32)
         counts, groups = np.empty(max(sets, _BUCKETS), np.int32), np.empty((room // GROUP + sets + 1, 3), np.int32)
-        written = first_entry, copied, listed, spare, counts, sets, groups
-        done, made = _list_intervals(address, size, entries, rows, parts.table_of, *written)
-        return Intervals(copied, first_entry, np.ascontiguousarray(listed[:done, :2]), groups[:made])
+        written = listed, spare, counts, sets, groups
+        done, made = _list_intervals(size, rows, parts.table_of, first_entry, entries, *written)
+        return Intervals(entries, first_entry, np.ascontiguousarray(listed[:done, :2]), groups[:made])
