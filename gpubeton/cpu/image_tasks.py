@@ -27,7 +27,7 @@ NEXT_VIEW = 7  # next image of the batch with the same stored image; 0: none
 IS_LATER_VIEW = 8  # 1: it is made together with an earlier task
 ENTRIES = 9  # address of the JPEG's entry points, see `gpubeton.format.entry_points`
 NUM_ENTRIES = 10  # 0: none; -1: they do not fit the JPEG
-SEAL = 11  # of the JPEG and its entry points, see `jpeg.entries.seal_of`
+SEAL = 11  # of the JPEG and its entry points, see `jpeg.intervals.seal_of`
 TASK_FIELDS = 12
 
 # MODE: the format of the bytes at ADDRESS. The first two are the file format's, of RGB images.

@@ -8,9 +8,8 @@ import numpy as np
 
 from gpubeton.cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton.cpu.image_tasks import VIEW_FIELDS
-from gpubeton.cpu.jpeg.entropy import BLOCK_FIELDS, MAX_BLOCKS
+from gpubeton.cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES, MAX_BLOCKS, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.intervals import CURSOR_FIELDS, ENTRY_BYTES, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.taps import most_taps
 from gpubeton.plan.program import MAX_COLOR_STEPS

@@ -75,7 +75,7 @@ class EntryPoints:
         self,
         addresses: NDArray[np.uint64],  # (N,) of the first entry of each image; 0 if it has none
         counts: NDArray[np.int32],  # (N,) number of its entries
-        seals: NDArray[np.uint32],  # (N,) see `gpubeton.cpu.jpeg.entries.seal_of`
+        seals: NDArray[np.uint32],  # (N,) see `gpubeton.cpu.jpeg.intervals.seal_of`
         keep: object,  # owns the memory
     ) -> None:
         self.addresses, self.counts, self.seals, self.keep = addresses, counts, seals, keep

@@ -14,16 +14,17 @@ from gpubeton.gpu.launch import gather
 from gpubeton.plan.lanes import Lane, cut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.device import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
-    from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
     from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
-    from gpubeton.plan.image_executor import ImageJob
+    from gpubeton.plan.image_executor import BadImage, ImageJob
 
 
 class Feeder:
@@ -31,12 +32,18 @@ class Feeder:
 
     # It waits for busy decoders, so that `submit` need not.
 
-    def __init__(self, resources: GpuResources, augmenter: Augmenter, cpu: CpuServices, executor: GpuExecutor) -> None:
+    def __init__(
+        self,
+        resources: GpuResources,
+        augmenter: Augmenter,
+        cpu: CpuServices,
+        collect_cpu_images: Callable[[BatchState], list[BadImage]],  # waits for those of a batch; returns the bad ones
+    ) -> None:
         self._resources = resources
         self._device = resources.device
         self._augmenter = augmenter
         self._cpu = cpu
-        self._executor = executor
+        self._collect_cpu_images = collect_cpu_images
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
@@ -103,7 +110,7 @@ class Feeder:
             for number, entry_images in batch.entry_images.items():
                 decoder.send(entry_images, batch.jobs[number], staging, arena, self._cpu, streams.send)
         if batch.needs_cpu:
-            batch.bad += self._executor.collect_cpu_images(batch)  # wait point: cpu images made
+            batch.bad += self._collect_cpu_images(batch)  # wait point: cpu images made
             for one in batch.layout.sent:
                 if one.is_finished:
                     self._send(one, arena, staging)

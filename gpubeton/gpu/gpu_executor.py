@@ -76,7 +76,7 @@ class GpuExecutor:
             self._augmenter = Augmenter(self._device, programs, resources.constants, resources.streams.send)
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
-            self._feeder = Feeder(resources, self._augmenter, cpu, self)
+            self._feeder = Feeder(resources, self._augmenter, cpu, self.collect_cpu_images)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

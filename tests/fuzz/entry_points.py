@@ -12,7 +12,7 @@ import zlib
 import numba
 import numpy as np
 
-from gpubeton.cpu.jpeg.entries import seal_of
+from gpubeton.cpu.jpeg.intervals import seal_of
 from gpubeton.errors import BadImageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder

@@ -1,4 +1,4 @@
-"""Find the entry points of JPEGs, and the seal that shows whether an image and its entry points belong together."""
+"""Find the entry points of JPEGs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.intrinsics import load_i64, load_u8, shift_right_logical, signed, store_i16, store_i64
+from gpubeton.cpu.intrinsics import load_u8, signed, store_i16, store_i64
 from gpubeton.cpu.jpeg.codes import OK
+from gpubeton.cpu.jpeg.columns import ENTRY_BYTES, FILLED, POSITION
 from gpubeton.cpu.jpeg.entropy import describe_block
-from gpubeton.cpu.jpeg.intervals import (
-    ENTRY_BYTES,
-    FILLED,
-    LARGEST_JPEG,
-    POSITION,
-    find_intervals,
-    find_marker,
-    read_mcus,
-)
+from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_intervals, find_marker, read_mcus, seal_of
 from gpubeton.cpu.jpeg.markers import (
     COMPONENTS,
     LUMA_ACROSS,
@@ -30,58 +23,12 @@ from gpubeton.cpu.jpeg.markers import (
 )
 from gpubeton.cpu.scratch import Scratch, allocate
 from gpubeton.format.entry_points import ENTRY, EVERY, EntryBlock
-from gpubeton.machine_code.compile import compiled, inlined, stage
+from gpubeton.machine_code.compile import compiled, stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.cpu.intrinsics import Array
-
-# 2 ** 64 divided by the golden ratio, as an int64.
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
-# Words of the compressed data that a seal covers.
-_PROBES = 16
-
-
-@inlined
-def _mix(state: int, word: int) -> int:
-    """Add a word to a hash: another word always gives another state."""
-    state = (state ^ word) * _FACTOR
-    return state ^ shift_right_logical(state, 32)
-
-
-@stage
-def _mix_bytes(state: int, address: int, size: int) -> int:
-    stop = address + size
-    while address + 8 <= stop:
-        state = _mix(state, load_i64(address))
-        address += 8
-    rest = 0
-    while address < stop:
-        rest = (rest << 8) | load_u8(address)
-        address += 1
-    return _mix(state, rest)
-
-
-@stage
-def seal_of(
-    address: int,  # of the JPEG
-    scan: int,  # offset of its compressed data
-    size: int,  # bytes of the JPEG
-    entries: int,  # address of its entry points
-    count: int,  # number of them
-) -> int:
-    """Hash into 32 bits a JPEG's size, its headers, samples of its compressed data, and its entry points."""
-    address, scan, size, entries, count = signed(address), signed(scan), signed(size), signed(entries), signed(count)
-    state = _mix(_mix(_mix(_FACTOR, size), scan), count)
-    state = _mix_bytes(state, address, scan)
-    state = _mix_bytes(state, entries, ENTRY_BYTES * count)
-    # Images of the same size and headers may have changed places.
-    step = (size - scan - 8) // _PROBES
-    if step > 0:
-        for i in range(_PROBES):
-            state = _mix(state, load_i64(address + scan + i * step))
-    return state & 0xFFFFFFFF
 
 
 @stage

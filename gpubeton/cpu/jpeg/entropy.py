@@ -20,6 +20,19 @@ from gpubeton.cpu.intrinsics import (
     store_i16,
     store_i64,
 )
+from gpubeton.cpu.jpeg.columns import (
+    AC_LOOKUP,
+    AC_SLOT,
+    BLOCK_FIELDS,
+    DC_LOOKUP,
+    DC_SLOT,
+    MULTIPLIERS,
+    PAIR_LOOKUP,
+    PREDICTOR,
+    SKIP_LOOKUP,
+    STRIP,
+    STRIP_STEP,
+)
 from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, Tables, search
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
 from gpubeton.cpu.jpeg.markers import AC_TABLE, DC_TABLE, QUANTIZATION
@@ -30,22 +43,6 @@ if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
     from gpubeton.cpu.scratch import Scratch
 
-# Most blocks of an MCU of several components (T.81 B.2.3).
-MAX_BLOCKS = 10
-
-# Columns of a block, int64 (MAX_BLOCKS, BLOCK_FIELDS): all that the inner loop needs, so that it looks nothing up. The
-# first four are addresses of tables.
-DC_LOOKUP = 0
-AC_LOOKUP = 1
-PAIR_LOOKUP = 2
-SKIP_LOOKUP = 3
-MULTIPLIERS = 4
-PREDICTOR = 5  # address of the component's last DC value
-STRIP = 6  # address of the block's samples in the first MCU
-STRIP_STEP = 7  # bytes to those of the next MCU
-DC_SLOT = 8
-AC_SLOT = 9
-BLOCK_FIELDS = 10
 _BLOCK_BYTES = 8 * BLOCK_FIELDS
 
 # The bit reader: window, filled, position.

@@ -11,45 +11,52 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from gpubeton.cpu.intrinsics import clear, copy, load_u8, load_u16, load_u32, signed, store_i16, store_i64, store_u8
+from gpubeton.cpu.intrinsics import (
+    clear,
+    copy,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    shift_right_logical,
+    signed,
+    store_i16,
+    store_i64,
+    store_u8,
+)
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, MANY_INTERVALS, OK, SEPARATE_SCANS
+from gpubeton.cpu.jpeg.columns import (
+    COUNT,
+    DATA,
+    DATA_SIZE,
+    END,
+    ENTRIES,
+    ENTRY_BYTES,
+    FILLED,
+    IS_INDEXED,
+    LEAST_LEFT,
+    LENGTH,
+    MCUS,
+    MOST_LEFT,
+    NEXT_MCU,
+    OPEN,
+    PADDING,
+    POSITION,
+    SCAN_START,
+    WINDOW,
+)
 from gpubeton.cpu.jpeg.entropy import decode_mcus
 from gpubeton.cpu.jpeg.markers import RESTART_INTERVAL, SCAN
 from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
-from gpubeton.format.entry_points import ENTRY, EVERY
-from gpubeton.machine_code.compile import stage
+from gpubeton.format.entry_points import EVERY
+from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
     from gpubeton.cpu.scratch import Scratch
 
-# Zero bytes after an interval: missing data read as zeros, and the bit reader may look ahead.
-PADDING = 16
-# How far one MCU can read past the end of an interval before the decoder checks: 10 blocks of 64 codes of 27 bits.
-OVERRUN = 2304
-
-ENTRY_BYTES = ENTRY.itemsize
 # Bits are counted in 32 bits.
 LARGEST_JPEG = (1 << 29) - 1
-
-# Columns of `Scratch.cursor`, int64: first the intervals of an image, then how far the open one is read.
-DATA = 0  # address of the JPEG
-DATA_SIZE = 1
-SCAN_START = 2  # offset of its scan
-ENTRIES = 3  # address of an ENTRY for each interval
-COUNT = 4  # number of intervals
-LENGTH = 5  # MCUs of each but the last
-MCUS = 6  # of the image
-IS_INDEXED = 7  # 1 if the entry points come from an index
-OPEN = 8  # number of the open interval; -1: none
-NEXT_MCU = 9  # the first that is not read
-WINDOW = 10  # the bit reader, see `entropy`
-FILLED = 11
-POSITION = 12
-END = 13  # address of the byte after the interval's copy
-LEAST_LEFT = 14  # bits of the copy that are left after the interval's last MCU
-MOST_LEFT = 15
-CURSOR_FIELDS = 16
 
 _END_OF_IMAGE = 0xD9
 _RESTART_0 = 0xD0
@@ -263,3 +270,52 @@ def read_mcus(
         if not is_sound or not _is_intact(last == interval_stop, scratch):
             return DAMAGED_SCAN
     return OK
+
+
+# --- seals -----------------------------------------------------------------------------------------------------------
+
+# 2 ** 64 divided by the golden ratio, as an int64.
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+# Words of the compressed data that a seal covers.
+_PROBES = 16
+
+
+@inlined
+def _mix(state: int, word: int) -> int:
+    """Add a word to a hash: another word always gives another state."""
+    state = (state ^ word) * _FACTOR
+    return state ^ shift_right_logical(state, 32)
+
+
+@stage
+def _mix_bytes(state: int, address: int, size: int) -> int:
+    stop = address + size
+    while address + 8 <= stop:
+        state = _mix(state, load_i64(address))
+        address += 8
+    rest = 0
+    while address < stop:
+        rest = (rest << 8) | load_u8(address)
+        address += 1
+    return _mix(state, rest)
+
+
+@stage
+def seal_of(
+    address: int,  # of the JPEG
+    scan: int,  # offset of its compressed data
+    size: int,  # bytes of the JPEG
+    entries: int,  # address of its entry points
+    count: int,  # number of them
+) -> int:
+    """Hash into 32 bits a JPEG's size, its headers, samples of its compressed data, and its entry points."""
+    address, scan, size, entries, count = signed(address), signed(scan), signed(size), signed(entries), signed(count)
+    state = _mix(_mix(_mix(_FACTOR, size), scan), count)
+    state = _mix_bytes(state, address, scan)
+    state = _mix_bytes(state, entries, ENTRY_BYTES * count)
+    # Images of the same size and headers may have changed places.
+    step = (size - scan - 8) // _PROBES
+    if step > 0:
+        for i in range(_PROBES):
+            state = _mix(state, load_i64(address + scan + i * step))
+    return state & 0xFFFFFFFF

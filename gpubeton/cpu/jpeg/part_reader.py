@@ -8,9 +8,8 @@ import numpy as np
 
 from gpubeton.cpu.intrinsics import load_i64, load_u8, signed
 from gpubeton.cpu.jpeg.codes import OK
-from gpubeton.cpu.jpeg.entries import seal_of
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_marker
+from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_marker, seal_of
 from gpubeton.cpu.jpeg.markers import (
     AC_TABLE,
     DC_TABLE,

@@ -32,15 +32,10 @@ from gpubeton.cpu.image_tasks import (
     next_stretch,
 )
 from gpubeton.cpu.jpeg.codes import DAMAGED_HEADER, DAMAGED_SCAN, ODD_SAMPLING, OK, WRONG_SIZE
-from gpubeton.cpu.jpeg.entries import seal_of
-from gpubeton.cpu.jpeg.entropy import (
-    MAX_BLOCKS,
-    STRIP,
-    STRIP_STEP,
-    describe_block,
-)
+from gpubeton.cpu.jpeg.columns import MAX_BLOCKS, STRIP, STRIP_STEP
+from gpubeton.cpu.jpeg.entropy import describe_block
 from gpubeton.cpu.jpeg.idct import COLUMN_BYTES
-from gpubeton.cpu.jpeg.intervals import find_intervals, read_mcus, take_index
+from gpubeton.cpu.jpeg.intervals import find_intervals, read_mcus, seal_of, take_index
 from gpubeton.cpu.jpeg.markers import (
     COMPONENTS,
     HEIGHT,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpubeton.cpu.epilogue import outputs_of
 from gpubeton.cpu.image_tasks import NUM_ENTRIES
 from gpubeton.cpu.jpeg.codes import OK
-from gpubeton.cpu.jpeg.entries import seal_of
+from gpubeton.cpu.jpeg.intervals import seal_of
 from gpubeton.cpu.ring import work
 from gpubeton.format.entry_points import ENTRY, EVERY
 from tests.cpu.guarded import Slots, guarded_scratch

@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.codes import CUT_SHORT, DAMAGED_SCAN, MANY_INTERVALS, OK, SEPARATE_SCANS
-from gpubeton.cpu.jpeg.intervals import COUNT, PADDING, find_intervals, find_marker, unstuff
+from gpubeton.cpu.jpeg.columns import COUNT, PADDING
+from gpubeton.cpu.jpeg.intervals import find_intervals, find_marker, unstuff
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, RESTART_INTERVAL, SCAN
 from gpubeton.cpu.scratch import allocate
 from gpubeton.format.entry_points import ENTRY
