@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from PIL import Image
 from benchmarks.harness.photos import PhotoSet, list_photos, write_photos
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.format.index import Index
+from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 
 __all__ = ["IMAGENET_LIKE", "QUALITIES", "Photos", "make_photos", "make_raw"]
@@ -35,6 +37,7 @@ class Photos:
 
     folder: str  # JPEG files, one sub-folder per class
     beton: str  # .beton file with the same JPEG files
+    indexed: str  # the same file by another name, with entry points beside it
     facts: dict[str, Any]  # number, bytes, sizes and source of the images
 
 
@@ -55,7 +58,16 @@ def make_photos(data: Path, count: int, quality: int) -> Photos:
         DatasetWriter(beton, columns, progress=False).from_image_folder(folder)
     if len(list_photos(folder)) != count:
         raise RuntimeError(f"{folder}: not {count} images. Remove the folder and start again.")
-    return Photos(str(folder), str(beton), {"source": source, **_facts(beton)})
+    indexed = indexed_name(beton)
+    if not indexed.exists():
+        os.link(beton, indexed)
+    index_images(indexed)
+    return Photos(str(folder), str(beton), str(indexed), {"source": source, **_facts(beton)})
+
+
+def indexed_name(beton: Path) -> Path:
+    """Name the file that has entry points beside it."""
+    return beton.with_suffix(".indexed.beton")
 
 
 def make_raw(data: Path, photos: Photos) -> str:

@@ -36,14 +36,15 @@ class Entry(Contender):
     on_few_cores: bool = False  # whether it also runs on few cores
 
 
+_GPUBETON = (
+    *("engines", "own kernels", "own kernels, resident"),
+    *("decoded by the CPU", "decoded by the CPU, indexed", "CPU", "CPU, indexed"),
+)
 _DALI = ("dali_mixed", "nvidia.dali", "GPUBETON_DALI_PYTHON")
 
 ENTRIES = (
     *(Entry(f"nvJPEG alone, {name}", "bare_nvjpeg", variant=name) for name in ("engines", "processors", "both")),
-    *(
-        Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=True)
-        for name in ("engines", "decoded by the CPU", "CPU")
-    ),
+    *(Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=True) for name in _GPUBETON),
     Entry("torchvision on the GPU", "torchvision_decode", "torchvision", on_few_cores=True),
     Entry("DALI, mixed, whole images", *_DALI, variant="whole", on_few_cores=True),
     Entry("DALI, mixed, crops", *_DALI, variant="crop"),

@@ -70,12 +70,13 @@ def test_an_epoch_that_ends_is_followed_by_another(monkeypatch):
 
 
 def test_nvjpeg_and_gpubeton_race_on_the_simulated_gpu(work, tmp_path):
-    entries = [entry for entry in ENTRIES if entry.name in {"nvJPEG alone, both", "gpubeton, both"}]
+    names = ["nvJPEG alone, engines", "gpubeton, engines", "gpubeton, own kernels", "gpubeton, own kernels, resident"]
+    entries = [entry for entry in ENTRIES if entry.name in names]
     record = Record(tmp_path / "race.json")
     Race(Console(quiet=True), "one core", work).run(entries, 2, record)
     found = json.loads((tmp_path / "race.json").read_text())["one core"]
     assert found["left_out"] == {}
-    assert list(found["contenders"]) == ["nvJPEG alone, both", "gpubeton, both"]
+    assert list(found["contenders"]) == names
     for contender in found["contenders"].values():
         assert len(contender["laps"]) == 2
         assert all(lap["images"] > 0 for lap in contender["laps"])

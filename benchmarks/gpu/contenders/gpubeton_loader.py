@@ -1,10 +1,11 @@
-"""gpubeton's Loader on the GPU, by each of its lanes, and on the CPU."""
+"""gpubeton's Loader on the GPU, by each of its decoders, and on the CPU; with and without entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack, closing
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from benchmarks.contenders.work import MEAN, STD
 from benchmarks.gpu.contenders.service import Ready, serve, wait_for_current_stream
 from benchmarks.gpu.contenders.work import GpuWork
+from benchmarks.gpu.photos import indexed_name
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
 from gpubeton.fields.decoders import IntDecoder
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
@@ -22,24 +24,30 @@ from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, T
 # Images of an epoch: more than a lap needs, because a new epoch would start with an empty pipeline.
 _EPOCH = 1 << 20
 
-_OPTIONS = {
-    "engines": GpuOptions(),
-    "decoded by the CPU": GpuOptions(lanes=()),
-    "CPU": GpuOptions(),
+# Options, and whether the file has entry points.
+_VARIANTS: dict[str, tuple[GpuOptions | None, bool]] = {
+    "engines": (GpuOptions(lanes=("hardware",)), False),
+    "own kernels": (GpuOptions(lanes=("own",), resident=False), True),
+    "own kernels, resident": (GpuOptions(lanes=("own",), resident=True), True),
+    "decoded by the CPU": (GpuOptions(lanes=()), False),
+    "decoded by the CPU, indexed": (GpuOptions(lanes=()), True),
+    "CPU": (None, False),
+    "CPU, indexed": (None, True),
 }
 
 
 def prepare(work: GpuWork, stack: ExitStack) -> Ready:
-    """Make the loader. Variants: "engines", "decoded by the CPU", "CPU"."""
+    """Make the loader of a variant."""
     if is_simulated():
         stack.enter_context(simulated_gpu())
-    arguments: dict[str, Any] = {"device": "cuda:0", "gpu_options": _OPTIONS[work.variant]}
+    options, is_indexed = _VARIANTS[work.variant]
+    arguments: dict[str, Any] = {"device": "cuda:0", "gpu_options": options}
     moves = []
-    if work.variant == "CPU":
+    if options is None:
         arguments = {"device": "cpu"}
         moves = [ToDevice("cuda:0")]
     loader = stack.enter_context(closing(Loader(
-        work.beton,
+        indexed_name(Path(work.beton)) if is_indexed else work.beton,
         work.batch_size,
         num_workers=work.cores or -1,
         order=OrderOption.RANDOM,
