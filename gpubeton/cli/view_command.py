@@ -139,7 +139,8 @@ def _as_rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
     if pixels.shape[-1] == 1:
         return np.repeat(np.rint(_gray_levels(pixels)).astype(np.uint8), 3, axis=-1)
-    return np.ascontiguousarray(pixels[..., :3])
+    levels = (pixels >> 8 if pixels.dtype.itemsize > 1 else pixels).astype(np.uint8)
+    return np.ascontiguousarray(levels[..., :3])
 
 
 def _gray_levels(pixels: NDArray[Any]) -> NDArray[np.float32]:

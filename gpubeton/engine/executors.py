@@ -12,6 +12,7 @@ from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import pack_crops, pack_regions
 from gpubeton.pipeline.pixel_type import pixel_type
 from gpubeton.pipeline.ragged import tensors_in
+from gpubeton.plan.cpu_services import CpuServices
 from gpubeton.plan.image_executor import Usage
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.engine.outputs import ImageOutput
     from gpubeton.gpu.gpu_executor import GpuExecutor
-    from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob, StartExecutor
     from gpubeton.plan.program import ImageProgram
 
@@ -65,8 +65,6 @@ class ImageExecutors:
                 self._cpu = start([outputs[number].program for number in self._on_cpu])
                 undo.callback(self._cpu.close)
             if self._on_gpu and start_gpu_executor is not None:
-                from gpubeton.gpu.gpu_resources import CpuServices
-
                 host = CpuServices(probe_jpegs, pack_regions, pack_crops, start, num_workers, JpegReader())
                 self._gpu = start_gpu_executor([outputs[number].program for number in self._on_gpu], host)
             undo.pop_all()

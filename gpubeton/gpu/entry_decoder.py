@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_memory import Table
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.gpu.launch import ProgramConstants
     from gpubeton.gpu.resident import ResidentJpegs
+    from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.jpeg_parts import Intervals
     from gpubeton.plan.program import ImageProgram

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,17 +14,24 @@ from gpubeton.gpu.launch import gather
 from gpubeton.plan.lanes import Lane, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.device import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
-    from gpubeton.gpu.gpu_resources import CpuServices, GpuResources
+    from gpubeton.gpu.gpu_resources import GpuResources
     from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
+    from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageJob
+
+
+class CpuImages(Protocol):
+    """Gives the images that the CPU's workers make."""
+
+    def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
+        """Wait for those of a batch; return the bad ones."""
+        ...
 
 
 class Feeder:
@@ -37,13 +44,13 @@ class Feeder:
         resources: GpuResources,
         augmenter: Augmenter,
         cpu: CpuServices,
-        collect_cpu_images: Callable[[BatchState], list[BadImage]],  # waits for those of a batch; returns the bad ones
+        cpu_images: CpuImages,
     ) -> None:
         self._resources = resources
         self._device = resources.device
         self._augmenter = augmenter
         self._cpu = cpu
-        self._collect_cpu_images = collect_cpu_images
+        self._cpu_images = cpu_images
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
@@ -110,7 +117,7 @@ class Feeder:
             for number, entry_images in batch.entry_images.items():
                 decoder.send(entry_images, batch.jobs[number], staging, arena, self._cpu, streams.send)
         if batch.needs_cpu:
-            batch.bad += self._collect_cpu_images(batch)  # wait point: cpu images made
+            batch.bad += self._cpu_images.collect_cpu_images(batch)  # wait point: cpu images made
             for one in batch.layout.sent:
                 if one.is_finished:
                     self._send(one, arena, staging)
@@ -166,7 +173,8 @@ def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decod
         if own is None or len(own.rows) < images.count:
             augmenter.resample(number, images, taps, levels, stream)
         if own is not None and decoder is not None:
-            augmenter.decode(number, decoder, own, levels if augmenter.has_colors(number) else images.out, stream)
+            out = levels if augmenter.has_colors(number) else images.out
+            decoder.launch(own, augmenter.constants(number), out, stream)
             flags = slot.table.bring_back((number, "jpeg status"), stream)
             batch.flagged.append((batch.sources[number], own.rows, flags))
         augmenter.color(number, images, levels, stream)

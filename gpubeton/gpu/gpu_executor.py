@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gpubeton.gpu.device import Device
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.gpu_options import GpuOptions
-    from gpubeton.gpu.gpu_resources import CpuServices
     from gpubeton.gpu.resident import ResidentJpegs
+    from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
 
@@ -76,7 +76,7 @@ class GpuExecutor:
             self._augmenter = Augmenter(self._device, programs, resources.constants, resources.streams.send)
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
-            self._feeder = Feeder(resources, self._augmenter, cpu, self.collect_cpu_images)
+            self._feeder = Feeder(resources, self._augmenter, cpu, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

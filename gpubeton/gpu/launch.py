@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from gpubeton.gpu.batch_memory import Constants
     from gpubeton.gpu.device import Device, Stream
-    from gpubeton.gpu.entry_decoder import EntryDecoder, EntryImages
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
@@ -203,9 +202,9 @@ class Augmenter:
         arrays = TapArrays(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes)
         launch_resampling(self._device, self._constants[program], images, arrays, levels, stream)
 
-    def decode(self, program: int, decoder: EntryDecoder, images: EntryImages, out: int, stream: Stream) -> None:
-        """Make images of one output from JPEGs with entry points; `out` is the address of the output or of levels."""
-        decoder.launch(images, self._constants[program], out, stream)
+    def constants(self, program: int) -> ProgramConstants:
+        """Give what the launches of a program have in common."""
+        return self._constants[program]
 
     def color(self, program: int, images: KernelImages, levels: int, stream: Stream) -> None:
         """Change the colors of the levels of one output."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.device import Device, Memory, PinnedMemory, Stream
-    from gpubeton.gpu.gpu_resources import ReadJpegs
+    from gpubeton.plan.cpu_services import ReadJpegs
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.jpeg_parts import Intervals
 

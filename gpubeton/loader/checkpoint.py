@@ -59,7 +59,7 @@ class Checkpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to strings and numbers, which JSON and torch.save can store."""
-        return {"version": _VERSION, **asdict(self)}
+        return {"version": _VERSION, **asdict(self), "batch": self.batch}
 
     @classmethod
     def of(

@@ -285,7 +285,7 @@ def test_an_unforeseen_error_spoils_its_own_image_alone(name, monkeypatch):
     def fail(data):
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(f"gpubeton.cpu.worker_pool.{name}", fail)
+    monkeypatch.setattr(f"gpubeton.cpu.refused_images.{name}", fail)
     images = [stored_jpeg(SIMPLEJPEGS["progressive"]), stored_jpeg(jpeg(photo(HEIGHT, WIDTH)))]
     _, [bad] = make(PROGRAM, images, [draw_of(PROGRAM, whole(image)) for image in images])
     assert bad.row == 0

@@ -13,9 +13,9 @@ from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.fields.image_decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.gpu_executor import Gpu
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.gpu_resources import CpuServices
 from gpubeton.gpu.nvjpeg import load
 from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.plan.cpu_services import CpuServices
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 
