@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import StateError
+from gpubeton.plan.order import Rank
 
 if TYPE_CHECKING:
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
-    from gpubeton.loader.schedule import EpochCursor, Sampling
+    from gpubeton.loader.schedule import EpochCursor, EpochSchedule, Sampling
     from gpubeton.traversal_order.base import TraversalOrder
 
 _VERSION = 2
@@ -136,11 +137,21 @@ class Checkpoint:
             )
         raise StateError(f"the state belongs to another loader: {differences}. {advice}")
 
-    def place_in(self, own: Checkpoint) -> tuple[int, int]:
+    def place_in(self, own: Checkpoint, schedule: EpochSchedule) -> tuple[int, int]:
         """Give `first` and `batch` of a loader with the ranks and the batches of `own` that goes on here."""
-        if (self.batch_size, self.world_size) == (own.batch_size, own.world_size):
+        is_alike = (self.batch_size, self.world_size) == (own.batch_size, own.world_size)
+        if is_alike:
+            num_samples, num_batches = 0, len(schedule.plan(self.epoch, first=self.first))
+        else:
+            num_samples = schedule.num_samples_of(self.epoch)
+            share = Rank(0, self.world_size).share(max(num_samples - self.first, 0))
+            num_batches = share // self.batch_size if self.drop_last else -(-share // self.batch_size)
+        if self.batch > num_batches:
+            raise StateError(f"the state is at batch {self.batch}, but epoch {self.epoch} has {num_batches}")
+        if is_alike:
             return self.first, self.batch
-        return self.samples, 0
+        # Nothing is left of an epoch that is over, also if its last samples made no whole batch.
+        return (max(self.samples, num_samples) if self.batch == num_batches else self.samples), 0
 
 
 def file_fingerprint(index: Index) -> str:

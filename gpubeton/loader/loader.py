@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.engine import Plan, compile_outputs
-from gpubeton.errors import LoaderClosedError, OptionError, StateError, StorageError
+from gpubeton.errors import LoaderClosedError, OptionError, StorageError
 from gpubeton.loader.checkpoint import Checkpoint, file_fingerprint
 from gpubeton.loader.config import (
     ARGUMENTS,
@@ -297,7 +297,8 @@ class Loader(FfcvSurface):
             stats = EpochStats(coming.epoch, config.num_workers)
             order = self._schedule.plan(coming.epoch, samples, first=coming.first, asks_again=True)
             plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
-            warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
+            if not coming.first:  # otherwise few samples may be left
+                warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
             engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages)
             cursor = self._schedule.begin(coming, sampling, len(plan))
             batches = Prefetcher(engine, config.batches_ahead)
@@ -307,7 +308,7 @@ class Loader(FfcvSurface):
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch."""
+        """Number of batches of the next epoch, also if a state was loaded that is in the middle of it."""
         return len(self._schedule.plan(self.next_epoch))
 
     def close(self) -> None:
@@ -605,14 +606,10 @@ class Loader(FfcvSurface):
         loaded.check_against(
             own, seed_is_fixed=self._config.seed_is_given, order=schedule.order, is_global=schedule.is_global
         )
-        first, batch = loaded.place_in(own)
         if loaded.seed != self._config.seed:
             self._config = self._config.replace(seed=loaded.seed)
             schedule.set_seed(loaded.seed)
-        num_batches = len(schedule.plan(loaded.epoch, first=first))
-        if batch > num_batches:
-            raise StateError(f"the state is at batch {batch}, but epoch {loaded.epoch} has {num_batches}")
-        schedule.go_to(loaded.epoch, first, batch, self._sampling)
+        schedule.go_to(loaded.epoch, *loaded.place_in(own, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
         cursor = self._schedule.after_received if ends_with_last_batch else self._schedule.now

@@ -221,6 +221,11 @@ class EpochSchedule:
             return share(ids, self.order.rank, first)
         return self.order.sample_order(epoch)
 
+    def num_samples_of(self, epoch: int) -> int:
+        """Count the samples of an epoch, of all ranks; the order has to be global."""
+        ids = self.order.global_order(epoch)
+        return 0 if ids is None else len(ids)
+
     @property
     def is_global(self) -> bool:
         """Whether the order is the same for any number of ranks and any batch size."""

@@ -110,6 +110,19 @@ def test_what_cannot_be_shared_evenly_is_filled_up_with_few_samples(photos):
     assert len(seen) == 48 + 5 * 10
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_nothing_is_left_of_an_epoch_that_is_over(photos, drop_last):
+    indices = range(10)
+    _, state = run(photos, 1, 4, None, 2 if drop_last else 3, drop_last=drop_last, indices=indices)
+    for batch_size in (4, 2, 5):
+        rest, _ = run(photos, 1, batch_size, state, drop_last=drop_last, indices=indices)
+        assert rest == []
+    too_far = {**state, "samples": 16}
+    with pytest.raises(StateError, match="batch 4, but epoch 0 has"):
+        run(photos, 1, 2, too_far, drop_last=drop_last, indices=indices)
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [({"batch_size": 3}, "batch_size is 3 here and 2"), ({"world": 4}, "number of ranks is 4 here and 2")],
