@@ -62,7 +62,7 @@ def simulated_gpu(*, works: bool = True) -> Iterator[Any]:
         return batch.clone()
 
     with (
-        mock.patch.dict(os.environ, {"GPUBETON_NVJPEG": str(library)}),
+        mock.patch.dict(os.environ, {"GPUBETON_NVJPEG": str(library), "GPUBETON_SELF_TEST": "0"}),
         mock.patch.object(cuda, "open_device", open_device),
         # The simulated GPU's tensors are on the CPU, as torch may have no CUDA.
         mock.patch.object(ToDevice, "apply", copy),

@@ -386,7 +386,12 @@ def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     if gpu.is_present and not gpu.name:
         change = "pip install 'gpubeton[cuda13]', or [cuda12] for a driver older than 580."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
-    if gpu.missing("hardware"):
+    if gpu.self_test:
+        faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)
+        text = f"fails the self-test: {faults}" if faults else f"passes the self-test ({', '.join(gpu.self_test)})"
+        change = "Another version of the driver or of nvJPEG." if faults else ""
+        yield LoopFinding("self_test", "notice", f"{gpu.name} {text}.", change)
+    if gpu.missing("hardware") and not gpu.self_test.get("hardware"):
         text = f"{gpu.name}: no JPEG engines: {gpu.lanes['hardware'].removeprefix('missing: ')}."
         granted = gpu.capabilities
         if granted is not None and not {"all", "video"} & set(granted.split(",")):

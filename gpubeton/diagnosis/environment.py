@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -211,6 +212,8 @@ class GpuState:
     nvjpeg: str = ""  # version; empty: cannot be loaded
     lanes: dict[str, str] = field(default_factory=dict)  # a note for each way to decode
     capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES of the container
+    # what the self-test found wrong with each way to decode, and with what follows the CPU; empty: nothing
+    self_test: dict[str, str] = field(default_factory=dict)
 
     def missing(self, lane: str) -> bool:
         """Whether a way to decode ("hardware") could not be opened."""
@@ -228,9 +231,12 @@ def read_gpu() -> GpuState:
             reason=f"torch sees no GPU{built}", is_present=bool(driver), driver=driver, capabilities=capabilities
         )
     from gpubeton.gpu.cuda import open_device
+    from gpubeton.gpu.decode_backend import with_entries
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.nvjpeg import load
     from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+    from gpubeton.gpu.self_test import read_faults, with_self_test
+    from gpubeton.plan.lanes import Lane
 
     nvjpeg = ""
     try:
@@ -238,16 +244,17 @@ def read_gpu() -> GpuState:
         library = load()
         nvjpeg = ".".join(map(str, library.version))
         with device.active():
-            found = open_nvjpeg_backends(device, library, GpuOptions(), (1024, 1024))
+            opener = partial(open_nvjpeg_backends, library=library, options=GpuOptions(), largest=(1024, 1024))
+            found = with_self_test(partial(with_entries, opener), device)
+            usable = {*found.backends, *([Lane.OWN] if found.takes_entries else [])}
             lanes = {
-                lane.name.lower(): note if lane in found.backends else f"missing: {note}"
-                for lane, note in found.notes.items()
+                lane.name.lower(): note if lane in usable else f"missing: {note}" for lane, note in found.notes.items()
             }
             for lane in found.backends.values():
                 lane.close()
     except DeviceError as error:
         return GpuState(reason=str(error), is_present=True, driver=driver, nvjpeg=nvjpeg, capabilities=capabilities)
-    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities)
+    return GpuState(device.name, "", True, driver, nvjpeg, lanes, capabilities, read_faults(device))
 
 
 def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str:

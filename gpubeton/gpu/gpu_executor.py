@@ -376,6 +376,7 @@ class Gpu:
         # Errors of opening are raised at once, and not in the loop.
         first, opened = self._make()
         self.notes, self.warning = dict(opened.notes), opened.warning
+        self.takes_entries = opened.takes_entries
         self._free = [first]
 
     def crew(self, programs: Sequence[ImageProgram], host: CpuServices) -> GpuExecutor:

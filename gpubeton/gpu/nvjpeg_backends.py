@@ -89,7 +89,13 @@ class BatchedBackend:
 
     def close(self) -> None:
         """Free states and handle, and give the streams back; nothing may be under way."""
+        self.release()
         self.handle.close()
+
+    def release(self) -> None:
+        """Free the states and give the streams back; the next image makes new ones."""
+        for entry in self._entries:
+            entry.state.close()
         self.device.recycle([entry.stream for entry in self._entries])
         self._entries = []
 

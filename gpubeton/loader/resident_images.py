@@ -88,7 +88,9 @@ class ResidentImages:
         gpu, option = self._gpu, self._gpu.options.resident
         if option is False:
             return "it was not asked for"
-        if Lane.OWN not in gpu.notes:
+        if not gpu.takes_entries:
+            if Lane.OWN in gpu.notes:
+                return f"our own decoder is {gpu.notes[Lane.OWN]}"
             return "only our own decoder reads them there: decoder='own', or 'auto' with 'own' in lanes"
         if self._storage is None:
             return "the file has to be mapped into memory: os_cache=True"

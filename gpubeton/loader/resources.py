@@ -168,6 +168,7 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
     from gpubeton.gpu.cuda import open_device
     from gpubeton.gpu.decode_backend import DecodeBackends, with_entries
     from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.gpu.self_test import with_self_test
     from gpubeton.plan.lanes import Lane
 
     device = open_device(target.device)
@@ -185,7 +186,7 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
         from gpubeton.gpu.other_libraries import open_library_backends
 
         opener = partial(open_library_backends, config.decoder)
-    return Gpu(device, config.gpu_options, opener, num_slots=config.num_in_flight)
+    return Gpu(device, config.gpu_options, partial(with_self_test, opener), num_slots=config.num_in_flight)
 
 
 def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:

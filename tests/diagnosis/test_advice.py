@@ -158,6 +158,12 @@ def test_what_surrounds_the_loop_is_worth_knowing():
     assert {"larger_than_memory", "cold", "slow_disk", "locked", "no_video", "disk"} <= set(found)
     assert found["no_video"].change == "Start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility,video."
     assert "2,000 images/s" in found["disk"].text
+    assert "self_test" not in found
+    tested = GpuState("H100", lanes={"hardware": "missing: closed"}, self_test={"cpu": "", "hardware": "7 differ"})
+    assert named(changed(gpu=tested))["self_test"].text == "H100 fails the self-test: hardware: 7 differ."
+    assert "lane" not in named(changed(gpu=tested))
+    passed = GpuState("H100", self_test={"cpu": "", "own": ""})
+    assert named(changed(gpu=passed))["self_test"].text == "H100 passes the self-test (cpu, own)."
     unusable = GpuState(reason="no CuPy", is_present=True)
     assert "no CuPy" in named(changed(gpu=unusable))["gpu_unusable"].text
 

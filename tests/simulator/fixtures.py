@@ -19,6 +19,7 @@ __all__ = ["faults", "simulated_device"]
 def faults(monkeypatch, request):
     """The switches of the simulator, whose nvJPEG is the one that gpubeton finds; asserts that nothing was misused."""
     monkeypatch.setenv("GPUBETON_NVJPEG", str(build()))
+    monkeypatch.setenv("GPUBETON_SELF_TEST", "0")  # tests count calls; `test_self_test.py` is for it
     library().simulated_faults_explain(_standard_error(request.config))
     library().simulated_misuses_clear()
     switches = Faults()

@@ -1,0 +1,219 @@
+"""The self-test of a GPU: a decoder that does not work is closed before it makes any image of the user's."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.diagnosis.environment import read_gpu
+from gpubeton.errors import DeviceError
+from gpubeton.gpu import self_test
+from gpubeton.gpu.decode_backend import with_entries
+from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.nvjpeg import load
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.loader import resources
+from gpubeton.plan.lanes import Lane
+from tests.cpu.pictures import decoded
+from tests.gpu_path.self_test_batch import make
+from tests.gpu_path.test_entry_decoder import MIXED, PIPELINES, indexed, loader_of
+from tests.gpu_path.zoo import assert_same, epochs
+from tests.simulator.device import DEVICE, PINNED, TENSOR, SimulatedDevice
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(autouse=True)
+def tested(faults, monkeypatch):
+    """The test takes place, and nothing was warned of."""
+    monkeypatch.delenv(self_test.VARIABLE)
+    monkeypatch.setattr(resources, "_warned", {""})
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return indexed(tmp_path_factory.mktemp("mixed") / "mixed.beton", MIXED)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Let launches of one kernel go wrong: `instead(device, *arguments)` replaces them."""
+    launch = SimulatedDevice.launch
+
+    def plant(kernel, instead):
+        def run(device, name, *others):
+            (instead if name == kernel else launch)(device, name, *others)
+
+        monkeypatch.setattr(SimulatedDevice, "launch", run)
+
+    return plant
+
+
+def leave_out(device, *launch):
+    """Write nothing."""
+
+
+def fail(device, *launch):
+    raise DeviceError("no such kernel")
+
+
+def opened(device, **options):
+    """The backends of both decoders, as a loader opens them."""
+    opener = partial(open_nvjpeg_backends, library=load(), options=GpuOptions(**options), largest=(5000, 5000))
+    with device.active():
+        found = self_test.with_self_test(partial(with_entries, opener), device)
+        for backend in found.backends.values():
+            backend.close()
+        return found
+
+
+def usable(found):
+    return {lane.name for lane in found.backends} | ({"OWN"} if found.takes_entries else set())
+
+
+def test_the_stored_batch_is_what_the_cpu_makes_of_its_jpegs():
+    stored = self_test.stored_batch()
+    stops = np.cumsum(stored["size"])
+    jpegs = [stored["jpegs"][stop - size : stop].tobytes() for stop, size in zip(stops, stored["size"], strict=True)]
+    made = make(jpegs)
+    assert made.keys() == stored.keys()
+    for name, array in made.items():
+        assert np.array_equal(array, stored[name]), name
+        assert array.dtype == stored[name].dtype
+
+
+@pytest.mark.parametrize("smooth_chroma", [True, False])
+def test_decoders_that_work_pass_once_for_each_device(faults, simulated_device, smooth_chroma):
+    found = opened(simulated_device, smooth_chroma=smooth_chroma)
+    assert (usable(found), found.warning) == ({"HARDWARE", "OWN"}, "")
+    assert self_test.read_faults(simulated_device) == {"cpu": "", "hardware": "", "own": ""}
+    decoded = len(faults.notes("image"))
+    assert decoded == len(self_test.stored_batch()["size"])
+    assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
+    assert len(faults.notes("image")) == decoded
+    opened(SimulatedDevice(0))
+    assert len(faults.notes("image")) == 2 * decoded
+
+
+def test_it_can_be_left_out(faults, simulated_device, monkeypatch, broken):
+    monkeypatch.setenv(self_test.VARIABLE, "0")
+    broken("jpeg_down", fail)
+    faults.skip_image()
+    assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
+    assert self_test.read_faults(simulated_device) == {}
+
+
+def test_it_leaves_nothing_on_the_device(faults, simulated_device):
+    gc.collect()
+    before = [faults.live_memory(kind) for kind in (DEVICE, PINNED, TENSOR)]
+    opened(simulated_device)
+    assert faults.live("handle") == faults.live("state") == 0
+    assert [faults.live_memory(kind) for kind in (DEVICE, PINNED, TENSOR)] == before
+    assert len(simulated_device.idle) == len(simulated_device.streams)
+
+
+def refuse(faults):
+    faults.fail_call("nvjpegDecodeBatched", 8)
+
+
+def write_nothing(faults):
+    faults.skip_image()
+
+
+def write_other_colors(faults):
+    faults.decoder = lambda data: decoded(data)[:, :, ::-1]
+
+
+ENGINES = {
+    refuse: "5 of 5 images were not decoded",
+    write_nothing: "5 of 5 images were not decoded",
+    write_other_colors: "images differ from the CPU's by up to",
+}
+
+
+@pytest.mark.parametrize("plant", ENGINES)
+def test_engines_that_fail_are_closed(faults, simulated_device, plant):
+    plant(faults)
+    found = opened(simulated_device)
+    assert usable(found) == {"OWN"}
+    assert ENGINES[plant] in found.notes[Lane.HARDWARE]
+    for words in ("Simulated GPU (cuda:0) fails the self-test of its JPEG engines", "Driver for CUDA", "nvidia-nvjpeg"):
+        assert words in found.warning
+    again = opened(simulated_device)
+    assert (usable(again), again.warning) == ({"OWN"}, "")
+    assert faults.live("handle") == 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instead", "fault"),
+    [
+        ("jpeg_down", leave_out, "5 of 5 images are not the CPU's"),
+        ("jpeg_idct", leave_out, "images are not the CPU's"),
+        ("jpeg_huffman", fail, "DeviceError: no such kernel"),
+    ],
+)
+def test_kernels_that_fail_are_not_used(simulated_device, broken, kernel, instead, fault):
+    broken(kernel, instead)
+    found = opened(simulated_device)
+    assert usable(found) == {"HARDWARE"}
+    assert fault in found.notes[Lane.OWN]
+    assert "fails the self-test of the decoder in CUDA" in found.warning
+
+
+def test_kernels_that_write_nothing_are_noticed_in_memory_with_the_right_images(simulated_device, broken, monkeypatch):
+    stored, table = self_test.stored_batch()["levels"], self_test.program_on("cuda:0").table
+    right, empty = torch.from_numpy(table[stored, np.arange(3)]), SimulatedDevice.empty
+    monkeypatch.setattr(SimulatedDevice, "empty", lambda *shape: empty(*shape).copy_(right))
+    broken("jpeg_down", leave_out)
+    assert usable(opened(simulated_device)) == {"HARDWARE"}
+
+
+def test_a_gpu_that_spoils_the_cpus_images_is_not_used_until_it_passes(simulated_device, broken):
+    broken("resample", leave_out)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="self-test of kernels after the CPU: 5 of 5 images are not"):
+            opened(simulated_device)
+    broken("none", leave_out)
+    assert usable(opened(simulated_device)) == {"HARDWARE", "OWN"}
+
+
+def test_loaders_warn_once_and_have_the_cpus_batches(gpus, faults, path, broken, capsys):
+    broken("jpeg_down", leave_out)
+    faults.skip_image()
+    expected = epochs(loader_of(path, PIPELINES["half"], device="cpu"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            loader = loader_of(path, PIPELINES["half"], lanes=("hardware", "own"))
+            loader.explain()
+            told = capsys.readouterr().out
+            assert told.count("closed, as it fails the self-test") == 2
+            assert_same(epochs(loader, 1), expected)
+    assert len(caught) == 1
+    assert "its JPEG engines" in str(caught[0].message)
+    assert "the decoder in CUDA" in str(caught[0].message)
+
+
+def test_images_do_not_stay_for_a_decoder_that_is_closed(gpus, path, broken):
+    broken("jpeg_down", leave_out)
+    expected = epochs(loader_of(path, PIPELINES["half"], device="cpu"))
+    with pytest.warns(UserWarning, match="the decoder in CUDA"):
+        loader = loader_of(path, PIPELINES["half"], decoder="own", resident="auto")
+    assert_same(epochs(loader), expected)
+    with pytest.raises(DeviceError, match="self-test"):
+        loader_of(path, PIPELINES["half"], decoder="own", resident=True)
+
+
+def test_doctor_reads_what_it_found(gpus, faults, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    write_other_colors(faults)
+    state = read_gpu()
+    assert state.lanes["hardware"].startswith("missing: closed")
+    assert not state.missing("own")
+    assert state.self_test["own"] == state.self_test["cpu"] == ""
+    assert "differ from the CPU's" in state.self_test["hardware"]
