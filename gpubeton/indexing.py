@@ -118,9 +118,9 @@ def index_images(
     """
     index, _ = open_index(path, custom_fields)
     names = image_fields(index)
-    blocks, _ = open_blocks(index)
+    blocks, faults = open_blocks(index)
     found = 0
-    if names and (overwrite or set(blocks) != set(names)):
+    if names and (overwrite or faults or set(blocks) != set(names)):
         with _Unfinished(index_path(os.fspath(path)), index, names) as file:
             found = file.find(num_workers, on_progress or _ignore)
             file.finish()
@@ -140,7 +140,7 @@ def _ignore(done: int, total: int) -> None:
 
 
 class _Unfinished:
-    """The entry points that were found so far, in ``.NAME.unfinished``; they survive any interruption.
+    """The entry points that were found so far, in ``.NAME.entries``; they survive any interruption.
 
     After the identity of the images, it has a record for some images at a time: a header, the number of entries and the
     seal of each image, and the entries.
@@ -149,7 +149,8 @@ class _Unfinished:
     def __init__(self, path: str, index: Index, names: list[str]) -> None:
         self._target = checked_target(path)
         self._index, self._names = index, names
-        self._path = self._target.with_name(f".{short_name(self._target)}.unfinished")
+        # Not .unfinished: a long name is cut, so that a conversion's unfinished file would have the same one.
+        self._path = self._target.with_name(f".{short_name(self._target)}.entries")
         self._key = b"".join(name.encode().ljust(16, b"\0") + identity_of(index, name) for name in names)
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -179,15 +180,14 @@ class _Unfinished:
         os.ftruncate(self._descriptor, end)
         resumed, total = sum(done), len(self._names) * self._index.num_samples
         on_progress(resumed, total)
-        finished = resumed
+        finished, source = resumed, self._index.files[0]
         for field, name in enumerate(self._names):
-            for block in find_blocks(self._index, name, num_workers, done[field]):
+            for block in find_blocks(self._index, name, num_workers, done[field], source.identity):
                 record = _record(field, block)
                 write_at(self._descriptor, end, record, self._path)
                 end += len(record)
                 finished += len(block.counts)
                 on_progress(finished, total)
-        source = self._index.files[0]
         source.identity.check(source.path, source_type(source.path).find_identity(source.path))
         return finished - resumed
 

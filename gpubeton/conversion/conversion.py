@@ -190,11 +190,13 @@ class _Run:
         self.fields = settings.fields(dict(source.fields))
         self.row_size = metadata_dtype([each.metadata_type for each in self.fields.values()]).itemsize
         self.descriptors = make_descriptors(self.fields)
+        # Without `index`, which changes no chunk.
+        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
         self.key = _digest(
             [
                 __version__,
                 source.kind,
-                repr(sorted(settings.to_dict().items())),
+                repr(stored),
                 repr(source.class_names),
                 repr([(each.name, each.type_id) for each in self.descriptors]),
                 str(len(chosen)),

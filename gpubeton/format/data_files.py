@@ -75,6 +75,11 @@ class DataFile:
         """Its bytes, when it was checked."""
         return self.identity.size
 
+    @property
+    def rows(self) -> slice:
+        """Its samples in the dataset."""
+        return slice(self.first_sample, self.first_sample + self.num_samples)
+
     def open(self) -> ByteSource:
         """Open the file, `StorageError` if it has changed since it was checked."""
         return open_bytes(self.path, self.identity)

@@ -122,12 +122,13 @@ def no_entry_points(count: int) -> EntryBlock:
     return EntryBlock(np.zeros(count + 1, np.uint64), np.zeros(count, np.uint32), np.zeros(0, ENTRY))
 
 
-def image_fields(index: Index) -> list[str]:
-    """List the fields that store JPEGs which the crop decoder may decode."""
+def image_fields(index: Index, file: int = 0) -> list[str]:
+    """List the fields that store JPEGs in one of the files which the crop decoder may decode."""
+    rows = index.files[file].rows
     return [
         descriptor.name
         for descriptor in index.descriptors
-        if _is_rgb(descriptor) and bool((index.column(descriptor.name)["mode"] == ImageMode.JPG).any())
+        if _is_rgb(descriptor) and bool((index.column(descriptor.name)["mode"][rows] == ImageMode.JPG).any())
     ]
 
 
@@ -168,7 +169,7 @@ def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:
 
 def open_blocks(index: Index, file: int = 0) -> tuple[dict[str, EntryBlock], list[str]]:
     """Open the entry points of one of the files, by field: those beside it, or else those in it; describe faults."""
-    if not image_fields(index):
+    if not image_fields(index, file):
         return {}, []
     faults: list[str] = []
     found: dict[str, EntryBlock] = {}
@@ -208,6 +209,7 @@ class _Blocks:
 
     def __init__(self, source: ByteSource, index: Index, file: int, command: str) -> None:
         self._source, self._index, self._file, self._command = source, index, file, command
+        self._names = image_fields(index, file)
 
     def read(self, start: int, stop: int) -> dict[str, EntryBlock]:
         """Read the blocks that end at `stop`, by field; from byte 0 on, there is nothing else."""
@@ -220,7 +222,7 @@ class _Blocks:
                 raise self._error("are cut short, or this is another kind of file")
             row = np.frombuffer(trailer, _TRAILER_DTYPE)[0]
             blocks[row["name"].decode("ascii", "replace")], stop = self._read_one(row, start, stop)
-        if start == 0 and set(blocks) != set(image_fields(self._index)):
+        if start == 0 and set(blocks) != set(self._names):
             raise self._error(f"are those of {', '.join(sorted(blocks))} alone")
         return dict(reversed(blocks.items()))
 
@@ -242,9 +244,7 @@ class _Blocks:
         if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
             raise self._error(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
-        if name not in image_fields(self._index) or row["identity"].tobytes() != identity_of(
-            self._index, name, self._file
-        ):
+        if name not in self._names or row["identity"].tobytes() != identity_of(self._index, name, self._file):
             raise self._error(f"of field {name!r} belong to another file, or to another state of this one")
         number = np.diff(first.astype(np.int64))
         if len(number) != self._index.files[self._file].num_samples or first[0] != 0 or first[-1] != count:
@@ -266,10 +266,9 @@ class _Blocks:
 
 def identity_of(index: Index, name: str, file: int = 0) -> bytes:
     """Hash where one of the files has the images of a field, and their sizes."""
-    own = index.files[file]
-    rows = slice(own.first_sample, own.first_sample + own.num_samples)
+    rows = index.files[file].rows
     column, regions = index.column(name)[rows], index.regions(name)
-    images = np.empty(own.num_samples, _IDENTITY_DTYPE)
+    images = np.empty(len(column), _IDENTITY_DTYPE)
     for each in ("mode", "width", "height"):
         images[each] = column[each]
     images["offset"] = regions.offset[rows] - first_offset(file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
-from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError
+from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.format import ImageMode, Index, read_notes
 from gpubeton.format.entry_points import read_index, read_stored
@@ -189,6 +189,8 @@ def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> 
     for read in (read_index, read_stored):
         try:
             found = read(index)
+        except StorageError:
+            raise  # the file was replaced
         except (EntryPointsError, OSError) as error:
             findings.append(Finding(None, None, str(error)))
             continue
@@ -198,7 +200,7 @@ def _check_entry_points(index: Index, threads: int, findings: list[Finding]) -> 
     damaged = {finding.sample for finding in findings}
     for name, blocks in stored.items():
         done = 0
-        for expected in find_blocks(index, name, threads):
+        for expected in find_blocks(index, name, threads, identity=index.files[0].identity):
             for block in blocks:
                 own = block.take(np.arange(done, done + len(expected.counts)))
                 samples = [done + image for image in _differences(own, expected)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton.errors import StorageError
 from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    from gpubeton.format.byte_source import SourceIdentity
 
 #: Images that a thread takes at a time.
 IMAGES_AT_ONCE = 64
@@ -41,13 +44,24 @@ def index_file(
     return start
 
 
-def find_blocks(index: Index, name: str, num_workers: int = -1, first: int = 0) -> Iterator[EntryBlock]:
+def find_blocks(
+    index: Index,
+    name: str,
+    num_workers: int = -1,
+    first: int = 0,  # sample
+    identity: SourceIdentity | None = None,  # None: the file may be unfinished, and its writer at work on its end
+) -> Iterator[EntryBlock]:
     """Find the entry points of the images of a field in one file, from a sample on; give those of `IMAGES_AT_ONCE`."""
     regions, is_jpeg = index.regions(name), index.column(name)["mode"] == ImageMode.JPG
     size = np.where(is_jpeg, regions.size, np.uint64(0))
     num_workers = num_workers if num_workers >= 1 else count_cores()
-    # Not checked for changes: the file may be unfinished, and its writer at work on its end.
-    with open_bytes(index.files[0].path) as source, ThreadPoolExecutor(num_workers) as pool:
+    with open_bytes(index.files[0].path, identity) as source, ThreadPoolExecutor(num_workers) as pool:
+        end = int((regions.offset + regions.size).max(initial=0))
+        if end > source.size:
+            raise StorageError(
+                f"{source.name}: {source.size} bytes, but its samples ended at {end} when it was opened. The file was "
+                "replaced or cut short: open it again."
+            )
         content = source.map() if source.is_mappable else None
 
         def find(start: int) -> EntryBlock:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_other_settings_discard_finished_chunks(folder, tmp_path):
     assert (done.resumed, done.began_anew) == (0, True)
     again = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     assert not again.began_anew
+
+
+def test_finished_chunks_are_kept_with_and_without_entry_points(folder, tmp_path):
+    interrupted(folder, tmp_path / "a.beton")
+    without = replace(SETTINGS, index=False)
+    done = convert(open_source(folder), tmp_path / "a.beton", without, num_workers=1, chunksize=4)
+    assert (done.resumed, done.began_anew) == (16, False)
 
 
 def test_a_changed_source_is_made_again_from_there_on(folder, tmp_path):

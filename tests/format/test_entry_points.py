@@ -141,6 +141,19 @@ def test_several_files_are_one_dataset(files, tmp_path, kinds):
     assert held(found["image"]) == [one for kind in kinds for one in ([(b"", 0)] * COUNT if kind == "none" else own)]
 
 
+def test_joined_files_may_store_jpegs_in_different_fields(tmp_path):
+    from gpubeton.format.index import join
+
+    samples = [(photo(40, 60), photo(50, 70))] * 3
+    for name, mode in (("a", "raw"), ("b", "jpg")):
+        fields = {"x": RGBImageField(write_mode="jpg"), "y": RGBImageField(write_mode=mode)}
+        index_images(write(tmp_path / f"{name}.beton", samples, fields))
+    found, faults = open_entry_points(join([Index.open(tmp_path / f"{name}.beton") for name in "ab"]))
+    assert faults == []
+    assert (found["x"].counts > 0).tolist() == [True] * 6
+    assert (found["y"].counts > 0).tolist() == [False] * 3 + [True] * 3
+
+
 def test_those_beside_a_file_are_used_rather_than_those_in_it(files, tmp_path):
     path = shutil.copy(files / "inside.beton", tmp_path)
     index_images(path, overwrite=True)

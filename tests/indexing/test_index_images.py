@@ -20,6 +20,7 @@ from gpubeton.format import Index
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.indexing import index_images
 from gpubeton.writing import find_entry_points
+from gpubeton.writing.resumable_file import ResumableFile
 from tests.format.test_entry_points import expected, held
 from tests.small_files import write_photos
 
@@ -78,7 +79,7 @@ def test_an_interrupted_index_continues_and_is_the_same(file):
     for number in (64, 200):
         with pytest.raises(PlugError):
             index_images(file, num_workers=2, on_progress=stop_at(number))
-        assert names(file.parent) == [".a.beton.index.unfinished", "a.beton"]
+        assert names(file.parent) == [".a.beton.index.entries", "a.beton"]
         assert entry_points(file) is None
     seen = []
     done = index_images(file, on_progress=lambda done, _: seen.append(done))
@@ -93,7 +94,7 @@ def test_an_interrupted_index_continues_and_is_the_same(file):
 def test_what_did_not_reach_the_disk_is_found_again(file, change):
     with pytest.raises(PlugError):
         index_images(file, num_workers=1, on_progress=stop_at(200))
-    unfinished = file.parent / ".a.beton.index.unfinished"
+    unfinished = file.parent / ".a.beton.index.entries"
     content = bytearray(unfinished.read_bytes())
     if change == "cut":
         del content[-5:]
@@ -119,13 +120,13 @@ def test_a_killed_process_leaves_what_another_continues(file):
     call = f"index_images({str(file)!r}, on_progress=lambda *_: time.sleep(0.2))"
     code = f"import time; from gpubeton.indexing import index_images; {call}"
     process = subprocess.Popen([sys.executable, "-c", code])
-    unfinished = file.parent / ".a.beton.index.unfinished"
+    unfinished = file.parent / ".a.beton.index.entries"
     while not unfinished.exists() or unfinished.stat().st_size < 5000:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert names(file.parent) == [".a.beton.index.unfinished", "a.beton"]
+    assert names(file.parent) == [".a.beton.index.entries", "a.beton"]
     assert 0 < index_images(file).found < COUNT
     assert entry_points(file) == expected(file)
 
@@ -143,6 +144,44 @@ def test_a_file_that_changes_meanwhile_gets_no_index(file):
     with pytest.raises(StorageError, match="written to"):
         index_images(file, on_progress=lambda *_: os.utime(file, ns=(0, 0)))
     assert "a.beton.index" not in names(file.parent)
+
+
+def test_a_file_that_is_replaced_meanwhile_gets_no_index(file, tmp_path):
+    other = tmp_path / "other.beton"
+    other.write_bytes(bytes(5000))
+    seen = []
+
+    def advance(done, _):
+        seen.append(done)
+        if other.exists():
+            other.replace(file)
+
+    with pytest.raises(StorageError, match="another file"):
+        index_images(file, on_progress=advance)
+    assert seen == [0]  # nothing was read where the samples had been
+    assert "a.beton.index" not in names(file.parent)
+
+
+def test_samples_beyond_the_end_of_a_file_are_not_read(file):
+    index = Index.open(file)
+    file.write_bytes(bytes(5000))
+    with pytest.raises(StorageError, match="replaced or cut short"):
+        list(find_entry_points.find_blocks(index, "image"))
+
+
+def test_an_unfinished_index_and_an_unfinished_conversion_of_a_long_name_are_two_files(file, tmp_path):
+    path = file.rename(tmp_path / ("a" * 200 + ".beton"))
+    with ResumableFile(path, "key"):
+        assert index_images(path).found == COUNT
+
+
+def test_a_refused_index_is_made_again_also_beside_a_file_with_entry_points(file, tmp_path):
+    index_images(file)
+    path = copy_samples(file, tmp_path / "copy.beton")
+    (tmp_path / "copy.beton.index").write_bytes((tmp_path / "a.beton.index").read_bytes()[1000:])
+    done = index_images(path)
+    assert (done.path, done.found) == (tmp_path / "copy.beton.index", COUNT)
+    assert entry_points(path) == expected(path)
 
 
 def test_a_file_without_jpegs_gets_no_index(tmp_path):
@@ -228,7 +267,7 @@ def test_a_damaged_index_is_not_copied(file, tmp_path):
 def test_records_of_an_unfinished_index_are_bounded_by_its_size(file):
     with pytest.raises(PlugError):
         index_images(file, num_workers=1, on_progress=stop_at(100))
-    unfinished = file.parent / ".a.beton.index.unfinished"
+    unfinished = file.parent / ".a.beton.index.entries"
     content = bytearray(unfinished.read_bytes())
     content[32 + 4 : 32 + 16] = b"\xff" * 12  # images and entries of the first record
     unfinished.write_bytes(content)

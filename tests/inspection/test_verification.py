@@ -70,6 +70,23 @@ def test_entry_points_in_and_beside_a_file_are_compared(tmp_path):
     assert found.entry_points == count
 
 
+@pytest.mark.parametrize("kind", ["inside", "beside"])
+def test_a_file_that_is_replaced_meanwhile_is_an_error(tmp_path, kind):
+    path = tmp_path / "a.beton"
+    if kind == "inside":
+        with_checksums(path)
+    else:
+        index_images(write_photos(path, 80))
+    other = write_photos(tmp_path / "other.beton", 5)
+
+    def advance(*_):
+        if other.exists():
+            other.replace(path)
+
+    with pytest.raises(StorageError, match="another file"):
+        verify(path, on_progress=advance)
+
+
 def test_a_damaged_image_is_one_bad_sample_with_entry_points_too(tmp_path):
     path = write_photos(tmp_path / "a.beton", 70)
     index_images(path)
