@@ -12,6 +12,7 @@ from gpubeton.cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES, 
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.taps import most_taps
+from gpubeton.format.entry_points import MAX_INTERVALS
 from gpubeton.plan.program import MAX_COLOR_STEPS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 # Whole vectors are written: rows have this many bytes more than their pixels need.
 _SLACK = 64
 _MCU_SIDE = 16
-# Most restart intervals: one for each MCU row of the largest JPEG.
-_MAX_INTERVALS = 8192
 
 
 class Scratch(NamedTuple):
@@ -78,7 +77,7 @@ def allocate(
         frame=np.zeros(FRAME_SIZE, np.int64),
         tables=allocate_tables(),
         cursor=np.zeros(CURSOR_FIELDS, np.int64),
-        entries=np.zeros(_MAX_INTERVALS * ENTRY_BYTES, np.uint8),
+        entries=np.zeros(MAX_INTERVALS * ENTRY_BYTES, np.uint8),
         scan=np.zeros(source_bytes + PADDING + OVERRUN, np.uint8),
         coefficients=aligned(96, np.int16),
         zigzag=ZIGZAG.copy(),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.jpeg_markers import ALONE, JPEG_END, read_frame
+from gpubeton.format.entry_points import MAX_INTERVALS
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ NO_CODE = -2
 
 
 def with_restart_markers(content: bytes, interval: int) -> bytes:
-    """Put a restart marker after each `interval` MCUs of a baseline JPEG; leave one that cannot be read unchanged."""
+    """Put a restart marker after each `interval` MCUs of a baseline JPEG; leave one that cannot be read unchanged.
+
+    For a large image, `interval` becomes longer, so that there are at most `MAX_INTERVALS` intervals.
+    """
     frame = read_frame(content)
     if frame is None or not frame.is_plain:
         return content
@@ -38,11 +42,13 @@ def with_restart_markers(content: bytes, interval: int) -> bytes:
     factors = frame.sampling if count > 1 else ((1, 1),)
     across, down = (max(1, *(each[i] for each in factors)) for i in (0, 1))
     mcus = -(-frame.width // (8 * across)) * -(-frame.height // (8 * down))
+    interval = max(interval, -(-mcus // MAX_INTERVALS))
     segments, position = _segments(content)
     tables = {number: table for marker, body in segments if marker == _DHT for number, table in _tables(body)}
     selectors = segments[-1][1][2 : 2 + 2 * count : 2]
     slots = [slot for each in selectors for slot in (each >> 4, 16 + (each & 15))]
-    if interval >= mcus or segments[-1][1][:1] != bytes([count]) or not set(slots) <= set(tables):
+    has_all = segments[-1][1][:1] == bytes([count]) and len(segments[-1][1]) == 4 + 2 * count
+    if interval >= mcus or not has_all or not set(slots) <= set(tables):
         return content
     old = next((int.from_bytes(body[:2], "big") for marker, body in segments if marker == _DRI), 0)
     scan = np.frombuffer(content, np.uint8), position, np.stack([_lookup(tables[slot]) for slot in slots])

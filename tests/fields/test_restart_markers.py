@@ -113,6 +113,21 @@ def test_what_cannot_be_read_stays_as_it_is(data):
     assert with_restart_markers(data, 2) == data
 
 
+@pytest.mark.parametrize("body", [b"\3\1\0", b"\3", bytes([3, 1, 0, 2, 0x11, 3, 0x11, 0, 63, 0, 0])])
+def test_a_scan_header_of_a_wrong_length_changes_nothing(body, monkeypatch):
+    monkeypatch.setattr(Compiler, "compile", lambda code: code)  # which reads nothing outside of arrays
+    before, scan = jpeg(photo(40, 50)).split(b"\xff\xda\0\x0c\3\1\0\2\x11\3\x11\0\x3f\0")
+    data = before + b"\xff\xda\0" + bytes([len(body) + 2]) + body + scan
+    assert with_restart_markers(data, 2) == data
+
+
+@pytest.mark.parametrize(("height", "interval"), [(512, 1), (520, 2)])
+def test_large_images_get_longer_intervals(height, interval):
+    data = jpeg(photo(height, 1024), sampling="gray")
+    mcus = height * 1024 // 64
+    assert markers(with_restart_markers(data, 1)) == [number % 8 for number in range(-(-mcus // interval) - 1)]
+
+
 SOUND = [jpeg(photo(40, 50), 80), pillow_jpeg(photo(40, 50), quality=80, optimize=True, restart_marker_blocks=3)]
 
 
