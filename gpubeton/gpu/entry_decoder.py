@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 # enough threads for any GPU. A larger image is a band of its own.
 BUDGET = 256 << 20
 
+# Most bytes of the window of one image; the CPU makes a larger one, for which a GPU may have no memory.
+LARGEST_WINDOW = 1 << 30
+
 _ALIGNMENT = 16
 
 
@@ -94,9 +97,10 @@ class EntryDecoder:
 
     # All batches share the memory of the windows: the kernels of one stream use it one after another.
 
-    def __init__(self, device: Device, *, budget: int = BUDGET) -> None:
+    def __init__(self, device: Device, *, budget: int = BUDGET, largest_window: int = LARGEST_WINDOW) -> None:
         self._device = device
         self._budget = budget
+        self._largest_window = largest_window
         self._windows = GrowableBuffer(device.allocate)
 
     def plan(
@@ -113,14 +117,15 @@ class EntryDecoder:
             return None
         parts = _read(job, rows, cpu) if resident is None else resident.read(job, rows, cpu.jpegs)
         while True:
-            can = parts.rows[:, EVERY] > 0
+            windows = window_nbytes(parts.rows, program.width)
+            can = (parts.rows[:, EVERY] > 0) & (windows.sum(axis=1) <= self._largest_window)
             if not can.all():
-                rows = rows[can]
+                rows, windows = rows[can], windows[can]
                 parts = JpegParts(parts.rows[can], parts.quantization[can], parts.tables, parts.table_of[can])
             if len(rows) == 0:
                 return None
             draws = np.ascontiguousarray(job.draws[rows])
-            windows, most = window_nbytes(parts.rows, program.width), most_taps(draws, program)
+            most = most_taps(draws, program)
             bands = list(split_bands(windows.sum(axis=1), self._budget))
             intervals = [_list_intervals(job, rows, parts, band, cpu, resident) for band in bands]
             # Restart markers are looked for only now.

@@ -107,6 +107,13 @@ def test_a_batch_is_made_in_bands_that_fit_into_the_memory(gpus, mixed, made, mo
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu", batch_size=21)))
 
 
+def test_images_with_a_larger_window_than_the_memory_may_have_go_to_the_cpu(gpus, mixed, made, monkeypatch):
+    monkeypatch.setattr(gpu_resources, "EntryDecoder", partial(EntryDecoder, largest_window=40_000))
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
+    assert 0 < sum(made) < len(MIXED)
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+
+
 def test_with_engines_only_images_without_entry_points_go_there(gpus, mixed, made, faults):
     found = epochs(loader_of(mixed, PIPELINES["half"], lanes=("hardware", "own")))
     assert sum(made) == len(MIXED)

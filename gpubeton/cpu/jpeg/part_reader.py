@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.intrinsics import load_i64, load_u8, signed
+from gpubeton.cpu.intrinsics import copy, load_i64, load_u8, signed
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_marker, seal_of
@@ -26,7 +26,7 @@ from gpubeton.cpu.jpeg.markers import LUMA_ACROSS as FRAME_LUMA_ACROSS
 from gpubeton.cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton.cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton.cpu.jpeg.markers import WIDTH as FRAME_WIDTH
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.entry_points import ENTRY, MAX_INTERVALS
 from gpubeton.format.entry_points import EVERY as MCUS_OF_ENTRY
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan import draw_rows
@@ -67,6 +67,10 @@ _SETS = 4 * TABLE_BYTES
 # Sizes of intervals are sorted in steps of 8 bytes, up to this many.
 _BUCKETS = 512
 _BUCKET_BITS = 6
+# A block takes at least two bits: a code of its DC value, and one that ends it.
+_BLOCKS_A_BYTE = 4
+# Most MCUs of a restart interval: one thread decodes them one after another, and the others of its batch wait for it.
+_MOST_MCUS = 512
 
 
 @stage
@@ -104,6 +108,15 @@ def _hash(table: Array) -> int:
             state = (state ^ word) * -7046029254386353131
             state ^= state >> 29
     return state
+
+
+@stage
+def _is_same(one: Array, other: Array) -> bool:
+    for i in range(4):
+        for k in range(TABLE_BYTES):
+            if one[i, k] != other[i, k]:
+                return False
+    return True
 
 
 @stage
@@ -159,10 +172,18 @@ def _read_parts(
         if not _copy_tables(frame, known, quantization[i], tables[sets]):
             continue
         across, down, interval = frame[MCUS_ACROSS], frame[MCUS_DOWN], frame[RESTART_INTERVAL]
+        in_mcu = frame[FRAME_LUMA_ACROSS] * frame[FRAME_LUMA_DOWN] + frame[FRAME_COMPONENTS] - 1
+        # A header alone must not decide how much memory is written.
+        if across * down * in_mcu > _BLOCKS_A_BYTE * bytes_:
+            continue
         row[IS_RESTARTED] = 0 < interval < across * down
         every = interval if row[IS_RESTARTED] else MCUS_OF_ENTRY
         count = (across * down + every - 1) // every
-        if not row[IS_RESTARTED]:
+        if row[IS_RESTARTED]:
+            # The CPU decodes more intervals by a library, whose pixels differ in the last bit.
+            if count > MAX_INTERVALS or every > _MOST_MCUS:
+                continue
+        else:
             own = signed(entries[i])
             if own == 0 or num_entries[i] != count or seal_of(at, frame[FRAME_SCAN], bytes_, own, count) != seals[i]:
                 continue
@@ -172,7 +193,11 @@ def _read_parts(
         _find_window(across, down, draws[i], row)
         hashes[sets] = _hash(tables[sets])
         place = hashes[sets] & (places.size - 1)
-        while places[place] != 0 and hashes[places[place] - 1] != hashes[sets]:
+        while places[place] != 0:
+            known_set = places[place] - 1
+            # Other tables can be made to have the same hash.
+            if hashes[known_set] == hashes[sets] and _is_same(tables[known_set], tables[sets]):
+                break
             place = (place + 1) & (places.size - 1)
         if places[place] == 0:
             sets += 1
@@ -257,8 +282,7 @@ def _copy_entries(
             if not _find_restarts(signed(address[i]), signed(size[i]), row[SCAN], count, own):
                 row[EVERY] = 0
         else:
-            for k in range(_ENTRY_BYTES * count):
-                own[k // _ENTRY_BYTES, k % _ENTRY_BYTES] = load_u8(signed(entries[i]) + k)
+            copy(own.ctypes.data, signed(entries[i]), _ENTRY_BYTES * count)
 
 
 @compiled

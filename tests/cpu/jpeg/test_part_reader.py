@@ -143,6 +143,54 @@ def test_images_that_the_decoder_cannot_take_have_no_intervals():
     assert set(files.intervals(parts).intervals[:, 0].tolist()) == {4}
 
 
+@pytest.mark.parametrize(
+    ("side", "interval", "taken"),
+    [((512, 1024), 1, True), ((520, 1024), 1, False), ((520, 1024), 512, True), ((520, 1024), 513, False)],
+)
+def test_too_many_restart_intervals_or_too_long_ones_are_left_to_the_cpu(side, interval, taken):
+    data = pillow_jpeg(photo(*side), "L", restart_marker_blocks=interval)
+    row = Files([data], side).read((0, 0, *side)).rows[0]
+    assert (row[EVERY] > 0) == taken
+
+
+def test_more_blocks_than_the_bytes_can_have_are_not_believed():
+    data = pillow_jpeg(photo(64, 64), "L", restart_marker_blocks=1)
+    size = data.index(b"\xff\xc0") + 5
+    for side, taken in ((64, True), (720, False)):
+        changed = data[:size] + 2 * side.to_bytes(2, "big") + data[size + 4 :]
+        assert (4 * len(changed) >= side * side // 64) == taken
+        row = Files([changed], (side, side)).read((0, 0, 64, 64)).rows[0]
+        assert (row[EVERY] > 0) == taken
+
+
+def after(state, words):
+    """The state of the hash of tables after some words."""
+    for word in words:
+        mixed = (state ^ word) * -7046029254386353131 & (1 << 64) - 1
+        state = mixed ^ ((mixed - (mixed >> 63 << 64)) >> 29) & (1 << 64) - 1
+    return state
+
+
+def test_other_tables_with_the_same_hash_are_not_taken_for_the_same():
+    data = pillow_jpeg(photo(*SIZE), restart_marker_blocks=3)
+    words = Files([data]).read((0, 0, *SIZE)).tables[0].reshape(-1).view("<u8").tolist()
+    first = 34 + 2  # of the symbols of luma's AC table
+    begun = after(0, words[:first])
+    for change in range(1, 256):
+        other = words[first] ^ (change & 15) << 4 ^ (change >> 4) << 12
+        next_word = words[first + 1] ^ after(begun, [words[first]]) ^ after(begun, [other])
+        if all(symbol & 15 <= 10 for symbol in next_word.to_bytes(8, "little")):
+            break
+    made = [*words[:first], other, next_word, *words[first + 2 :]]
+    assert after(0, made) == after(0, words)
+    assert made != words
+    before, now = (b"".join(word.to_bytes(8, "little") for word in some[first : first + 2]) for some in (words, made))
+    assert data.count(before) == 1
+    parts = Files([data, data.replace(before, now)]).read((0, 0, *SIZE))
+    assert parts.rows[:, EVERY].tolist() == [3, 3]
+    assert parts.table_of.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("box", [(0, 0, 0, 4), (-1, 0, 4, 4), (60, 0, 2, 4), (0, 70, 4, 6), (0, 0, 62, 1)])
 def test_a_crop_that_is_not_inside_the_image_needs_no_interval(box):
     parts = FILES.read(box)
