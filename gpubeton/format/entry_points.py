@@ -14,13 +14,15 @@ They are in the file itself, right before the notes, or in ``FILE.index`` beside
 
 from __future__ import annotations
 
+import os
 import zlib
+from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import EntryPointsError
+from gpubeton.errors import EntryPointsError, FormatError
 from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -147,6 +149,13 @@ def _is_rgb(descriptor: Descriptor) -> bool:
 def index_path(path: str) -> str:
     """Name the file with the entry points of a file that has none itself."""
     return f"{path}.index"
+
+
+def remove_index(path: str) -> None:
+    """Remove the entry points beside a file that was written again; a file of another kind stays."""
+    with suppress(OSError, FormatError), open_bytes(index_path(path)) as source:
+        if source.read(max(source.size - _TRAILER_DTYPE.itemsize, 0), len(_MAGIC)) == _MAGIC:
+            os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
 
 
 def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:

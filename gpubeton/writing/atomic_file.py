@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import StorageError
+from gpubeton.format.entry_points import remove_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,10 +38,11 @@ class WrittenFile(ABC):
         write_at(self._descriptor, offset, content, self.path)
 
     def commit(self) -> None:
-        """Bring everything to the disk and give the file its name, in place of an older file."""
+        """Bring everything to the disk and give the file its name, in place of an older file and its index."""
         try:
             os.fsync(self._descriptor)
             self.temporary.replace(self.path)
+            remove_index(os.fspath(self.path))
             self._clear()
             sync_folder(self.path.parent)
         except OSError as error:

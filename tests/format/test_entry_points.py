@@ -313,9 +313,10 @@ def test_the_index_of_another_file_is_refused(files, tmp_path):
 def test_the_index_of_an_older_state_is_refused(tmp_path):
     path = write(tmp_path / "a.beton")
     index_images(path)
-    before = path.stat()
+    before, content = path.stat(), (tmp_path / "a.beton.index").read_bytes()
     write(path, [sample(number) for number in reversed(range(COUNT))])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (tmp_path / "a.beton.index").write_bytes(content)
     refused(Index.open(path))
     assert index_images(path).found == 2 * COUNT
     assert held(open_entry_points(Index.open(path))[0]["image"]) == expected(path)

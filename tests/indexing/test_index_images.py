@@ -184,6 +184,15 @@ def test_a_refused_index_is_made_again_also_beside_a_file_with_entry_points(file
     assert entry_points(path) == expected(path)
 
 
+def test_a_file_that_is_written_again_loses_its_index(file):
+    index = index_images(file).path
+    write_photos(file, 5)
+    assert not index.exists()
+    index.write_bytes(b"an index of another program" * 10)
+    write_photos(file, 5)
+    assert index.exists()
+
+
 def test_a_file_without_jpegs_gets_no_index(tmp_path):
     done = index_images(write_photos(tmp_path / "a.beton", 5, write_mode="raw"))
     assert (done.path, done.images, done.indexed, done.found) == (None, 0, 0, 0)
