@@ -97,10 +97,8 @@ class DescribedMemory:
 
 def _free_quietly(free: Callable[[int], object], address: int) -> None:
     """Free unreferenced memory; an error of CUDA appears again at the next call."""
-    try:
+    with suppress(RuntimeError):  # also torch's, in a forked child
         free(address)
-    except DeviceError:
-        return
 
 
 _SUCCESS = 0  # cudaSuccess
@@ -148,10 +146,10 @@ class CudaEvent:
 class CudaStream:
     """A queue of work, for as long as the process lives. Made by `CudaDevice.make_stream`."""
 
-    def __init__(self, cuda: Any, number: int) -> None:
+    def __init__(self, cuda: Any, number: int, name: str) -> None:
         import torch
 
-        self.name = ""
+        self.name = name
         self._cuda = cuda
         self._place = f"cuda:{number}"
         self.own = cuda.Stream(non_blocking=True, priority=_URGENT)
@@ -209,7 +207,7 @@ class CudaDevice:
         self.name: str = torch.cuda.get_device_name(number)  # e.g. "NVIDIA H200"
         self.architecture = "sm_{}{}".format(*torch.cuda.get_device_capability(number))  # e.g. "sm_90"
         self._functions: dict[str, Any] = {}
-        self._idle: list[CudaStream] = []
+        self._idle: dict[str, list[CudaStream]] = {}  # by name
         self._lock = threading.Lock()
 
     def _check_number(self) -> None:
@@ -239,15 +237,16 @@ class CudaDevice:
                     runtime.setDevice(before)
 
     def make_stream(self, name: str = "") -> CudaStream:
-        # Torch keeps memory for each stream, and a process has few hardware queues: streams are used again.
+        # Torch keeps memory for each stream, and a process has few hardware queues: streams are used again, for the
+        # same work.
         with self._lock, self._explained("making a stream"):
-            stream = self._idle.pop() if self._idle else CudaStream(self._cuda, self.number)
-        stream.name = name
-        return stream
+            idle = self._idle.get(name)
+            return idle.pop() if idle else CudaStream(self._cuda, self.number, name)
 
     def recycle(self, streams: Sequence[Stream]) -> None:
         with self._lock:
-            self._idle += cast("Sequence[CudaStream]", streams)
+            for stream in cast("Sequence[CudaStream]", streams):
+                self._idle.setdefault(stream.name, []).append(stream)
 
     def empty_cache(self) -> None:
         import torch
@@ -276,7 +275,8 @@ class CudaDevice:
                 raise DeviceError(
                     f"{self._place} ({self.name}): {nbytes} bytes were asked for, {free} of {total} are free, and "
                     f"torch holds {torch.cuda.memory_reserved(self.number)}. Take smaller batches or fewer of them "
-                    "ahead (batches_ahead), or end what else uses the GPU"
+                    "ahead (batches_ahead), keep no images there (GpuOptions(resident=False)), or end what else uses "
+                    "the GPU"
                 ) from again
         return CudaMemory(address, nbytes, partial(self._free, runtime.free))
 
@@ -297,7 +297,7 @@ class CudaDevice:
         return CudaPinnedMemory(address, nbytes, partial(self._free, runtime.freeHost))
 
     def _free(self, function: Callable[[int], object], address: int) -> None:
-        with relaxed_capture(), self._explained("freeing memory"):
+        with self._explained("freeing memory"), self.active():
             function(address)
 
     def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:

@@ -93,14 +93,15 @@ class Feeder:
             for number, entry_images in batch.entry_images.items():
                 decoder.describe(entry_images, batch.jobs[number], slot.table, slot.arena.reserve(0).address)
         slot.table.send(streams.send)
-        for own in batch.layout.decoded:
-            if len(own.rows):
-                images = batch.images[own.program]
-                self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.send)
-        self._canaries_written.record(streams.send)
-        # The engines of Hopper write when they are called. Unless the host has waited for the canaries, they could be
-        # written later, over the image. It also has waited for the table then.
-        self._canaries_written.synchronize()  # wait point: canaries written
+        decoded = [own for own in batch.layout.decoded if len(own.rows)]
+        for own in decoded:
+            images = batch.images[own.program]
+            self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.send)
+        if decoded:
+            self._canaries_written.record(streams.send)
+            # The engines of Hopper write when they are called. Unless the host has waited for the canaries, they could
+            # be written later, over the image.
+            self._canaries_written.synchronize()  # wait point: canaries written
         arena, staging = slot.arena.reserve(0).address, slot.staging.reserve(0).address
         for one in batch.layout.sent:
             if one.is_finished:
@@ -111,7 +112,7 @@ class Feeder:
             else:
                 self._pack_crops(batch, one, staging)
                 self._send(one, arena, staging)
-        for own in batch.layout.decoded:
+        for own in decoded:
             self._decode(batch, own, arena, staging)
         if decoder is not None:
             for number, entry_images in batch.entry_images.items():

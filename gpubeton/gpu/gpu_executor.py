@@ -238,7 +238,9 @@ class GpuExecutor:
         lanes = choose_lanes(
             job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw
         )
-        is_refused = np.array([_identity(job, row) in self._resources.refused for row in range(len(lanes))], bool)
+        is_refused, refused = np.zeros(len(lanes), bool), self._resources.refused
+        if refused:
+            is_refused[:] = [_identity(job, row) in refused for row in range(len(lanes))]
         own = None
         if decoder is not None:
             is_baseline = is_jpeg & (survey[:, KIND] == JpegKind.BASELINE)

@@ -40,7 +40,7 @@ class GpuOptions:
     resident : {"auto", True, False}
         Whether the stored JPEGs of the loader's samples that have entry points, and these, are copied to the GPU's
         memory when the first epoch begins, and stay there until the loader is closed. Then no epoch reads or sends
-        them. "auto" does it if they take at most a quarter of the GPU's free memory when the loader is made; True
+        them. "auto" does it if they take at most a sixteenth of the GPU's free memory when the loader is made; True
         raises `DeviceError` if they do not fit.
     on_progress : callable, optional
         Called with the number of images in the GPU's memory and of all, while they are copied there.

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
-from gpubeton.gpu.nvjpeg import IMAGE, Backend, Flags, Handle, JpegHeader, Library, State, Status
+from gpubeton.gpu.nvjpeg import IMAGE, Backend, Flags, Handle, JpegHeader, Library, State, Status, load
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
@@ -173,9 +173,14 @@ _HAVE_ENGINES = {"sm_80", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_12
 
 
 def open_nvjpeg_backends(
-    device: Device, library: Library, options: GpuOptions, largest: tuple[int, int]
+    device: Device,
+    library: Library | None,  # None: load it
+    options: GpuOptions,
+    largest: tuple[int, int],  # height and width in pixels
+    *,
+    is_library_needed: bool = True,  # else the engines are missing without it, and no error is raised
 ) -> DecodeBackends:
-    """Open the engines if the options allow it and the GPU has some; `largest` is height and width in pixels.
+    """Open the engines if the options allow it and the GPU has some.
 
     States and memory follow when the first image needs them.
     """
@@ -183,16 +188,19 @@ def open_nvjpeg_backends(
     if Lane.HARDWARE not in options.allowed:
         found.notes[Lane.HARDWARE] = "not wanted"
         return found
-    is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
-    flags = Flags.UPSAMPLING_WITH_INTERPOLATION if is_smooth else Flags.NONE
     try:
+        library = library or load()
+        is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
+        flags = Flags.UPSAMPLING_WITH_INTERPOLATION if is_smooth else Flags.NONE
         handle = library.create(Backend.HARDWARE, flags)
         engines, cores = handle.hardware_engines()
     except DeviceError as error:
+        if library is None and is_library_needed:
+            raise
         found.notes[Lane.HARDWARE] = str(error)
         if device.architecture in _HAVE_ENGINES:
             place = f"{device.name} (cuda:{device.number})"
-            found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes. {error}"
+            found.warning = f"{place} has JPEG engines that cannot be used, so the CPU decodes in their place. {error}"
         return found
     most = options.images_per_call or max(engines * cores, 1) * _IMAGES_PER_ENGINE
     found.backends[Lane.HARDWARE] = BatchedBackend(device, handle, most, largest)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 
-# With resident="auto", the copy takes at most this part of the GPU's free memory: the training needs the rest.
-_SHARE = 4
+# With resident="auto", the copy takes at most this part of the GPU's free memory: the model, which may not be there
+# yet, and the training need the rest.
+_SHARE = 16
 
 # If no image has stored entry points, the headers of so many are read, to see whether they have restart markers.
 _NUM_PROBES = 16
@@ -91,7 +92,7 @@ class ResidentImages:
         if not gpu.takes_entries:
             if Lane.OWN in gpu.notes:
                 return f"our own decoder is {gpu.notes[Lane.OWN]}"
-            return "only our own decoder reads them there: decoder='own', or 'auto' with 'own' in lanes"
+            return "only our own decoder reads them there: decoder='own' or 'auto', with 'own' in lanes"
         if self._storage is None:
             return "the file has to be mapped into memory: os_cache=True"
         listed = {name: _list_jpegs(source, samples, self._storage) for name, source in self._sources.items()}

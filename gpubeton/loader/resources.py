@@ -171,22 +171,25 @@ def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfi
     from gpubeton.gpu.self_test import with_self_test
     from gpubeton.plan.lanes import Lane
 
-    device = open_device(target.device)
+    device, options = open_device(target.device), config.gpu_options
+    takes_entries = config.decoder in ("auto", "own") and Lane.OWN in options.allowed
     opener: Callable[[Device], DecodeBackends]
     if config.decoder in ("auto", "nvjpeg"):
-        from gpubeton.gpu.nvjpeg import load
         from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
 
-        opener = partial(open_nvjpeg_backends, library=load(), options=config.gpu_options, largest=_largest(outputs))
-        if config.decoder == "auto" and Lane.OWN in config.gpu_options.allowed:
-            opener = partial(with_entries, opener)
+        largest, is_needed = _largest(outputs), not takes_entries
+        opener = partial(
+            open_nvjpeg_backends, library=None, options=options, largest=largest, is_library_needed=is_needed
+        )
     elif config.decoder == "own":
-        opener = partial(with_entries, lambda _: DecodeBackends())
+        opener = lambda _: DecodeBackends()  # noqa: E731
     else:
         from gpubeton.gpu.other_libraries import open_library_backends
 
         opener = partial(open_library_backends, config.decoder)
-    return Gpu(device, config.gpu_options, partial(with_self_test, opener), num_slots=config.num_in_flight)
+    if takes_entries:
+        opener = partial(with_entries, opener)
+    return Gpu(device, options, partial(with_self_test, opener), num_slots=config.num_in_flight)
 
 
 def _moves(pipelines: Iterable[Pipeline]) -> list[ToDevice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from types import MethodType
 
@@ -10,7 +11,7 @@ import pytest
 
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.gpu import entry_decoder, gpu_resources
+from gpubeton.gpu import entry_decoder, gpu_executor, gpu_resources
 from gpubeton.gpu.entry_decoder import EntryDecoder
 from gpubeton.indexing import index_images
 from gpubeton.pipeline import PipelineSpec
@@ -18,6 +19,7 @@ from gpubeton.transforms import ColorJitter, Cutout, RandomContrast, RandomHoriz
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.test_gpu_loader import GEOMETRY, PIPELINES, VIEWS, crop, normalize
 from tests.gpu_path.zoo import BASELINE, ZOO, Samples, StoredField, assert_same, epochs, gpu_loader, stored
+from tests.simulator.device import SimulatedEvent
 from tests.small_files import write
 
 pytestmark = pytest.mark.timeout(600)
@@ -88,6 +90,31 @@ def test_batches_of_this_decoder_alone_need_no_canary(gpus, mixed, made):
     found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own"), 2)
     assert sum(made) == 2 * len(MIXED)
     assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu"), 2))
+
+
+def test_if_no_lane_is_allowed_the_cpu_decodes(gpus, mixed, made):
+    found = epochs(loader_of(mixed, PIPELINES["half"], decoder="own", lanes=()))
+    assert not made
+    assert_same(found, epochs(loader_of(mixed, PIPELINES["half"], device="cpu")))
+
+
+@pytest.mark.parametrize("decoder", ["own", "nvjpeg"])
+def test_only_batches_with_images_of_the_engines_wait_on_the_host(gpus, mixed, monkeypatch, decoder):
+    waiting, synchronize = set(), SimulatedEvent.synchronize
+
+    def noting(event):
+        waiting.add(threading.current_thread().name)
+        synchronize(event)
+
+    monkeypatch.setattr(SimulatedEvent, "synchronize", noting)
+    epochs(loader_of(mixed, PIPELINES["half"], decoder=decoder))
+    assert ("gpubeton-feeder" in waiting) == (decoder == "nvjpeg")
+
+
+def test_images_are_not_looked_up_while_none_was_refused(gpus, mixed, made, monkeypatch):
+    monkeypatch.setattr(gpu_executor, "_identity", None)
+    epochs(loader_of(mixed, PIPELINES["half"], decoder="own"))
+    assert sum(made) == len(MIXED)
 
 
 def test_two_outputs_of_one_field_have_crops_of_their_own(gpus, mixed, made):

@@ -138,10 +138,30 @@ def missing(monkeypatch):
     def load(path=None):
         raise LibraryError("nvJPEG was not found. the wheels of NVIDIA: none; /usr/local/cuda: no such file")
 
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.load", load)
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg_backends.load", load)
 
 
-def test_without_nvjpeg_a_wish_for_the_gpu_is_met_by_the_cpu_with_a_warning(gpus, path, monkeypatch, capsys):
+def test_without_nvjpeg_our_own_decoder_goes_on_with_a_note_and_a_warning(gpus, path, monkeypatch, capsys, unwarned):
+    missing(monkeypatch)
+    with pytest.warns(UserWarning, match=r"has JPEG engines that cannot be used.*nvJPEG was not found"):
+        loader = gpu_loader(path, THERE, device="auto", lanes=("hardware", "own"))
+    loader.explain()
+    shown = capsys.readouterr().out
+    assert "images are decoded by Simulated GPU" in shown
+    assert "hardware  nvJPEG was not found" in shown
+    assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
+
+
+@pytest.mark.parametrize("lanes", [(), ("own",)])
+def test_nvjpeg_is_not_looked_for_if_its_engines_are_not_allowed(gpus, path, monkeypatch, recwarn, lanes):
+    missing(monkeypatch)
+    loader = gpu_loader(path, THERE, lanes=lanes)
+    assert loader.gpu is not None
+    assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
+    assert not recwarn.list
+
+
+def test_engines_alone_without_nvjpeg_are_replaced_by_the_cpu_with_a_warning(gpus, path, monkeypatch, capsys):
     missing(monkeypatch)
     with pytest.warns(
         UserWarning, match=r"decoded on the CPU. cuda:0 cannot decode: nvJPEG was not found.*no such file"
@@ -153,7 +173,14 @@ def test_without_nvjpeg_a_wish_for_the_gpu_is_met_by_the_cpu_with_a_warning(gpus
     assert_same(epochs(loader), epochs(gpu_loader(path, THERE, device="cpu")))
 
 
-@pytest.mark.parametrize("choice", [{"device": "cuda:0"}, {"device": "auto", "decoder": "nvjpeg"}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"device": "cuda:0"},
+        {"device": "auto", "decoder": "nvjpeg"},
+        {"decoder": "nvjpeg", "lanes": ("hardware", "own")},
+    ],
+)
 def test_without_nvjpeg_who_asks_for_it_gets_an_error_with_every_place(gpus, path, monkeypatch, choice):
     missing(monkeypatch)
     with pytest.raises(DeviceError, match="the wheels of NVIDIA: none; /usr/local/cuda: no such file"):

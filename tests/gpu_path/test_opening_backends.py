@@ -67,7 +67,9 @@ def test_a_gpu_that_has_engines_and_cannot_use_them_is_worth_a_warning(
     faults.fail_call(CREATE, status)
     monkeypatch.setattr(type(device), "architecture", architecture)
     found = opened()
-    assert found.warning.startswith("Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes. ")
+    assert found.warning.startswith(
+        "Simulated GPU (cuda:0) has JPEG engines that cannot be used, so the CPU decodes in "
+    )
     assert found.notes[Lane.HARDWARE] in found.warning
 
 

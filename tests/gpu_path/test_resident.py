@@ -189,7 +189,7 @@ def test_several_files(gpus, path, tmp_path, copied):
 
 def test_too_little_memory(gpus, path, faults):
     needed = sum(len(one.data) for one in IMAGES)
-    faults.leave_memory(2 * needed)
+    faults.leave_memory(12 * needed)
     loader = loader_of(path, "auto")
     assert "resident  no: the images and their entry points need" in explained(loader)
     loader.close()

@@ -109,7 +109,7 @@ def gpu_loader(path, image, *, device="cuda:0", batch_size=8, raw="auto", more=N
     names = ["lanes", "deterministic", "images_per_call", "smooth_chroma", "resident"]
     # The engines take what our decoder would, unless a test asks for that; `test_entry_decoder.py` does.
     given = {
-        "lanes": ("hardware",),
+        "lanes": ("own",) if arguments.get("decoder") == "own" else ("hardware",),
         "resident": False,
         **{name: arguments.pop(name) for name in names if name in arguments},
     }

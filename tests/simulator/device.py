@@ -160,10 +160,10 @@ class SimulatedDevice:
 
     def make_stream(self, name=""):
         self._check_active()
-        if self.idle:
-            stream = self.idle.pop()
-            stream.name = name
-            return stream
+        for stream in self.idle:
+            if stream.name == name:
+                self.idle.remove(stream)
+                return stream
         self.streams.append(SimulatedStream(self, name))
         return self.streams[-1]
 
