@@ -169,7 +169,7 @@ class _Unfinished:
         os.close(self._descriptor)
 
     def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:
-        """Find what is missing; return the number of images of this call."""
+        """Find the missing entry points; return the number of images of this call."""
         if os.pread(self._descriptor, len(self._key), 0) != self._key:
             os.ftruncate(self._descriptor, 0)
             write_at(self._descriptor, 0, self._key, self._path)

@@ -1,7 +1,7 @@
 """Restart markers: put into a baseline JPEG without decoding it further than to its codes (T.81 E.1.4).
 
 The quantized coefficients stay the same, so every decoder makes the same pixels. Only the DC values after a marker are
-written anew: they are differences from the value before, which a marker sets to zero.
+written again: they are differences from the value before, which a marker sets to zero.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_restart_markers(content: bytes, interval: int) -> bytes:
     scan = np.frombuffer(content, np.uint8), position, np.stack([_lookup(tables[slot]) for slot in slots])
     blocks = np.repeat(np.arange(count), [a * d for a, d in factors])
     numbers = np.array([mcus, interval, old], np.int64)
-    # A code has at least one bit. What is not written takes no memory.
+    # A code has at least one bit. Memory that is not written costs nothing.
     room = 8 * len(content) + min(mcus // interval, 8 * len(content)) + 2
     made, lengths = np.empty(room, np.int32), np.empty(room, np.uint8)
     run = Compiler.compile(recode)

@@ -53,7 +53,7 @@ TOLERANCE = 7
 _NORMALIZE = NormalizeImage((120, 110, 100), (60, 50, 40))
 _NAMES = {Lane.HARDWARE: "its JPEG engines", Lane.OWN: "the decoder in CUDA", Lane.CPU: "kernels after the CPU"}
 
-# What is wrong with each way to decode of a device; empty: nothing.
+# The fault of each way to decode of a device; empty: none.
 _faults: WeakKeyDictionary[Device, dict[Lane, str]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -91,7 +91,7 @@ def with_self_test(open_backends: Callable[[Device], DecodeBackends], device: De
 
 
 def read_faults(device: Device) -> dict[str, str]:
-    """Return what is wrong with each way to decode that was tested; empty: nothing."""
+    """Return the fault of each way to decode that was tested; empty: none."""
     return {lane.name.lower(): fault for lane, fault in _faults.get(device, {}).items()}
 
 
@@ -158,7 +158,7 @@ class _StoredCpu:
 
 
 def _find_fault(device: Device, lane: Lane, backend: BatchedBackend | None) -> str:
-    """Make the batch by one lane; return what is wrong with it, or an empty text."""
+    """Make the batch by one lane; return its fault, or an empty text."""
     # A state for the largest images would take memory that the loader may not need.
     trial = None if backend is None else replace(backend, largest=(1, 1), num_states=1)
     try:

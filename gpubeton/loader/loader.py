@@ -576,7 +576,7 @@ class Loader(FfcvSurface):
 
         A loader without a given seed takes the seed of the state. All ranks may load the state of one of them. The
         number of ranks and the batch size may be others than those of the saved loader, unless the order depends on
-        them, as QUASI_RANDOM does: the samples of the epoch that are left are then shared anew by these ranks.
+        them, as QUASI_RANDOM does: the samples of the epoch that are left are then shared by these ranks.
 
         Parameters
         ----------

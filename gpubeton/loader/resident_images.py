@@ -55,7 +55,7 @@ class ResidentImages:
             self._insist()
 
     def load(self) -> None:
-        """Copy to the GPU what was chosen and is not there."""
+        """Copy to the GPU the chosen images that are not there."""
         if self._storage is None or not self._jpegs or self._gpu.resident:
             return
         files = tuple((file.path, file.identity) for file in self._index.files)

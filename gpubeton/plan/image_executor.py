@@ -25,7 +25,7 @@ _ROWS = "height", "width", "mode", "draws", "colors", "samples", "entries", "num
 
 @dataclass
 class ImageJob:
-    """The images of one output of one batch: first what is decided about them, then where they are read and written."""
+    """The images of one output of one batch: first the decisions about them, then where they are read and written."""
 
     height: NDArray[np.int32]  # (N,) of the stored images, by the file's metadata
     width: NDArray[np.int32]  # (N,)

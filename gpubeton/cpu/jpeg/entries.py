@@ -114,7 +114,7 @@ def find_entries(
     size: NDArray[np.uint64],  # (N,) bytes
 ) -> EntryBlock:
     """Find the entry points of JPEGs in memory; one that the crop decoder does not decode, or is damaged, has none."""
-    # A block has at least two bits, so that eight MCUs have at least two bytes. What is not written takes no memory.
+    # A block has at least two bits, so that eight MCUs have at least two bytes. Unused rows are never touched.
     room = int((size // np.uint64(2) + np.uint64(1)).sum())
     first, seals = np.zeros(len(size) + 1, np.uint64), np.zeros(len(size), np.uint32)
     entries = np.empty((room, ENTRY_BYTES), np.uint8)

@@ -1,4 +1,4 @@
-"""Intervals: the parts of a scan that are decoded without what is before them.
+"""Intervals: the parts of a scan that are decoded without the data before them.
 
 They begin at entry points: at those that an index has, or after restart markers (T.81 E.1.4). A scan without either is
 one interval. Only the intervals that a crop needs are read, each when it is needed: its bytes are copied without their

@@ -350,7 +350,7 @@ class JpegReader:
         """Read the headers, and find out which MCUs the crops need."""
         count = len(address)
         rows, quantization = np.empty((count, PART_COLUMNS), np.int32), np.zeros((count, 3, 64), np.uint8)
-        # One more: each image writes its tables behind those that are known.
+        # One more: each image writes its tables after those that are known.
         tables, table_of = np.empty((count + 1, 4, TABLE_BYTES), np.uint8), np.empty(count, np.int32)
         hashes, places = np.empty(count + 1, np.int64), np.zeros(2 << (2 * count).bit_length(), np.int32)
         given = address, size, height, width, entries, num_entries, seals, draws

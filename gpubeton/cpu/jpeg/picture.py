@@ -272,7 +272,7 @@ def decode_picture(
             code = _decode_rows(frame, scratch, count, outputs)
         if code == OK or not has_index:
             return code
-        # Without the index, what it says does not matter.
+        # Without the index, its contents do not matter.
         task[NUM_ENTRIES] = -1
 
 
