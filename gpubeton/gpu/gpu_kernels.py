@@ -72,27 +72,27 @@ def source_of_operations(operations: Sequence[PixelOperation]) -> str:
 
 
 # In an installed wheel, and in a checkout.
-_INSTALLED = Path(__file__).resolve().parents[1] / "_kernels"
-_CHECKOUT = Path(__file__).resolve().parents[2] / "kernels"
+# Where the kernels are: in an installed package, or in a checkout.
+PLACES = (Path(__file__).resolve().parents[1] / "_kernels", Path(__file__).resolve().parents[2] / "kernels")
 
 _INCLUDE = re.compile(r'#include "([\w.]+)"')
 _ONCE = "#pragma once"
 
 
-def folder() -> Path:
+def folder(places: tuple[Path, ...] = PLACES) -> Path:
     """Return the folder of the kernels, of the package or of the checkout."""
-    for place in (_INSTALLED, _CHECKOUT):
+    for place in places:
         if place.is_dir():
             return place
     raise KernelError(
-        f"The CUDA kernels were not found: neither {_INSTALLED} nor {_CHECKOUT} is a folder. "
+        f"The CUDA kernels were not found: none of {', '.join(map(str, places))} is a folder. "
         "The installation is incomplete; install gpubeton again."
     )
 
 
-def kernel_names() -> list[str]:
+def kernel_names(places: tuple[Path, ...] = PLACES) -> list[str]:
     """Return the name of every kernel, in alphabetical order."""
-    return sorted(path.stem for path in folder().glob("*.cu"))
+    return sorted(path.stem for path in folder(places).glob("*.cu"))
 
 
 def function_of(kernel: str) -> str:
@@ -101,19 +101,19 @@ def function_of(kernel: str) -> str:
 
 
 @cache
-def source_of(kernel: str) -> str:
+def source_of(kernel: str, places: tuple[Path, ...] = PLACES) -> str:
     """Return the source of a kernel with the files that it includes, each once; ``#line`` names our files."""
     if isinstance(kernel, UserKernel):
-        return kernel.text + source_of(kernel.kernel)
-    if kernel not in kernel_names():
-        raise KernelError(f"There is no kernel {kernel!r}; {folder()} has {', '.join(kernel_names())}.")
-    return "".join(_source_lines(f"{kernel}.cu", set()))
+        return kernel.text + source_of(kernel.kernel, places)
+    if kernel not in kernel_names(places):
+        raise KernelError(f"There is no kernel {kernel!r}; {folder(places)} has {', '.join(kernel_names(places))}.")
+    return "".join(_source_lines(f"{kernel}.cu", set(), folder(places)))
 
 
-def _source_lines(name: str, seen: set[str]) -> list[str]:
+def _source_lines(name: str, seen: set[str], place: Path) -> list[str]:
     """Return a file's lines, with included files in place of ``#include``."""
     seen.add(name)
-    path = folder() / name
+    path = place / name
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -125,7 +125,7 @@ def _source_lines(name: str, seen: set[str]) -> list[str]:
             made.append(line if line.strip() != _ONCE else "\n")
             continue
         if include[1] not in seen:
-            made += _source_lines(include[1], seen)
+            made += _source_lines(include[1], seen, place)
         made.append(f'#line {number + 1} "kernels/{name}"\n')
     return made
 
@@ -147,20 +147,20 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "gpubeton" / "kernels"
 
 
-def load_machine_code(kernel: str, architecture: str) -> bytes:
+def load_machine_code(kernel: str, architecture: str, options: tuple[str, ...] = nvrtc.OPTIONS) -> bytes:
     """Return a kernel's machine code for an architecture such as "sm_90": from the cache, else from the compiler."""
     # An entry is named by a hash of all that decides its code, and holds the SHA-256 of the code, then the code. An
     # unreadable or damaged entry only costs time.
     source, compiler = source_of(kernel), nvrtc.load()
-    parts = [_VERSION, kernel, architecture, compiler.version, nvrtc.OPTIONS, source]
+    parts = [_VERSION, kernel, architecture, compiler.version, options, source]
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
     try:
         entry = cache_folder() / f"{kernel}-{architecture}-{name[:32]}"
     except RuntimeError:  # a user without a home
-        return compiler.compile(source, kernel, architecture).code
+        return compiler.compile(source, kernel, architecture, options).code
     code = _read(entry)
     if code is None:
-        code = compiler.compile(source, kernel, architecture).code
+        code = compiler.compile(source, kernel, architecture, options).code
         _write(entry, code)
     return code
 

@@ -18,7 +18,7 @@ class Compiler:
         self.version = (13, 0)
         self.compiled = []
 
-    def compile(self, source, name, architecture):
+    def compile(self, source, name, architecture, options):
         self.compiled.append((name, architecture))
         return nvrtc.Compiled(f"{self.version} {architecture} {source}".encode(), "")
 
@@ -51,8 +51,7 @@ def test_it_is_compiled_anew_when_the_source_the_compiler_or_the_options_change(
     load_machine_code("canary", "sm_90")
     compiler.version = (13, 1)
     load_machine_code("canary", "sm_90")
-    monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++17",))
-    load_machine_code("canary", "sm_90")
+    load_machine_code("canary", "sm_90", ("--std=c++17",))
     monkeypatch.setattr(gpu_kernels, "source_of", lambda _: "another")
     assert load_machine_code("canary", "sm_90").endswith(b"another")
     assert len(compiler.compiled) == len(entries()) == 4
@@ -96,7 +95,7 @@ def test_nothing_is_left_where_an_entry_could_not_be_written(compiler, monkeypat
 
 
 def test_a_kernel_that_does_not_compile_is_not_kept(compiler, monkeypatch):
-    def fail(source, name, architecture):
+    def fail(source, name, architecture, options):
         raise KernelError("no")
 
     monkeypatch.setattr(compiler, "compile", fail)

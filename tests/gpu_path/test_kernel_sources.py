@@ -5,18 +5,7 @@ import re
 import pytest
 
 from gpubeton.errors import KernelError
-from gpubeton.gpu import gpu_kernels
-from gpubeton.gpu.gpu_kernels import folder, kernel_names, source_of
-
-
-@pytest.fixture
-def files(tmp_path, monkeypatch):
-    """A folder of kernels to write into, as if the checkout's were there."""
-    monkeypatch.setattr(gpu_kernels, "_INSTALLED", tmp_path / "none")
-    monkeypatch.setattr(gpu_kernels, "_CHECKOUT", tmp_path)
-    source_of.cache_clear()
-    yield tmp_path
-    source_of.cache_clear()
+from gpubeton.gpu.gpu_kernels import PLACES, folder, kernel_names, source_of
 
 
 def test_every_kernel_of_the_checkout_has_one_text_without_includes():
@@ -42,11 +31,11 @@ def test_every_line_says_where_it_comes_from():
         assert f"{kernel}.cu" in lines
 
 
-def test_a_header_comes_once_and_before_what_includes_it(files):
-    (files / "one.cuh").write_text('#pragma once\n#include "two.cuh"\nint one;\n')
-    (files / "two.cuh").write_text("#pragma once\nint two;\n")
-    (files / "main.cu").write_text('#include "one.cuh"\n#include "two.cuh"\nint main;\n')
-    assert source_of("main").split("\n") == [
+def test_a_header_comes_once_and_before_what_includes_it(tmp_path):
+    (tmp_path / "one.cuh").write_text('#pragma once\n#include "two.cuh"\nint one;\n')
+    (tmp_path / "two.cuh").write_text("#pragma once\nint two;\n")
+    (tmp_path / "main.cu").write_text('#include "one.cuh"\n#include "two.cuh"\nint main;\n')
+    assert source_of("main", (tmp_path,)).split("\n") == [
         '#line 1 "kernels/main.cu"',
         '#line 1 "kernels/one.cuh"', "",
         '#line 1 "kernels/two.cuh"', "", "int two;",
@@ -57,28 +46,28 @@ def test_a_header_comes_once_and_before_what_includes_it(files):
     ]  # fmt: skip
 
 
-def test_an_installed_package_has_them_within(files, monkeypatch):
-    installed = files / "gpubeton" / "_kernels"
+def test_an_installed_package_has_them_within(tmp_path):
+    installed = tmp_path / "gpubeton" / "_kernels"
     installed.mkdir(parents=True)
     (installed / "only.cu").write_text("int only;\n")
-    monkeypatch.setattr(gpu_kernels, "_INSTALLED", installed)
-    assert folder() == installed
-    assert kernel_names() == ["only"]
+    places = (installed, tmp_path)
+    assert folder(places) == installed
+    assert kernel_names(places) == ["only"]
+    assert [place.name for place in PLACES] == ["_kernels", "kernels"]
 
 
-def test_a_kernel_that_does_not_exist_is_named_beside_those_that_do(files):
-    (files / "real.cu").write_text("")
+def test_a_kernel_that_does_not_exist_is_named_beside_those_that_do(tmp_path):
+    (tmp_path / "real.cu").write_text("")
     with pytest.raises(KernelError, match=r"'unreal'.* real"):
-        source_of("unreal")
+        source_of("unreal", (tmp_path,))
 
 
-def test_a_header_that_is_missing_is_named(files):
-    (files / "real.cu").write_text('#include "gone.cuh"\n')
+def test_a_header_that_is_missing_is_named(tmp_path):
+    (tmp_path / "real.cu").write_text('#include "gone.cuh"\n')
     with pytest.raises(KernelError, match=r"gone\.cuh"):
-        source_of("real")
+        source_of("real", (tmp_path,))
 
 
-def test_an_installation_without_kernels_says_where_it_looked(files, monkeypatch):
-    monkeypatch.setattr(gpu_kernels, "_CHECKOUT", files / "nowhere")
+def test_an_installation_without_kernels_says_where_it_looked(tmp_path):
     with pytest.raises(KernelError, match=r"none.*nowhere"):
-        kernel_names()
+        kernel_names((tmp_path / "none", tmp_path / "nowhere"))
