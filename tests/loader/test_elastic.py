@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from gpubeton.errors import StateError
+from gpubeton.errors import OptionError, StateError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import Random
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.timeout(300)
 
 PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 NUM_SAMPLES = 96
+# A loader of labels only.
+LABELS = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +96,10 @@ def test_the_global_batches_stay_the_same_to_the_bit_if_their_size_does(photos, 
 
 def test_a_loader_without_ranks_goes_on_with_an_epoch_of_ranks_unless_it_shuffles_otherwise(photos):
     _, state = run(photos, 3, 4, None, 2)
-    with Loader(photos, 8, num_workers=1, order="window", seed=4, drop_last=False, pipelines={"image": None}) as loader:
+    with Loader(photos, 8, **LABELS) as loader:
         loader.load_state_dict(state)
         left = [sample for batch in loader for sample in batch[0].flatten().tolist()]
-    with Loader(photos, 96, num_workers=1, order="window", seed=4, pipelines={"image": None}) as loader:
+    with Loader(photos, 96, **LABELS) as loader:
         (whole,) = [batch[0].flatten().tolist() for batch in loader]
     assert len(left) == NUM_SAMPLES - 24
     assert whole[24:] == left
@@ -157,24 +160,68 @@ def test_an_order_of_a_user_may_be_global(photos):
     assert samples_of(begun) + samples_of(rest) == samples_of(whole)
 
 
+@pytest.mark.parametrize("order", ["window", "random"])
 @pytest.mark.parametrize("world", [1, 2])
-def test_a_state_of_version_1_loads_as_before(photos, world):
-    begun, state = run(photos, world, 8, None, 2)
+def test_a_state_of_version_1_loads_as_before(photos, world, order):
+    begun, state = run(photos, world, 8, None, 2, order=order)
     old = {name: value for name, value in state.items() if name not in ("samples", "first", "distributed")}
     old |= {"version": 1, "batch": 2}
     for state_of_it in (old, state):
-        rest, _ = run(photos, world, 8, state_of_it)
+        rest, _ = run(photos, world, 8, state_of_it, order=order)
         assert sorted(samples_of(begun) + samples_of(rest)) == list(range(NUM_SAMPLES))
     # It may be loaded by other ranks, too.
-    rest, _ = run(photos, 3, 4, old)
+    rest, _ = run(photos, 3, 4, old, order=order)
     assert set(samples_of(begun) + samples_of(rest)) == set(range(NUM_SAMPLES))
 
 
 def test_a_copy_of_a_loader_goes_on_where_it_would(photos):
     _, state = run(photos, 2, 4, None, 2)
-    arguments = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
     with rank_of(1, 3):
-        loader = Loader(photos, 4, distributed=True, **arguments)
+        loader = Loader(photos, 4, distributed=True, **LABELS)
         loader.load_state_dict(state)
         other = copy.copy(loader)
         assert [batch[0].tolist() for batch in other] == [batch[0].tolist() for batch in loader]
+
+
+def test_the_length_of_an_epoch_that_is_gone_on_with_does_not_change_what_is_left(photos):
+    _, state = run(photos, 2, 4, None, 2)
+    rest, _ = run(photos, 3, 4, state)
+    with rank_of(0, 3):
+        loader = Loader(photos, 4, distributed=True, **LABELS)
+        loader.load_state_dict(state)
+        assert len(loader) == 8
+        batches = iter(loader)
+        found = [batches.samples.tolist() for _ in batches]
+    assert found == [shares[0][0] for shares in rest]
+
+
+def test_an_epoch_that_is_gone_on_with_fixes_samples_and_batches_until_it_has_begun(photos):
+    _, state = run(photos, 2, 4, None, 2)
+    with rank_of(0, 3):
+        loader = Loader(photos, 4, distributed=True, **LABELS)
+        loader.load_state_dict(state)
+        with pytest.raises(OptionError, match="sample 16 of epoch 0"):
+            loader.batch_size = 5
+        iter(loader).close()
+        loader.batch_size = 5
+
+
+def test_an_adapter_that_took_over_an_epoch_that_is_over_is_at_the_next(photos):
+    _, state = run(photos, 2, 16)
+    with rank_of(0, 3):
+        adapter = DataLoaderAdapter(Loader(photos, 4, distributed=True, **LABELS))
+        adapter.load_state_dict(state)
+        assert (adapter.state_dict()["epoch"], adapter.state_dict()["samples"]) == (1, 0)
+
+
+def test_where_a_sampler_shares_the_samples_as_many_ranks_have_to_go_on(photos):
+    with rank_of(0, 2):
+        loader = Loader(photos, 4, distributed=True, **LABELS)
+        loader.traversal_order.sampler = range(40)
+        next(iter(loader))
+        state = loader.state_dict()
+    with rank_of(0, 3):
+        other = Loader(photos, 4, distributed=True, **LABELS)
+        other.traversal_order.sampler = range(40)
+        with pytest.raises(StateError, match="number of ranks is 3 here and 2"):
+            other.load_state_dict(state)
