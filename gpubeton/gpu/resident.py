@@ -137,10 +137,8 @@ def load_resident(
     with _loading, device.active():
         found = _loaded.get(key)
         if found is None:
-            staging, stream = (
-                device.allocate_pinned(max(piece_nbytes, int(jpegs.size.max()))),
-                device.make_stream("load"),
-            )
+            staging = device.allocate_pinned(max(piece_nbytes, int(jpegs.size.max())))
+            stream = device.make_stream("load")
             try:
                 found = _load(device, staging, stream, reader, pack_regions, fetch, jpegs, on_progress)
             finally:
@@ -189,9 +187,9 @@ def _load(
     index = device.allocate(all_entries.nbytes)
     content = all_entries.reshape(-1)
     for start in range(0, len(content), staging.nbytes):
-        count = min(staging.nbytes, len(content) - start)
-        staging.array[:count] = content[start : start + count]
-        send_piece(device, index.address + start, staging, count, stream)
+        nbytes = min(staging.nbytes, len(content) - start)
+        staging.array[:nbytes] = content[start : start + nbytes]
+        send_piece(device, index.address + start, staging, nbytes, stream)
     return ResidentJpegs(
         bytes_,
         index,

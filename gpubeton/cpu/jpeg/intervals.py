@@ -91,6 +91,20 @@ def find_marker(address: int, stop: int) -> int:
 
 
 @stage
+def next_marker(source: int, stop: int) -> tuple[int, int]:
+    """Find the next marker of a scan; return it and the address after it. It is 0 if the data end before."""
+    while True:
+        found = find_marker(source, stop)
+        if found + 1 >= stop:
+            return 0, stop
+        marker = load_u8(found + 1)
+        # After 0xFF, a zero is stuffed, and another 0xFF may begin a marker (T.81 B.1.1.2).
+        source = found + 1 if marker == 0xFF else found + 2
+        if marker not in (0, 0xFF):
+            return marker, source
+
+
+@stage
 def unstuff(
     source: int,  # address of the first byte
     stop: int,  # address after the last
@@ -149,22 +163,18 @@ def find_intervals(address: int, size: int, frame: Array, mcus: int, scratch: Sc
     if size > LARGEST_JPEG:
         return MANY_INTERVALS
     source, stop = address + frame[SCAN], address + size
-    count = 1
-    while True:
-        found = find_marker(source, stop)
-        if found + 1 >= stop:
+    for count in range(1, cursor[COUNT] + 1):
+        marker, source = next_marker(source, stop)
+        if marker == 0:
             return CUT_SHORT
-        marker = load_u8(found + 1)
-        source = found + 1 if marker == 0xFF else found + 2
         if marker == _END_OF_IMAGE:
             return OK if count == cursor[COUNT] else DAMAGED_SCAN
-        if marker not in (0, 0xFF):
-            if marker < _RESTART_0 or marker > _RESTART_7:
-                return SEPARATE_SCANS
-            if count == cursor[COUNT] or marker != _RESTART_0 + ((count - 1) & 7):
-                return DAMAGED_SCAN
-            _write_entry(cursor[ENTRIES] + ENTRY_BYTES * count, source - address)
-            count += 1
+        if marker < _RESTART_0 or marker > _RESTART_7:
+            return SEPARATE_SCANS
+        if count == cursor[COUNT] or marker != _RESTART_0 + ((count - 1) & 7):
+            return DAMAGED_SCAN
+        _write_entry(cursor[ENTRIES] + ENTRY_BYTES * count, source - address)
+    return DAMAGED_SCAN
 
 
 @stage

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpubeton.cpu.intrinsics import copy, load_i64, load_u8, signed
+from gpubeton.cpu.intrinsics import copy, load_i64, signed
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, find_marker, seal_of
+from gpubeton.cpu.jpeg.intervals import LARGEST_JPEG, next_marker, seal_of
 from gpubeton.cpu.jpeg.markers import (
     AC_TABLE,
     DC_TABLE,
@@ -217,13 +217,7 @@ def _find_restarts(address: int, size: int, scan: int, count: int, target: Array
         for k in range(4):
             target[done, k] = (bit >> (8 * k)) & 255
         done += 1
-        marker = 0
-        while marker in (0, 0xFF):
-            position = find_marker(position, stop)
-            if position + 1 >= stop:
-                return False
-            marker = load_u8(position + 1)
-            position += 1 if marker == 0xFF else 2
+        marker, position = next_marker(position, stop)
         if marker != (_RESTART_0 + ((done - 1) & 7) if done < count else _END_OF_IMAGE):
             return False
     return True
