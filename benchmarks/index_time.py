@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
+from benchmarks.results import RESULTS, save
 from gpubeton.format import Index
 from gpubeton.format.entry_points import image_fields
 from gpubeton.writing.find_entry_points import find_blocks
 
 
 def main() -> None:
-    """Print processor time, time on all cores, and bytes of each image and of a million."""
+    """Print and save processor time, time on all cores, and bytes of each image and of a million."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", help="a .beton file with JPEGs")
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the result")
     options = parser.parse_args()
     index = Index.open(options.file)
     (name, *_) = image_fields(index)
@@ -33,6 +36,9 @@ def main() -> None:
     print(f"{1e6 * cpu:.0f} µs of one core an image; a million: {1e6 * cpu / 60:.1f} minutes of one core")
     print(f"{1e6 * wall:.0f} µs on these cores; a million: {1e6 * wall / 60:.1f} minutes")
     print(f"{size:.0f} bytes an image, {share:.2f} %; a million: {size / 1000:.2f} GB")
+    found = {"cpu_us": 1e6 * cpu, "wall_us": 1e6 * wall, "bytes": size, "share": share / 100}
+    images = {"images": index.num_samples, "stored_bytes": stored}
+    print(f"Written: {save('index_time', {**images, **found, 'rounds': options.rounds}, options.results)}")
 
 
 if __name__ == "__main__":
