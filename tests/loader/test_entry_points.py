@@ -129,7 +129,9 @@ def test_changed_entries_never_give_other_pixels(indexed, expected, data):
         if change == "bit":
             entries["bit"][place] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
         elif change == "dc":
-            entries["dc"][place, data.draw(st.integers(0, 2))] += data.draw(st.integers(1, 2000))
+            component = data.draw(st.integers(0, 2))
+            changed = int(entries["dc"][place, component]) + data.draw(st.integers(1, 2000))
+            entries["dc"][place, component] = (changed + 32768) % 65536 - 32768  # as 16 bits wrap around
         elif change == "swap":
             other = data.draw(st.integers(0, len(entries) - 1))
             entries[[place, other]] = entries[[other, place]]
