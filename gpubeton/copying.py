@@ -16,8 +16,8 @@ import numpy as np
 from gpubeton import __version__
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.files.byte_source import open_bytes
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.byte_source import open_bytes
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 from gpubeton.format.index import join
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource
     from gpubeton.format.entry_points import EntryBlock
 
 __all__ = ["choose", "copy_samples", "split"]

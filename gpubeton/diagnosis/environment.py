@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.format.byte_source import LocalFile, open_bytes, source_type
+from gpubeton.files.byte_source import LocalFile, open_bytes, source_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource
 
 _ROOT = Path("/")
 _NETWORKS = frozenset(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import FieldNameError, HeaderError, NoSamplesError, TruncatedError, VersionError
-from gpubeton.format.byte_source import open_bytes
+from gpubeton.files.byte_source import open_bytes
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, NAME_SIZE, VERSION
 
 if TYPE_CHECKING:
     import os
 
-    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource
 
 
 @dataclass(frozen=True)

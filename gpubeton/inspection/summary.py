@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import Field, ImageColumn
-    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource
     from gpubeton.format.entry_points import EntryBlock
 
 _BINS = 12

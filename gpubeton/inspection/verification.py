@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import Field
-    from gpubeton.format.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource
     from gpubeton.format.entry_points import EntryBlock
     from gpubeton.format.field_arguments import ImageKind
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import StorageError
-from gpubeton.format.byte_source import open_bytes
+from gpubeton.files.byte_source import open_bytes
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    from gpubeton.format.byte_source import SourceIdentity
+    from gpubeton.files.byte_source import SourceIdentity
 
 #: Images that a thread takes at a time.
 IMAGES_AT_ONCE = 64

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
-from gpubeton.format import Index, byte_source, read_notes
+from gpubeton.files import byte_source
+from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import (
     ENTRY,
     EntryBlock,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import StorageError
-from gpubeton.format.byte_source import LocalFile, OpenSources, open_bytes
+from gpubeton.files.byte_source import LocalFile, OpenSources, open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.storage import MappedStorage, ReadStorage
 

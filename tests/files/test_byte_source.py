@@ -15,8 +15,8 @@ from gpubeton.copying import copy_samples
 from gpubeton.diagnosis.environment import measure_disk, read_file_place
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-from gpubeton.format import byte_source
-from gpubeton.format.byte_source import ByteSource, OpenSources, SourceIdentity, open_bytes
+from gpubeton.files import byte_source
+from gpubeton.files.byte_source import ByteSource, OpenSources, SourceIdentity, open_bytes
 from gpubeton.inspection import Contents, summarize, verify
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor

@@ -108,11 +108,15 @@ class ByteSource(ABC):
         count = self.read_into(start, memoryview(content))
         return bytes(memoryview(content)[:count])
 
-    def read_exactly(self, start: int, size: int) -> bytes:
-        """Read a region, `StorageError` if it cannot be read completely."""
+    def load(self, start: int, size: int) -> memoryview:
+        """Give a region in memory that stays as long as the view, `StorageError` if it cannot be read completely."""
         content = bytearray(size)
         self.read_ranges([(start, memoryview(content))])
-        return bytes(content)
+        return memoryview(content)
+
+    def read_exactly(self, start: int, size: int) -> bytes:
+        """Read a region, `StorageError` if it cannot be read completely."""
+        return bytes(self.load(start, size))
 
     def read_array(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Read a long part of the metadata, `FormatError` if there is not as much memory."""
