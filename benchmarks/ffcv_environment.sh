@@ -21,7 +21,7 @@ done
 "$python" -m venv "$folder"
 # What FFCV imports, in the last versions that it works with.
 "$folder/bin/pip" install torch==2.13.0 numpy==1.26.4 numba==0.60.0 opencv-python-headless==4.11.0.86 \
-    terminaltables==3.1.10 fastargs==1.2.0 tqdm pillow setuptools wheel
+    terminaltables==3.1.10 fastargs==1.2.0 tqdm pillow "setuptools<80" wheel
 # Its own list names packages that only its GPU operations need.
 "$folder/bin/pip" install --no-deps --no-build-isolation ffcv==1.0.2
 "$folder/bin/python" -c 'import ffcv.loader'
