@@ -16,7 +16,7 @@ import numpy as np
 from gpubeton import __version__
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.entry_points import no_entry_points, open_blocks

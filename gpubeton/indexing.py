@@ -12,7 +12,7 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.files.byte_source import source_type
+from gpubeton.files.open_files import source_type
 from gpubeton.format.entry_points import (
     ENTRY,
     EntryBlock,

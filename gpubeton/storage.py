@@ -19,7 +19,7 @@ from gpubeton.plan.ranges import plan_ranges
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.files.byte_source import OpenSources
+    from gpubeton.files.open_files import OpenSources
 
 
 class Fetch(Protocol):

@@ -16,7 +16,7 @@ from gpubeton.diagnosis.advice import Measurements, read_stats
 from gpubeton.diagnosis.environment import FilePlace, measure_disk, read_file_place, read_gpu
 from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
 from gpubeton.errors import FormatError, OptionError
-from gpubeton.files.byte_source import source_type
+from gpubeton.files.open_files import source_type
 from gpubeton.loader import Loader, LoaderStats
 from gpubeton.loader.stats import STATS_VARIABLE
 from gpubeton.machine import read_machine

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.files.byte_source import LocalFile, open_bytes, source_type
+from gpubeton.files.local_file import LocalFile
+from gpubeton.files.open_files import open_bytes, source_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

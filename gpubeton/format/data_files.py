@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

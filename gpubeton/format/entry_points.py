@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import EntryPointsError, FormatError
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.file_notes import notes_offset

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import NotesError
-from gpubeton.files.byte_source import SourceIdentity, open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.header import decode_header
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.format.header import Header
 
 MOST_LEVELS = 100

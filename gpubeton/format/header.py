@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import FieldNameError, HeaderError, NoSamplesError, TruncatedError, VersionError
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.layout import ARGUMENTS_SIZE, DESCRIPTOR_DTYPE, HEADER_DTYPE, NAME_SIZE, VERSION
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gpubeton.errors import (
     NoSuchFieldError,
     TruncatedError,
 )
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, split_offsets
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.header import Descriptor, Header, read_fields

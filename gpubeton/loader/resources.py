@@ -13,7 +13,7 @@ from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
-from gpubeton.files.byte_source import OpenSources
+from gpubeton.files.open_files import OpenSources
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec

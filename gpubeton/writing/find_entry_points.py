@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import StorageError
-from gpubeton.files.byte_source import open_bytes
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.entry_points import EntryBlock, identity_of, image_fields, write_entry_points
 from gpubeton.format.index import Index
 from gpubeton.format.layout import ImageMode

@@ -10,7 +10,7 @@ from gpubeton.engine import ArrayPool, Engine, EngineOptions, Plan, compile_outp
 from gpubeton.errors import BadImageError, NoSuchFieldError, PipelineError, StorageError
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.fields.registry import open_index
-from gpubeton.files.byte_source import OpenSources
+from gpubeton.files.open_files import OpenSources
 from gpubeton.pipeline.pipeline_spec import PipelineSpec
 from gpubeton.plan.order import EpochBatches
 from gpubeton.prefetch import Prefetcher

@@ -19,7 +19,7 @@ from gpubeton.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from gpubeton.fields.registry import open_index
-from gpubeton.files.byte_source import OpenSources
+from gpubeton.files.open_files import OpenSources
 from gpubeton.pipeline import AllocationQuery, Compiler, Operation, PipelineSpec, State
 from gpubeton.plan.order import EpochBatches
 from gpubeton.prefetch import Prefetcher

@@ -15,8 +15,9 @@ from gpubeton.copying import copy_samples
 from gpubeton.diagnosis.environment import measure_disk, read_file_place
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-from gpubeton.files import byte_source
-from gpubeton.files.byte_source import ByteSource, OpenSources, SourceIdentity, open_bytes
+from gpubeton.files import open_files
+from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.inspection import Contents, summarize, verify
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor
@@ -64,7 +65,7 @@ class MemorySource(ByteSource):
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
-    monkeypatch.setitem(byte_source.SOURCES, "memory", MemorySource)
+    monkeypatch.setitem(open_files.SOURCES, "memory", MemorySource)
     path = save("img_jpg_fixed", tmp_path)
     OBJECTS["memory://bucket/train.beton"] = path.read_bytes()
     yield path, "memory://bucket/train.beton"
@@ -123,7 +124,7 @@ def test_one_that_changes_is_refused(stored):
 
 def test_files_are_mapped_only_if_all_of_them_can_be(stored):
     local, remote = stored
-    files = [(path, byte_source.source_type(path).find_identity(path)) for path in (local, remote)]
+    files = [(path, open_files.source_type(path).find_identity(path)) for path in (local, remote)]
     assert [OpenSources(some).is_mappable for some in (files[:1], files[1:], files)] == [True, False, False]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.errors import EntryPointsError
 from gpubeton.fields import ImageField, IntField, RGBImageField
-from gpubeton.files import byte_source
+from gpubeton.files import local_file
 from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import (
     ENTRY,
@@ -176,7 +176,7 @@ def test_files_of_ffcvs_have_none(name, tmp_path):
 
 
 def test_a_source_that_cannot_be_mapped_is_read(files, monkeypatch):
-    monkeypatch.setattr(byte_source.LocalFile, "is_mappable", False)
+    monkeypatch.setattr(local_file.LocalFile, "is_mappable", False)
     for name in ("inside", "beside"):
         found, faults = open_entry_points(Index.open(files / f"{name}.beton"))
         assert faults == []

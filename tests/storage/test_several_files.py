@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import StorageError
-from gpubeton.files.byte_source import LocalFile, OpenSources, open_bytes
+from gpubeton.files.local_file import LocalFile
+from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.storage import MappedStorage, ReadStorage
 

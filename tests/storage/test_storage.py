@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpubeton.errors import FormatError, LoaderClosedError, StorageError
-from gpubeton.files.byte_source import LocalFile, OpenSources, open_bytes
+from gpubeton.files.local_file import LocalFile
+from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.storage import STEP, MappedStorage, ReadStorage, Staging
 from tests.blocks import Blocks
 

@@ -1,0 +1,118 @@
+"""Open files by their names: `open_bytes` one, `OpenSources` those of a dataset.
+
+A kind of source that is not a path of this machine has an entry in `SOURCES`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from gpubeton.errors import FormatError, StorageError
+from gpubeton.files.local_file import LocalFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
+
+SOURCES: dict[str, type[ByteSource]] = {}
+"""Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
+
+
+def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
+    """Choose the kind of source by the name of a file."""
+    scheme, separator, _ = os.fspath(path).partition("://")
+    return SOURCES.get(scheme, LocalFile) if separator else LocalFile
+
+
+def open_bytes(
+    path: str | os.PathLike[str], identity: SourceIdentity | None = None, *, is_random: bool = False
+) -> ByteSource:
+    """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
+    kind, name = source_type(path), os.fspath(path)
+    found = kind.find_identity(name)  # it raises if opening would block, as with a pipe
+    source = kind.open(name, (identity or found).size, is_random=is_random)
+    if identity is not None:
+        try:
+            identity.check(name, source.identity())
+        except BaseException:
+            source.close()  # not only when the error and its traceback are gone
+            raise
+    return source
+
+
+class OpenSources:
+    """The files of a dataset, opened when they are needed; those needed last stay open. Safe to use from threads."""
+
+    def __init__(
+        self,
+        files: Iterable[tuple[str | os.PathLike[str], SourceIdentity]],
+        *,
+        max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
+        is_random: bool = False,
+    ) -> None:
+        found = [(os.fspath(path), identity) for path, identity in files]
+        self.paths = tuple(path for path, _ in found)
+        self.identities = tuple(identity for _, identity in found)
+        self.sizes = tuple(identity.size for identity in self.identities)
+        self._max_open = max_open
+        self._is_random = is_random
+        self._open: OrderedDict[int, ByteSource] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def is_mappable(self) -> bool:
+        """Whether all files can be mapped into memory."""
+        return all(source_type(path).is_mappable for path in self.paths)
+
+    def open(self, number: int) -> ByteSource:
+        """Give a file, open as long as the caller holds it; `StorageError` if it has changed."""
+        with self._lock:
+            source = self._open.get(number)
+            if source is not None:
+                self._open.move_to_end(number)
+                return source
+        # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
+        # One that stays open goes on being read when another file takes over its name.
+        source = open_bytes(self.paths[number], self.identities[number], is_random=self._is_random)
+        with self._lock:
+            self._open[number] = source
+            if len(self._open) > self._max_open:
+                self._open.popitem(last=False)
+        return source
+
+    def hold(self) -> None:
+        """Open as many files as stay open, the first ones."""
+        for number in range(min(len(self), self._max_open)):
+            self.open(number)
+
+    def check(self, *, is_mapped: bool = False) -> None:
+        """Compare all files with what they were; a mapped file may have lost its name meanwhile."""
+        for number, (path, identity) in enumerate(zip(self.paths, self.identities, strict=True)):
+            with self._lock:
+                source = self._open.get(number)
+            try:
+                found = source_type(path).find_identity(path) if source is None else source.identity()
+            except (FileNotFoundError, IsADirectoryError, FormatError) as error:
+                if is_mapped:
+                    continue
+                if isinstance(error, FileNotFoundError):
+                    raise
+                raise StorageError(
+                    f"{path}: no file has this name now ({error}), but one had when it was opened. The file was "
+                    "replaced: open it again, in training with a new Loader."
+                ) from error
+            # The inode of a mapped file is in use, so that no other file can have its number.
+            if not is_mapped or identity.is_same_source(found):
+                identity.check(path, found)
+
+    def close(self) -> None:
+        """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""
+        with self._lock:
+            self._open.clear()
