@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
-    from gpubeton.gpu.decode_backend import DecodeRequest
+    from gpubeton.gpu.decode_backend import DecodeHandle, DecodeRequest
+    from gpubeton.gpu.device import Event
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.memory_layout import MemoryLayout
     from gpubeton.plan.image_executor import BadImage, ImageJob
@@ -36,6 +37,8 @@ class BatchState:
     levels: Sequence[int]  # for each program, offset of its levels
     # by program: images that our decoder makes
     entry_images: dict[int, EntryImages] = field(default_factory=dict)
+    own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
+    decoding: list[DecodeHandle] = field(default_factory=list)  # what the decoders were asked
     images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
     # by program: device address of the GATHER rows of crops in pinned memory
     gathers: dict[int, int] = field(default_factory=dict)
@@ -71,6 +74,17 @@ class BatchState:
             own.places = places
         numbers = range(len(self.jobs))
         self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
+
+    @property
+    def times(self) -> tuple[float, float] | None:
+        """Milliseconds of the engines and of our decoder, when the batch is done; None unless both were measured."""
+        if self.own_span is None or not self.entry_images or not self.decoding:
+            return None
+        (began, ended), engines = self.own_span, self.decoding[-1].event
+        started = self.decoding[0].started
+        if engines is None or started is None:
+            return None
+        return engines.milliseconds_since(started), ended.milliseconds_since(began)
 
     @property
     def failed(self) -> set[tuple[int, int]]:

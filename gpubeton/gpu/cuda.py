@@ -114,11 +114,11 @@ _streams: list[CudaStream] = []
 class CudaEvent:
     """A mark in a stream's queue. Made by `CudaDevice.make_event`."""
 
-    def __init__(self, cuda: Any, place: str) -> None:
+    def __init__(self, cuda: Any, place: str, *, is_timed: bool = False) -> None:
         self._cuda = cuda
         self._place = place
         # Blocking: a waiting thread sleeps and does not poll.
-        self.own = cuda.Event(block=True, disable_timing=True)
+        self.own = cuda.Event(block=True, disable_timing=not is_timed)
 
     @property
     def is_done(self) -> bool:
@@ -141,6 +141,10 @@ class CudaEvent:
     def synchronize(self) -> None:
         with explained(self._cuda, self._place, "waiting for an event"):
             self.own.synchronize()
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        with explained(self._cuda, self._place, "asking for the time between events"):
+            return float(self._cuda.get_elapsed_time(cast("CudaEvent", earlier).own, self.own))
 
 
 class CudaStream:
@@ -254,9 +258,9 @@ class CudaDevice:
         with suppress(RuntimeError):  # an allocator of the user's, e.g. RMM, has no cache that torch knows
             torch.cuda.empty_cache()
 
-    def make_event(self) -> CudaEvent:
+    def make_event(self, *, is_timed: bool = False) -> CudaEvent:
         with self._explained("making an event"):
-            return CudaEvent(self._cuda, self._place)
+            return CudaEvent(self._cuda, self._place, is_timed=is_timed)
 
     def allocate(self, nbytes: int) -> CudaMemory:
         import torch

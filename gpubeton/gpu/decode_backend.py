@@ -37,9 +37,7 @@ class DecodeHandle(NamedTuple):
 
     event: Event | None  # the end of decoding; None if nothing was begun
     failed: dict[int, str]  # the reason for each refused image, by its index in the request
-    # (M,) pinned, read when the event is done: not 0 for an image that could not be decoded; None: the call returned
-    # the failures, or a canary shows them
-    flags: NDArray[np.int32] | None = None
+    started: Event | None = None  # timed, as `event` is then: the beginning of decoding
 
 
 class DecodeBackend(Protocol):

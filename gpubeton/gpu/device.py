@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Event(Protocol):
-    """A mark in a stream's queue; without timing."""
+    """A mark in a stream's queue."""
 
     @property
     def is_done(self) -> bool:
@@ -28,6 +28,10 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Let the calling thread sleep until everything before the mark is done; raises an error of that work."""
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        """Time from another mark to this one; both are timed and done."""
+        ...
 
 
 class Stream(Protocol):
@@ -98,8 +102,8 @@ class Device(Protocol):
     def empty_cache(self) -> None:
         """Free the memory that torch keeps for reuse."""
 
-    def make_event(self) -> Event:
-        """Make an event."""
+    def make_event(self, *, is_timed: bool = False) -> Event:
+        """Make an event, which takes the time if wanted."""
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate memory of the device, outside of torch's allocator; raises DeviceError if there is not enough."""

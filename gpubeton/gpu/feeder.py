@@ -157,10 +157,8 @@ class Feeder:
             self._cpu.pack_regions(job.address[rows], part.size, part.address)
         begun = self._resources.backends[lane].begin(part)
         batch.refused.update((own.program, int(rows[place])) for place in begun.failed)
-        if begun.flags is not None:
-            batch.flagged.append((own.program, rows, begun.flags))
         if begun.event is not None:
-            self._resources.streams.augment.wait(begun.event)  # wait point: images decoded
+            batch.decoding.append(begun)
 
 
 def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder | None = None) -> None:
@@ -168,18 +166,33 @@ def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decod
     slot = batch.slot
     taps, shared = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
     batch.status = []
+    # Our decoder first: it works beside the engines.
+    if decoder is not None:
+        _decode_entries(batch, augmenter, stream, decoder)
+    for begun in batch.decoding:
+        if begun.event is not None:
+            stream.wait(begun.event)  # wait point: images decoded
     for number, images in enumerate(batch.images):
         levels = shared + batch.levels[number]
         own = batch.entry_images.get(number)
         if own is None or len(own.rows) < images.count:
             augmenter.resample(number, images, taps, levels, stream)
-        if own is not None and decoder is not None:
-            out = levels if augmenter.has_colors(number) else images.out
-            decoder.launch(own, augmenter.constants(number), out, stream)
-            flags = slot.table.bring_back((number, "jpeg status"), stream)
-            batch.flagged.append((batch.sources[number], own.rows, flags))
         augmenter.color(number, images, levels, stream)
         batch.status.append(slot.table.bring_back((number, "status"), stream))
+
+
+def _decode_entries(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder) -> None:
+    """Let our decoder make its images."""
+    if batch.own_span is not None:
+        batch.own_span[0].record(stream)
+    for number, own in batch.entry_images.items():
+        levels = batch.slot.resampled.reserve(0).address + batch.levels[number]
+        out = levels if augmenter.has_colors(number) else batch.images[number].out
+        decoder.launch(own, augmenter.constants(number), out, stream)
+        flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
+        batch.flagged.append((batch.sources[number], own.rows, flags))
+    if batch.own_span is not None:
+        batch.own_span[1].record(stream)
 
 
 def request_of(

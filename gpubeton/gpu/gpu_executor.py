@@ -20,7 +20,18 @@ from gpubeton.gpu.launch import Augmenter
 from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch, round_up
 from gpubeton.plan.draw_rows import NUM_PAINTS
 from gpubeton.plan.image_executor import Usage
-from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, TABLES, JpegKind, Lane, choose_lanes, cut, raw_lane
+from gpubeton.plan.lanes import (
+    KIND,
+    SAMPLING,
+    SURVEY_COLUMNS,
+    TABLES,
+    JpegKind,
+    Lane,
+    adjust_share,
+    choose_lanes,
+    cut,
+    raw_lane,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,6 +79,9 @@ class GpuExecutor:
         self._raw = raw_lane(options.raw, cpu.num_workers)
         self._give_back = give_back
         self._resident = resident
+        self._is_shared = (
+            not options.deterministic and resources.entry_decoder is not None and Lane.HARDWARE in resources.backends
+        )
         self._cpu_executor: ImageExecutor | None = None
         self._submitted = 0
         self._batches: deque[BatchState] = deque()
@@ -117,6 +131,8 @@ class GpuExecutor:
             # Not only for the images: the next batch writes to the slot, and the JPEG engines do so before their
             # stream's turn.
             batch.slot.done.synchronize()  # wait point: batch done
+            if (times := batch.times) is not None:
+                self._resources.engine_share = adjust_share(self._resources.engine_share, *times)
             bad = [*batch.bad, *self._repair(batch)]
         self._batches.popleft()
         return bad
@@ -218,6 +234,8 @@ class GpuExecutor:
         nonce = self._resources.next_nonce()
         batch = BatchState(slot, jobs, sources, layout, nonce, needs_cpu, levels, entry_images)
         batch.describe(self._programs, arena)
+        if self._is_shared:
+            batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch
 
     def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
@@ -245,6 +263,9 @@ class GpuExecutor:
         if decoder is not None:
             is_baseline = is_jpeg & (survey[:, KIND] == JpegKind.BASELINE)
             rows = np.flatnonzero((is_baseline if resident is None else is_resident) & ~is_refused)
+            if self._is_shared and resident is None:
+                both = rows[lanes[rows] == Lane.HARDWARE]
+                rows = np.setdiff1d(rows, both[: round(self._resources.engine_share * len(both))])
             own = decoder.plan(number, self._programs[number], job, rows, self._cpu, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN

@@ -53,6 +53,7 @@ class GpuResources:
     constants: Constants = field(init=False)
     repair_slot: Slot = field(init=False)  # images that the CPU makes after a failure, and replacements
     nonce: int = 0  # of the last canaries
+    engine_share: float = 0.5  # of the images that the engines and our decoder share, by the times they took
     # stored images, by field and sample, that their decoder has refused: the CPU decodes them
     refused: set[tuple[str, int]] = field(default_factory=set)
 
