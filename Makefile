@@ -4,6 +4,7 @@
 # make docs    the documentation's site, into build/docs/index.html
 # make fuzz    look for faults for SECONDS=600; SEED=1, FUZZ_OUT=build/fuzz.json
 # make gpu-rehearsal  the GPU tests with the real CuPy and torch over a simulated GPU; downloads 3 GB at the first time
+# make dist    wheel and sdist into dist/, checked
 # make bench   gpubeton beside other loaders; writes benchmarks/results/ and the table of benchmarks/README.md
 #
 # Each target makes the virtual environment it needs, once. Variables:
@@ -21,7 +22,7 @@ SEED ?= 1
 FUZZ_OUT ?= build/fuzz.json
 PYTEST_ARGUMENTS ?= --numprocesses=auto --maxprocesses=8
 
-.PHONY: help demo test check docs fuzz gpu-rehearsal bench constraints clean
+.PHONY: help demo test check docs fuzz gpu-rehearsal bench dist constraints clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -57,6 +58,13 @@ fuzz: $(VENV)/.dev-$(MADE_FOR)
 
 gpu-rehearsal: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m tests.rehearsal
+
+# Built without a network, from the packages of the environment.
+dist: $(VENV)/.dev-$(MADE_FOR)
+	rm -rf dist
+	$(RUN)/python -m build --no-isolation
+	$(RUN)/twine check --strict dist/*
+	$(RUN)/check-wheel-contents dist/*.whl
 
 bench: $(VENV)/.dev-$(MADE_FOR)
 	$(RUN)/python -m benchmarks.compare $(BENCH_ARGUMENTS)

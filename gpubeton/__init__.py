@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from gpubeton.loader import Loader
     from gpubeton.writer import DatasetWriter
 
-__all__ = ["DatasetWriter", "Loader", "__version__"]
+    __version__: str
 
-__version__ = "0.1.0"
+__all__ = ["DatasetWriter", "Loader", "__version__"]
 
 #: Modules that scripts may name after ``import ffcv`` alone.
 _IMPORTED_BY_FFCV = {"fields", "libffcv", "loader", "pipeline", "reader", "transforms", "traversal_order", "writer"}
@@ -32,6 +32,19 @@ def __getattr__(name: str) -> Any:
         from gpubeton.writer import DatasetWriter
 
         return DatasetWriter
+    if name == "__version__":  # when it is asked for: the search takes longer than all other imports here
+        globals()[name] = _find_version()
+        return globals()[name]
     if name in _IMPORTED_BY_FFCV:
         return importlib.import_module(f"gpubeton.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _find_version() -> str:
+    """Find the version that was installed; a folder of sources that was not has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gpubeton")
+    except PackageNotFoundError:
+        return "0+unknown"

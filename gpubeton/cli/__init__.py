@@ -14,5 +14,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
-        sys.exit(f"gpubeton: the command needs {error.name}. Install it with: pip install 'gpubeton[demo]'")
+        sys.exit(f"gpubeton: the command needs {error.name}. Install it with: pip install 'gpubeton[cli]'")
     app()

@@ -86,7 +86,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 
     monkeypatch.delitem(sys.modules, "gpubeton.cli.app")
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(SystemExit, match=r"typer.*gpubeton\[demo\]"):
+    with pytest.raises(SystemExit, match=r"typer.*gpubeton\[cli\]"):
         main()
 
 

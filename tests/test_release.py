@@ -1,0 +1,112 @@
+"""What a release is made of: the wheel and the sdist, and the files that the hosting site reads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+GITHUB = ROOT / ".github"
+
+# Writes and loads a file, reads the kernels, and prints where all of it came from.
+_USE_INSTALLED = """
+from importlib.metadata import version
+import gpubeton
+from gpubeton.fields import IntField
+from gpubeton.gpu.gpu_kernels import folder, kernel_names, source_of
+from gpubeton.loader import Loader
+from gpubeton.writer import DatasetWriter
+
+DatasetWriter("few.beton", {"label": IntField()}, progress=False).from_indexed_dataset([(7,), (8,)])
+(batch,) = Loader("few.beton", batch_size=2)
+assert all(map(source_of, kernel_names()))
+print(gpubeton.__file__, folder(), gpubeton.__version__, version("gpubeton"), batch[0].tolist(), sep="|")
+"""
+
+
+def run(*command, cwd=ROOT, **options):
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel and the sdist, the wheel made from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ".")
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def test_package_indexes_accept_what_is_built(built):
+    run(sys.executable, "-m", "twine", "check", "--strict", *built)
+    run(sys.executable, "-m", "check_wheel_contents", built[0])
+
+
+def test_the_wheel_has_the_package_and_its_kernels_and_nothing_else(built):
+    names = zipfile.ZipFile(built[0]).namelist()
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"gpubeton"}
+    inside = {name.removeprefix("gpubeton/_kernels/") for name in names if name.startswith("gpubeton/_kernels/")}
+    assert inside == {path.name for path in (ROOT / "kernels").iterdir() if path.is_file()}
+    assert "gpubeton/py.typed" in names
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gpubeton").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules
+
+
+def test_the_sdist_can_be_tested(built):
+    with tarfile.open(built[1]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    for wanted in ("Makefile", "constraints.txt", "tests/conftest.py", "CONTRIBUTING.md", "kernels/steps.cuh"):
+        assert wanted in names
+
+
+def test_the_wheel_works_without_the_checkout(built, tmp_path):
+    target = tmp_path / "installed"
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", target, built[0], cwd=tmp_path)
+    clean = {"PYTHONPATH": str(target), "PATH": "/usr/bin:/bin", "NUMBA_CACHE_DIR": str(tmp_path / "numba")}
+    done = run(sys.executable, "-c", _USE_INSTALLED, cwd=tmp_path, env=clean)
+    file, kernels, version, installed, labels = done.strip().split("|")
+    assert Path(file).is_relative_to(target)
+    assert Path(kernels).is_relative_to(target)
+    assert version == installed == built[0].name.split("-")[1]
+    assert labels == "[[7], [8]]"
+
+
+@pytest.mark.parametrize("workflow", sorted((GITHUB / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_workflows_have_the_schema_of_their_site(workflow):
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", workflow)
+
+
+def test_dependabot_has_the_schema_of_its_site():
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.dependabot", GITHUB / "dependabot.yml")
+
+
+def test_workflows_have_no_known_weakness():
+    run(Path(sys.executable).parent / "zizmor", "--offline", "--quiet", GITHUB)
+
+
+def test_workflows_call_targets_that_exist():
+    targets = {line.partition(":")[0] for line in (ROOT / "Makefile").read_text().splitlines() if ":" in line}
+    for workflow in (GITHUB / "workflows").glob("*.yml"):
+        for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+            for step in job["steps"]:
+                for line in step.get("run", "").splitlines():
+                    if line.startswith("make "):
+                        assert line.split()[1] in targets, f"{workflow.name}: {line}"
+
+
+def test_the_changelog_has_versions_newest_first():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    found = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) \((\d{4}-\d\d-\d\d|not released yet)\)", line) for line in headings]
+    versions = [tuple(map(int, match.groups()[:3])) for match in found]  # a heading of another form fails here
+    assert versions == sorted(set(versions), reverse=True)
+    assert all("not released" not in line for line in headings[1:])
