@@ -113,7 +113,7 @@ def copy_samples(
     size = max(part.header.page_size for part in parts) if page_size is None else checked_page_size(page_size)
     content = inputs.content(class_names)
     with AtomicFile(out) as file, ExitStack() as stack:
-        builder = FileBuilder(file, whole.descriptors, whole.metadata.itemsize, size, len(chosen))
+        builder = FileBuilder(file, whole.descriptors, whole.metadata_type.itemsize, size, len(chosen))
         identities = [part.files[0].identity for part in parts]
         sources = [stack.enter_context(open_bytes(*each)) for each in zip(names, identities, strict=True)]
         for start in range(0, len(chosen), _BLOCK):
@@ -238,7 +238,7 @@ class _Inputs:
 
     def rows(self, block: _Block, new: NDArray[np.uint64]) -> NDArray[np.void]:
         """Make the metadata of a block, with pointers to where its regions go."""
-        rows = np.zeros(len(block.samples), self.whole.metadata.dtype)
+        rows = np.zeros(len(block.samples), self.whole.metadata_type)
         parts = np.searchsorted(self.starts, block.samples, side="right") - 1
         moved = MovedRegions(np.cumsum(block.count) - block.count, block.count, block.old, block.size, new)
         for number, descriptor in enumerate(self.whole.descriptors):

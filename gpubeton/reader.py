@@ -119,7 +119,7 @@ class Reader:
     @property
     def metadata_type(self) -> np.dtype[Any]:
         """Dtype of `metadata`."""
-        return self.index.metadata.dtype
+        return self.index.metadata_type
 
     @property
     def alloc_table(self) -> NDArray[np.void]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,19 +22,35 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.files.open_files import open_bytes
-from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset, split_offsets
+from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
-from gpubeton.format.header import Descriptor, Header, read_fields
-from gpubeton.format.layout import ALLOCATION_DTYPE, IMAGE_DTYPE, METADATA_TYPES, PLAIN_TYPES, FieldType, metadata_dtype
-from gpubeton.format.regions import Allocations, Regions, locate
+from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
+from gpubeton.format.layout import (
+    ALLOCATION_DTYPE,
+    HEADER_DTYPE,
+    IMAGE_DTYPE,
+    METADATA_TYPES,
+    PLAIN_TYPES,
+    FieldType,
+    metadata_dtype,
+)
+from gpubeton.format.regions import Allocations, FieldRows, locate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from gpubeton.format.header import Descriptor
+    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.format.regions import Regions
+
+# Samples that are gone through at once, so that what is computed of them fits into the processor's cache.
+_BLOCK = 1 << 16
+# Bytes of metadata that are read at once.
+_MOST_READ = 64 << 20
+# Larger than any offset.
+_NOWHERE = np.uint64(2**64 - 1)
 
 
 class Index:
@@ -58,10 +75,8 @@ class Index:
         Names of the fields, in the order of the file.
     num_samples : int
         Number of samples.
-    metadata : ndarray, shape (num_samples,)
-        Structured rows with columns ``f0``, ``f1``, ...
-    allocations : ndarray of ALLOCATION_DTYPE, shape (R,)
-        The allocation table, sorted by pointer.
+    rows : tuple of FieldRows
+        One per field: its metadata and where its regions are.
 
     Examples
     --------
@@ -79,18 +94,17 @@ class Index:
         files: tuple[DataFile, ...],
         header: Header,
         descriptors: tuple[Descriptor, ...],
-        metadata: NDArray[np.void],
-        allocations: NDArray[np.void],
-        regions: Mapping[str, Regions | None],
+        rows: tuple[FieldRows, ...],
     ) -> None:
         self.files = files
         self.header = header
         self.descriptors = descriptors
         self.names = tuple(descriptor.name for descriptor in descriptors)
-        self.num_samples = len(metadata)
-        self.metadata = metadata
-        self.allocations = allocations
-        self._regions = regions
+        self.num_samples = sum(file.num_samples for file in files)
+        self.rows = rows
+        self._regions = {
+            descriptor.name: own.regions(descriptor) for descriptor, own in zip(descriptors, rows, strict=True)
+        }
 
     @classmethod
     def open(
@@ -98,7 +112,8 @@ class Index:
     ) -> Index:
         """Read and check everything but the data pages.
 
-        Takes at most about twice the memory that metadata and allocation table have in the file.
+        Takes at most about twice the memory that metadata and allocation table have in the file, and keeps little more
+        than the metadata.
 
         Parameters
         ----------
@@ -135,18 +150,69 @@ class Index:
             # Before the metadata: while the table is sorted there are two of it.
             table = source.read_array(header.alloc_table_ptr, file_size)
             allocations = Allocations.check(name, header, metadata_end, table)
-            metadata = source.read_array(header.metadata_offset, metadata_end).view(row_type)
-            metadata.setflags(write=False)
+            columns = _read_columns(source, header, row_type)
             identity.check(name, source.identity())
-        regions = {
-            descriptor.name: locate(name, descriptor, metadata[f"f{number}"], allocations)
-            for number, descriptor in enumerate(descriptors)
-        }
+        rows = [
+            locate(name, descriptor, column, allocations)
+            for descriptor, column in zip(descriptors, columns, strict=True)
+        ]
         file_itself = DataFile(name, identity, header.page_size, 0, header.num_samples)
-        return cls((file_itself,), header, descriptors, metadata, allocations.rows, regions)
+        return cls((file_itself,), header, descriptors, tuple(rows))
 
     def __repr__(self) -> str:
         return f"<Index of {self.title}: {self.num_samples} samples of {', '.join(self.names)}>"
+
+    @property
+    def metadata_type(self) -> np.dtype[np.void]:
+        """Dtype of `metadata`."""
+        return metadata_dtype([own.column.dtype for own in self.rows])
+
+    @cached_property
+    def metadata(self) -> NDArray[np.void]:
+        """Structured rows with columns ``f0``, ``f1``, ..., shape (num_samples,); made when they are asked for."""
+        metadata = self.metadata_rows(slice(None))
+        metadata.setflags(write=False)
+        return metadata
+
+    def metadata_rows(self, samples: slice) -> NDArray[np.void]:
+        """Make the structured rows of some samples.
+
+        Parameters
+        ----------
+        samples : slice
+            Which.
+
+        Returns
+        -------
+        ndarray of metadata_type, shape (N,)
+            The rows, with zeros between the columns.
+        """
+        rows = np.zeros(len(range(*samples.indices(self.num_samples))), self.metadata_type)
+        for number, own in enumerate(self.rows):
+            _packed(rows, number)[:] = _packed(own.column)[samples]
+        return rows
+
+    @cached_property
+    def allocations(self) -> NDArray[np.void]:
+        """The allocation table, sorted by pointer, of ALLOCATION_DTYPE; read from the files when it is asked for."""
+        found = [self._read_allocations(number) for number in range(len(self.files))]
+        table = found[0] if len(found) == 1 else np.concatenate(found)
+        table.setflags(write=False)
+        return table
+
+    def _read_allocations(self, number: int) -> NDArray[np.void]:
+        file = self.files[number]
+        with file.open() as source:
+            header = decode_header(file.path, source.read(0, HEADER_DTYPE.itemsize))
+            metadata_end = header.metadata_offset + header.num_samples * self.metadata_type.itemsize
+            _check_extents(file.path, file.size, header, metadata_end)
+            table = source.read_array(header.alloc_table_ptr, file.size)
+        rows = Allocations.check(file.path, header, metadata_end, table).rows
+        if number:
+            rows.setflags(write=True)
+            rows["sample_id"] += np.uint64(file.first_sample)
+            rows["ptr"] += first_offset(number)
+        return rows
 
     @property
     def path(self) -> Path:
@@ -212,7 +278,7 @@ class Index:
         ndarray, shape (num_samples,)
             A read-only view; its dtype is the field's metadata dtype.
         """
-        return self.metadata[f"f{self._number(name)}"]
+        return self.rows[self._number(name)].column
 
     def regions(self, name: str) -> Regions:
         """Give where the bytes of one field are.
@@ -283,18 +349,34 @@ class Index:
         AllocationError
             If no file has a region at all.
         """
-        solid = self.allocations[self.allocations["size"] > 0]
-        if len(solid) == 0:
+        pages = np.full(self.num_samples, -1, np.int64)
+        first_page = 0
+        for number, file in enumerate(self.files):
+            for samples, offset in self._first_regions(number):
+                pages[samples] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
+            first_page += file.num_pages
+        if pages.max(initial=-1) < 0:
             raise AllocationError(
                 f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
-        file, offset = split_offsets(np.ascontiguousarray(solid["ptr"]))
-        page_size = np.array([each.page_size for each in self.files], np.uint64)
-        first_page = np.cumsum([0, *(each.num_pages for each in self.files[:-1])])
-        pages = np.full(self.num_samples, -1, np.int64)
-        # Of several assignments to one sample the last one stays, so the first region has to come last.
-        pages[solid["sample_id"][::-1]] = ((offset // page_size[file]).astype(np.int64) + first_page[file])[::-1]
         return pages
+
+    def _first_regions(self, number: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.uint64]]]:
+        """Find samples of a file, (N,), that have regions, and the offset in the file of each one's first, (N,)."""
+        file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
+        if any(not self.has_regions(each.name) and each.type_id not in PLAIN_TYPES for each in self.descriptors):
+            # Only the class of a custom field knows which of its numbers are pointers.
+            table = self._read_allocations(number)
+            solid = table[table["size"] > 0][::-1]  # of several assignments to one sample the last one stays
+            yield solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
+            return
+        for start in range(file.rows.start, file.rows.stop, _BLOCK):
+            rows = slice(start, min(start + _BLOCK, file.rows.stop))
+            first = np.full(rows.stop - start, _NOWHERE)
+            for own in fields:
+                np.minimum(first, own.offset[rows], out=first, where=own.size[rows] > 0)
+            found = np.flatnonzero(first != _NOWHERE)
+            yield found + start, first[found] - first_offset(number)
 
     def _number(self, name: str) -> int:
         if name not in self.names:
@@ -356,6 +438,32 @@ def _check_table_size(path: str, file_size: int, header: Header, descriptors: tu
         )
 
 
+def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
+    """View rows, or a field of them, as bytes of no meaning, (N,): numpy copies these five times as fast as structs."""
+    kind: Any = array.dtype
+    if field is None:
+        return array.view(f"V{kind.itemsize}").reshape(len(array))
+    inner, offset = kind.fields[f"f{field}"][:2]
+    packed: NDArray[np.void] = np.ndarray(
+        array.shape, np.dtype(f"V{inner.itemsize}"), array.data, offset, (kind.itemsize,)
+    )
+    return packed
+
+
+def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:
+    """Read the metadata of each field, (N,), without the gaps between them."""
+    columns = [np.zeros(header.num_samples, kind) for kind in (row_type[name] for name in row_type.names or ())]
+    size = row_type.itemsize
+    count = max(_MOST_READ // size, 1)
+    for first in range(0, header.num_samples, count):
+        rows = slice(first, min(first + count, header.num_samples))
+        place = (header.metadata_offset + row * size for row in (rows.start, rows.stop))
+        metadata = source.read_array(*place).view(row_type)
+        for number, column in enumerate(columns):
+            _packed(column)[rows] = _packed(metadata, number)
+    return columns
+
+
 def join(parts: Sequence[Index]) -> Index:
     """Make one dataset of several files: samples are numbered through, fields are in the order of the first file."""
     first, *others = parts
@@ -363,51 +471,42 @@ def join(parts: Sequence[Index]) -> Index:
         return first
     for other in others:
         _check_fields(first, other)
-    counts = [part.num_samples for part in parts]
-    starts = [0, *accumulate(counts)]
-    metadata = np.zeros(starts[-1], first.metadata.dtype)  # whose gaps count in fingerprints
-    allocations = np.concatenate([part.allocations for part in parts])
-    rows = 0
-    for number, part in enumerate(parts):
-        own = slice(starts[number], starts[number + 1])
-        for field, descriptor in enumerate(first.descriptors):
-            column = metadata[f"f{field}"]
-            column[own] = part.column(descriptor.name)
-            if number > 0:
-                _move_pointers(column[own], descriptor.type_id, part.allocations, first_offset(number))
-        table = allocations[rows : rows + len(part.allocations)]
-        table["sample_id"] += np.uint64(starts[number])
-        table["ptr"] += first_offset(number)
-        rows += len(table)
-    metadata.setflags(write=False)
-    allocations.setflags(write=False)
+    starts = accumulate((part.num_samples for part in parts), initial=0)
     files = [replace(part.files[0], first_sample=start) for part, start in zip(parts, starts, strict=False)]
-    regions = {name: _joined_regions(parts, name) for name in first.names}
-    return Index(tuple(files), first.header, first.descriptors, metadata, allocations, regions)
+    rows = [_joined_rows(parts, descriptor) for descriptor in first.descriptors]
+    return Index(tuple(files), first.header, first.descriptors, tuple(rows))
 
 
-def _joined_regions(parts: Sequence[Index], name: str) -> Regions | None:
-    """Regions of a field in all files; None if one of them has none."""
-    if not all(part.has_regions(name) for part in parts):
-        return None
-    regions = [part.regions(name) for part in parts]
-    offset = np.concatenate([own.offset + first_offset(number) for number, own in enumerate(regions)])
-    return Regions(offset, np.concatenate([own.size for own in regions]))
+def _joined_rows(parts: Sequence[Index], descriptor: Descriptor) -> FieldRows:
+    """Metadata and regions of a field in all files; without regions if one of them has none."""
+    own = [part.rows[part.names.index(descriptor.name)] for part in parts]
+    column = np.concatenate([each.column for each in own])
+    stops = list(accumulate(len(each.column) for each in own))
+    for number, part in enumerate(parts[1:], start=1):
+        _move_pointers(column[stops[number - 1] : stops[number]], descriptor, part, first_offset(number))
+    if not all(each.has_regions for each in own):
+        return FieldRows(column)
+    sizes = [each.sizes for each in own if each.sizes is not None]
+    offsets = None
+    if any(each.offsets is not None for each in own):
+        offsets = np.concatenate(
+            [part.regions(descriptor.name).offset + first_offset(number) for number, part in enumerate(parts)]
+        )
+    return FieldRows(column, np.concatenate(sizes) if sizes else None, offsets, has_regions=True)
 
 
-def _move_pointers(
-    column: NDArray[Any], type_id: int, allocations: NDArray[np.void], first: np.uint64, name: str = ""
-) -> None:
+def _move_pointers(column: NDArray[Any], descriptor: Descriptor, part: Index, first: np.uint64, name: str = "") -> None:
     """Turn the offsets in a column of metadata into global offsets."""
+    is_known = descriptor.type_id != FieldType.CUSTOM or ImageKind.describes(descriptor.arguments)
     if column.dtype.names is not None:
         for inner in column.dtype.names:
-            _move_pointers(column[inner], type_id, allocations, first, inner)
+            _move_pointers(column[inner], descriptor, part, first, inner)
     elif column.dtype != np.dtype("<u8"):
         return
-    elif type_id != FieldType.CUSTOM:
+    elif is_known:
         if name in ("", "ptr", "data_ptr"):
             column += first
-    elif len(allocations):
+    elif len(allocations := part.allocations):
         # Only the class of a custom field knows what its numbers mean: a number is a pointer if a region of the same
         # sample begins there in the table.
         sample = np.arange(len(column), dtype=np.uint64).reshape(-1, *[1] * (column.ndim - 1))

@@ -18,7 +18,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.format.field_arguments import RGB, ArrayArguments, ImageKind
-from gpubeton.format.layout import ALLOCATION_DTYPE, IMAGE_DTYPE, FieldType, ImageMode, round_up
+from gpubeton.format.layout import ALLOCATION_DTYPE, IMAGE_DTYPE, PLAIN_TYPES, FieldType, ImageMode, round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class Regions:
     ----------
     offset : ndarray of uint64, shape (N,)
         First byte of the region in the file; that of the file, 0, where the size is 0.
-    size : ndarray of uint64, shape (N,)
+    size : ndarray of uint32 or uint64, shape (N,)
         Bytes of the region.
 
     Examples
@@ -146,10 +146,55 @@ class Regions:
     """
 
     offset: NDArray[np.uint64]
-    size: NDArray[np.uint64]
+    size: NDArray[np.uint32] | NDArray[np.uint64]
 
 
-def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> Regions | None:
+@dataclass(frozen=True)
+class FieldRows:
+    """The metadata of one field and where its regions are, each number stored once."""
+
+    column: NDArray[Any]  # (N,) its metadata, one row after the other
+    # Of each region, (N,), where the metadata lack it; a region is shorter than a page, which 32 bits suffice for.
+    sizes: NDArray[np.uint32] | None = None
+    # Of each region, (N,), where the metadata have another number than 0 for an empty one.
+    offsets: NDArray[np.uint64] | None = None
+    has_regions: bool = False
+
+    def __post_init__(self) -> None:
+        for array in (self.column, self.sizes, self.offsets):
+            if array is not None:
+                array.setflags(write=False)
+
+    def regions(self, descriptor: Descriptor) -> Regions | None:
+        """Give where the regions are, in views of the arrays."""
+        if not self.has_regions:
+            return None
+        offsets = pointers_in(descriptor, self.column) if self.offsets is None else self.offsets
+        assert offsets is not None, "a field without pointers has no regions"
+        return Regions(offsets, sizes_in(descriptor, self.column) if self.sizes is None else self.sizes)
+
+
+def pointers_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64] | None:
+    """Find the numbers in the metadata of a field, (N,), that point to its regions; None if there are none."""
+    if descriptor.type_id in PLAIN_TYPES:
+        return None
+    for name in ("ptr", "data_ptr"):
+        if column.dtype.names is not None and name in column.dtype.names:
+            column = column[name]
+    return column if column.dtype == np.dtype("<u8") and column.ndim == 1 else None
+
+
+def sizes_in(descriptor: Descriptor, column: NDArray[Any]) -> NDArray[np.uint64]:
+    """Give the size of each region, (N,), of a field whose metadata or arguments have it."""
+    if descriptor.type_id in (FieldType.BYTES, FieldType.JSON):
+        sizes: NDArray[np.uint64] = column["size"]
+        return sizes
+    # A size beyond 64 bits cannot be that of any region either.
+    nbytes = min(ArrayArguments.from_bytes(descriptor.arguments).nbytes, 2**64 - 1)
+    return np.broadcast_to(np.uint64(nbytes), len(column))
+
+
+def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
     """Find the region of every sample in one field, and check that its size is right."""
     # `column`: (N,)
     field = _Field(path, descriptor.name, allocations)
@@ -157,7 +202,7 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
         case FieldType.RGB_IMAGE:
             return _locate_images(field, column, RGB.pixel_size, (ImageMode.JPG,))
         case FieldType.BYTES | FieldType.JSON:
-            return field.look_up(_copy(column["ptr"]), _copy(column["size"]), "its metadata has")
+            return field.look_up(column, column["ptr"], sizes_in(descriptor, column), "its metadata has")
         case FieldType.NDARRAY | FieldType.TORCH_TENSOR:
             try:
                 arguments = ArrayArguments.from_bytes(descriptor.arguments)
@@ -165,9 +210,8 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
                 raise FieldArgumentsError(
                     f"{path}: field {descriptor.name!r}: {error}. The descriptor is damaged; compare with the original."
                 ) from error
-            # A size beyond 64 bits cannot be that of any region either.
-            size = np.full(len(column), min(arguments.nbytes, 2**64 - 1), np.uint64)
-            return field.look_up(_copy(column), size, f"shape {arguments.shape} of {arguments.dtype} takes")
+            size = sizes_in(descriptor, column)
+            return field.look_up(column, column, size, f"shape {arguments.shape} of {arguments.dtype} takes")
         case FieldType.CUSTOM if ImageKind.describes(descriptor.arguments) and column.dtype == IMAGE_DTYPE:
             try:
                 kind = ImageKind.from_bytes(descriptor.arguments)
@@ -176,8 +220,8 @@ def locate(path: str, descriptor: Descriptor, column: NDArray[Any], allocations:
             _check_modes(field, column["mode"], kind)
             return _locate_images(field, column, kind.pixel_size, (ImageMode.JPG, ImageMode.PNG))
         case FieldType.CUSTOM:
-            return _locate_custom(column, allocations)
-    return None
+            return _locate_custom(descriptor, column, allocations)
+    return FieldRows(column)
 
 
 @dataclass(frozen=True)
@@ -188,8 +232,11 @@ class _Field:
     name: str
     allocations: Allocations
 
-    def look_up(self, ptr: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str) -> Regions:
+    def look_up(
+        self, column: NDArray[Any], pointers: NDArray[np.uint64], expected: NDArray[np.uint64], expectation: str
+    ) -> FieldRows:
         """Find regions whose exact size is known."""
+        ptr = _copy(pointers)
         size = self.sizes(ptr, expected == 0)
         bad = np.flatnonzero(size != expected)
         if len(bad):
@@ -199,8 +246,10 @@ class _Field:
                 f"({len(bad)} such samples). The file is damaged; compare it with the original."
             )
         # The pointer of an empty value may be any number, also one outside the file.
-        is_empty = size == 0
-        return Regions(np.where(is_empty, np.uint64(0), ptr) if is_empty.any() else ptr, size)
+        is_odd = (size == 0) & (ptr != 0)
+        return FieldRows(
+            column, offsets=np.where(is_odd, np.uint64(0), ptr) if is_odd.any() else None, has_regions=True
+        )
 
     def sizes(self, ptr: NDArray[np.uint64], empty: NDArray[np.bool_]) -> NDArray[np.uint64]:
         """Give the size of the region at each pointer, 0 where the value is `empty`."""
@@ -244,7 +293,7 @@ def _check_modes(field: _Field, modes: NDArray[np.uint8], kind: ImageKind) -> No
         )
 
 
-def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed: tuple[ImageMode, ...]) -> Regions:
+def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed: tuple[ImageMode, ...]) -> FieldRows:
     width, height = column["width"], column["height"]
     bad = np.flatnonzero((width == 0) | (height == 0))
     if len(bad):
@@ -264,20 +313,20 @@ def _locate_images(field: _Field, column: NDArray[Any], pixel_size: int, packed:
             f"height {height[sample]} takes {pixels[sample]} ({len(bad)} such samples). "
             "The file is damaged; compare it with the original."
         )
-    return Regions(ptr, size)
+    return FieldRows(column, size.astype(np.uint32), has_regions=True)
 
 
-def _locate_custom(column: NDArray[Any], allocations: Allocations) -> Regions | None:
+def _locate_custom(descriptor: Descriptor, column: NDArray[Any], allocations: Allocations) -> FieldRows:
     """Take a custom column for pointers if every value of it is one; only its own class knows better."""
-    for name in ("ptr", "data_ptr"):
-        if column.dtype.names is not None and name in column.dtype.names:
-            column = column[name]
-    if column.dtype != np.dtype("<u8") or len(allocations.ptr) == 0:
-        return None
-    ptr = _copy(column)
+    pointers = pointers_in(descriptor, column)
+    if pointers is None or len(allocations.ptr) == 0:
+        return FieldRows(column)
+    ptr = _copy(pointers)
     row = allocations.find(ptr)
     own = (row >= 0) & (allocations.sample_id[row] == np.arange(len(ptr), dtype=np.uint64))
-    return Regions(ptr, allocations.size[row]) if own.all() else None
+    if not own.all():
+        return FieldRows(column)
+    return FieldRows(column, allocations.size[row].astype(np.uint32), has_regions=True)
 
 
 def _copy(column: NDArray[Any]) -> NDArray[np.uint64]:

@@ -263,7 +263,8 @@ def summarize(
     notes = _notes_of(index)
     blocks, faults = open_blocks(index)
     header = index.header
-    metadata_end = header.metadata_offset + index.metadata.nbytes
+    metadata_bytes = index.num_samples * index.metadata_type.itemsize
+    metadata_end = header.metadata_offset + metadata_bytes
     used = index.allocations["size"].sum(dtype=np.uint64)
     ends = index.allocations["ptr"] + index.allocations["size"]
     last = round_up(int(ends.max()), header.page_size) if len(ends) and used else 0
@@ -275,7 +276,7 @@ def summarize(
         page_size=header.page_size,
         pages=pages,
         page_use=float(used) / (pages * header.page_size) if pages else 0.0,
-        metadata_bytes=index.metadata.nbytes,
+        metadata_bytes=metadata_bytes,
         fields=[_summarize_field(index, name, field, look_at, blocks.get(name)) for name, field in fields.items()],
         has_checksums=notes.checksums is not None,
         class_names=None if notes.class_names is None else list(notes.class_names),
@@ -321,7 +322,7 @@ def _summarize_images(
     if look_at is not None and len(compressed) > look_at:
         compressed = compressed[np.linspace(0, len(compressed) - 1, look_at).astype(np.intp)]
     survey = np.zeros((len(compressed), SURVEY_COLUMNS), np.int32)
-    size = regions.size[compressed]
+    size = regions.size[compressed].astype(np.uint64)
     if len(compressed):
         with index.files[0].open() as source:
             _survey(source, regions.offset[compressed], size, survey)

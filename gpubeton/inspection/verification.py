@@ -271,7 +271,7 @@ class _RegionChecker:
             )
         if number < 0:
             return
-        metadata, images = self._index.metadata[f"f{number}"][sample], self._images[number]
+        metadata, images = self._index.column(self._index.names[number])[sample], self._images[number]
         match self._mode(number, sample):
             case ImageMode.JPG:
                 yield from _image_faults("JPEG", content, metadata, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.loader.config import check_indices
@@ -54,7 +55,6 @@ class EpochIterator:
     def __init__(self, loader: Loader, order: ArrayLike) -> None:
         self.loader = loader
         self.order = check_indices("the order", order, loader.reader.num_samples)
-        self.metadata = loader.reader.metadata
         self.closed = False
         self._batches = loader._begin(self.order)  # noqa: SLF001  this is a part of the loader
         self._number = 0
@@ -62,6 +62,11 @@ class EpochIterator:
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    @cached_property
+    def metadata(self) -> NDArray[np.void]:
+        """Metadata of the file, one structured row per sample."""
+        return self.loader.reader.metadata
 
     def __next__(self) -> Any:
         """Give what `run_pipeline` gives for the next batch."""
