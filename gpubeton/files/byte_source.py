@@ -23,6 +23,11 @@ class SourceIdentity(ABC):
 
     size: int  # bytes of the file
 
+    @property
+    def version(self) -> str | None:
+        """Name this state of the file, alike on every machine and in every run; None if nothing can name it."""
+        return None
+
     @abstractmethod
     def is_same_source(self, other: SourceIdentity) -> bool:
         """Whether both are states of one file, which may have been written to in between."""

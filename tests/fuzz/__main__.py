@@ -10,10 +10,11 @@ container   hostile .beton files: index, loader, verify, summary, contents
 lives       a loader's life in random steps, and a fresh loader beside it
 writer      DatasetWriter and convert killed at random moments
 pipelines   random pipelines with 1, 2 and 7 workers and other batch sizes
+node_cache  processes that share a cache of remote files, killed at random moments
 
 Each has a share of the time. A case is a function of the seed and its number, but for the moments at which `writer`
-kills. A campaign runs in one process for each core; one that crashes or hangs is replaced, and its case is a finding.
-The exit status is 1 if there is any finding.
+and `node_cache` kill. A campaign runs in one process for each core; one that crashes or hangs is replaced, and its case
+is a finding. The exit status is 1 if there is any finding.
 """
 
 from __future__ import annotations

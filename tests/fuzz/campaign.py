@@ -51,6 +51,7 @@ CAMPAIGNS = {
     "lives": Kind(0.08, 120, 2),
     "writer": Kind(0.06, 120, 3),
     "pipelines": Kind(0.04, 120, 3),
+    "node_cache": Kind(0.04, 120, 10),
 }
 
 

@@ -1,0 +1,37 @@
+"""Locks of single bytes of a file. The kernel drops them when a process ends, however it ends: nothing stays locked."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def lock_byte(descriptor: int, position: int, *, is_shared: bool = False, waits: bool = True) -> bool:
+    """Lock a byte for this open file until it is closed; False if another open file has it and `waits` is not set."""
+    kind = fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK
+    request = struct.pack("hhqqiq", kind, os.SEEK_SET, position, 1, 0, 0)
+    try:
+        # Locks of an open file (OFD): threads of one process exclude each other, too, if each has opened the file.
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if waits else fcntl.F_OFD_SETLK, request)
+    except (BlockingIOError, PermissionError):
+        if waits:
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def locked_byte(path: Path, position: int, *, waits: bool = True) -> Iterator[int | None]:
+    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor if lock_byte(descriptor, position, waits=waits) else None
+    finally:
+        os.close(descriptor)

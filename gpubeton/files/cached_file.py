@@ -1,0 +1,265 @@
+"""CachedFile: a remote file whose pages stay in a directory of this machine, where all processes share them."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import weakref
+import zlib
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gpubeton.errors import StorageError
+from gpubeton.files.byte_locks import locked_byte
+from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.local_file import LocalFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+# An object, which is one version of one file, has a directory with
+#   data       the bytes of the file, as long as the file; pages that are not there are holes
+#   pages      8 bytes for each page: its CRC-32 in the upper half; in the lower half 0 if it is not there, else the
+#              tag of the boot in which it was written or checked last
+# Whoever fetches a page locks its byte of `pages`, writes the page, then its entry. A killed process leaves the page
+# without an entry. After a crash of the machine the disk may have an entry without its page; such an entry has the tag
+# of an earlier boot, and its page is compared with the CRC-32 before it is used.
+_ENTRY = np.dtype("<u8")
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_*
+
+
+class Room(Protocol):
+    """Where the pages of objects are kept."""
+
+    def reserve(self, descriptor: int, start: int, size: int) -> bool:
+        """Allocate the blocks of a page of an open file; False if it may not be kept."""
+        ...
+
+    def count(self, *, kept: int = 0, fetched: int = 0) -> None:
+        """Count bytes that were there, and bytes that were fetched to stay."""
+        ...
+
+    def warn(self, error: OSError) -> None:
+        """Warn, once, that pages cannot be kept."""
+        ...
+
+
+class CachedFile(ByteSource):
+    """The pages of a source that are there, and the source for all others."""
+
+    def __init__(self, source: ByteSource, folder: Path, page_size: int, room: Room) -> None:
+        self._data = -1
+        super().__init__(source.name, source.size)
+        self._source = source
+        self._folder, self._page_size, self._room = folder, page_size, room
+        with LocalFile.open(
+            os.fspath(folder / "pages"), -(-source.size // page_size) * _ENTRY.itemsize, is_random=False
+        ) as pages:
+            self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
+        self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
+        self._content = self._local.map()  # (size,)
+        # The room marks the object as in use as long as a view of it lives.
+        weakref.finalize(self._content, _let_go, room).atexit = False
+        self._data = os.open(folder / "data", os.O_RDWR | os.O_CLOEXEC)
+
+    @classmethod
+    def open(cls, name: str, size: int, *, is_random: bool) -> Self:  # noqa: ARG003  it never opens
+        raise TypeError(f"{name}: a CachedFile is made around an open source")
+
+    @classmethod
+    def find_identity(cls, name: str) -> SourceIdentity:
+        raise TypeError(f"{name}: ask the source that a CachedFile is made around")
+
+    def identity(self) -> SourceIdentity:
+        return self._source.identity()
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the object."""
+        return len(self._entries)
+
+    def count_pages(self) -> int:
+        """Count the pages that are there, and were written or checked since the machine was started."""
+        return int((self._entries & np.uint64(0xFFFFFFFF) == boot_tag()).sum())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pages are there, so that the file can be mapped like a local one."""
+        return self.count_pages() == self.num_pages
+
+    def load(self, start: int, size: int) -> memoryview:
+        """Give a region of the shared mapping; its pages are fetched if they are not there, and may be kept."""
+        stop = start + size
+        pages = range(start // self._page_size, -(-stop // self._page_size))
+        if 0 < size <= self.size - start and all(self.ensure(page) for page in pages):
+            return self._content[start:stop].data
+        return self._source.load(start, size)
+
+    def read_into(self, start: int, target: memoryview) -> int:
+        """Read from the pages that are there, or exactly these bytes from the source: no page is fetched for them."""
+        pages = range(start // self._page_size, -(-(start + len(target)) // self._page_size))
+        if 0 <= start <= self.size - len(target) and all(map(self._has, pages)):
+            self._room.count(kept=len(target))
+            return self._local.read_into(start, target)
+        return self._source.read_into(start, target)
+
+    def ensure(self, page: int, *, waits: bool = True) -> bool:
+        """Fetch a page if it is not there; False if it is not kept, or another has begun to and `waits` is not set."""
+        start = page * self._page_size
+        size = min(self._page_size, self.size - start)
+        if self._has(page):
+            self._room.count(kept=size)
+            return True
+        try:
+            with locked_byte(self._folder / "pages", page, waits=waits) as claim:
+                return claim is not None and self._fill(claim, page, start, size)
+        except StorageError:
+            raise
+        except OSError as error:
+            self._room.warn(error)
+            return False
+
+    def map(self) -> NDArray[np.uint8]:
+        if not self.is_complete:
+            raise StorageError(
+                f"{self.name}: {self.count_pages()} of {self.num_pages} pages are in the cache {self._folder}; it can "
+                "be mapped into memory when all are"
+            )
+        return self._content
+
+    def is_cached(self, *positions: int) -> bool:
+        return self._local.is_cached(*positions)
+
+    def announce(self, start: int, size: int) -> None:
+        self._local.announce(start, size)
+
+    def close(self) -> None:
+        descriptor, self._data = self._data, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+            self._local.close()
+            self._source.close()
+
+    def _has(self, page: int) -> bool:
+        return int(self._entries[page]) & 0xFFFFFFFF == boot_tag()
+
+    def _fill(self, claim: int, page: int, start: int, size: int) -> bool:
+        """Make a page that this thread has claimed complete; False if it may not be kept."""
+        entry = int(self._entries[page])
+        # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
+        if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
+            self._room.count(kept=size)
+            self._mark(claim, page, entry >> 32)
+            return True
+        if not self._room.reserve(self._data, start, size):
+            return False
+        content = self._source.load(start, size)
+        write_all(self._data, content, start)
+        self._mark(claim, page, zlib.crc32(content))
+        self._room.count(fetched=size)
+        return True
+
+    def _mark(self, claim: int, page: int, checksum: int) -> None:
+        write_all(claim, memoryview((checksum << 32 | boot_tag()).to_bytes(8, "little")), _ENTRY.itemsize * page)
+
+
+def make_object(folder: Path, size: int, page_size: int) -> None:
+    """Make the files of an object, or complete them. The caller excludes all others."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    pages, num_bytes = folder / "pages", -(-size // page_size) * _ENTRY.itemsize
+    with _opened(folder / "data") as data:
+        if os.fstat(data).st_size != size:
+            pages.unlink(missing_ok=True)  # first: a page without bytes must have no entry
+            os.ftruncate(data, size)
+    with _opened(pages) as descriptor:
+        found = os.fstat(descriptor).st_size
+        # Not a hole: a full disk is noticed here.
+        write_all(descriptor, memoryview(bytes(max(0, num_bytes - found))), found)
+
+
+def drop_pages(folder: Path, page_size: int, need: int) -> int:
+    """Free at least `need` bytes of an object that no process uses, or the whole object; return how many were freed."""
+    with _opened(folder / "pages") as pages, _opened(folder / "data") as data:
+        entries = np.frombuffer(os.pread(pages, os.fstat(pages).st_size, 0), _ENTRY)
+        before = left = _allocated(data)
+        # From the end: a file whose first pages are there can be opened at once.
+        for page in np.flatnonzero(entries)[::-1].tolist() if page_size else ():
+            if before - left >= need:
+                return before - left
+            write_all(pages, memoryview(bytes(_ENTRY.itemsize)), _ENTRY.itemsize * page)  # first, as above
+            if not _fallocate(data, _KEEP_SIZE | _PUNCH_HOLE, page * page_size, page_size):
+                break
+            left = _allocated(data)
+    for name in ("pages", "data", "info.json"):  # in this order: a process may be killed at any time
+        (folder / name).unlink(missing_ok=True)
+    folder.rmdir()
+    return before
+
+
+def allocate(descriptor: int, start: int, size: int) -> int:
+    """Allocate the blocks of a part of a file; return how many bytes that took, `OSError` if the disk is full."""
+    before = _allocated(descriptor)
+    return _allocated(descriptor) - before if _fallocate(descriptor, _KEEP_SIZE, start, size) else size
+
+
+def write_all(descriptor: int, content: memoryview, start: int) -> None:
+    """Write all bytes at a place of an open file."""
+    while content:
+        count = os.pwrite(descriptor, content, start)
+        content, start = content[count:], start + count
+
+
+@cache
+def boot_tag() -> int:
+    """Make 32 bits, not all 0, that this boot of the machine has and other boots do not."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        boot = os.urandom(16)  # then each process checks what it uses
+    return zlib.crc32(boot) or 1
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file to read and write it; it is made if it is not there."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _allocated(descriptor: int) -> int:
+    return os.fstat(descriptor).st_blocks * 512
+
+
+def _fallocate(descriptor: int, mode: int, start: int, size: int) -> bool:
+    """Allocate or free blocks; False if the file system cannot."""
+    while _libc().fallocate(descriptor, mode, start, size):
+        number = ctypes.get_errno()
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+    return True
+
+
+@cache
+def _libc() -> Any:
+    """The C library, with the types of fallocate."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.restype = ctypes.c_int
+    libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return libc
+
+
+def _let_go(room: Room) -> None:
+    """Do nothing: the arguments of a finalizer live until it runs."""

@@ -1,0 +1,255 @@
+"""NodeCache: a directory of this machine that keeps pages of remote files, for all its processes and later runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import struct
+import threading
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubeton.errors import OptionError, StorageError
+from gpubeton.files.byte_locks import lock_byte, locked_byte
+from gpubeton.files.cached_file import CachedFile, allocate, boot_tag, drop_pages, make_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
+
+CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
+"""Environment variable with the default directory."""
+PAGE_SIZE = 8 << 20
+"""Bytes of a page of the cache: a request of this size is worth its way."""
+
+_KEPT_FREE = 50 * 10**9  # bytes that the default limit leaves free
+_DEFAULT_SHARE = 0.75  # of the free bytes, taken by the default limit
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+    "ti": 1 << 40,
+}
+_USAGE = struct.Struct("<QQ")
+
+
+def parse_size(name: str, size: Any) -> int:
+    """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    found = (
+        re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", size, re.IGNORECASE) if isinstance(size, str) else None
+    )
+    if found is None:
+        raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+@dataclass
+class CacheCounts:
+    """What a cache was good for, in this process."""
+
+    kept: int = 0  # bytes that were asked for and there
+    fetched: int = 0  # bytes that were fetched to stay
+
+
+class NodeCache:
+    """Pages of remote files in a directory of this machine. Processes and threads may use it at once."""
+
+    # Pages stay: once the limit is reached, others are read from their source each time. An epoch visits each page
+    # once, in a new order. Replacing those used longest ago would replace most pages right before their next use:
+    # half of the pages kept are half of the reads saved, half of them replaced all the time save a seventh.
+    #
+    #   objects/KEY/    a version of a file, see cached_file.py; KEY is a hash of what identifies it
+    #   space           bytes in use, and the tag of the boot if no process was killed while it changed them
+    #   uses            byte KEY is locked by each process that uses the object: its pages are not dropped
+
+    def __init__(
+        self, directory: str | os.PathLike[str], limit: int | None = None, *, page_size: int = PAGE_SIZE
+    ) -> None:
+        self.directory = Path(os.path.abspath(directory))  # noqa: PTH100  links stay: errors name the path as given
+        self._objects, self._space_path = self.directory / "objects", self.directory / "space"
+        self._page_size = page_size
+        self._uses = -1
+        self._held: set[str] = set()
+        self._counts = CacheCounts()
+        self._lock = threading.Lock()
+        self._is_full = self._has_warned = False
+        try:
+            self._objects.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_owner()
+            self._uses = os.open(self.directory / "uses", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with self._space() as usage:
+                self.limit = self._default_limit(usage.used) if limit is None else limit
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                error.errno,
+                f"{self.directory}: cannot be used as cache_dir: {error}. It has to be a directory of this machine, "
+                "writable, on a file system that can lock parts of files, such as ext4 or XFS.",
+            ) from error
+
+    def __del__(self) -> None:
+        if self._uses >= 0:
+            os.close(self._uses)
+
+    @property
+    def used(self) -> int:
+        """Bytes that all objects take on the disk."""
+        with self._space() as usage:
+            return usage.used
+
+    @property
+    def counts(self) -> CacheCounts:
+        """What was counted until now."""
+        with self._lock:
+            return CacheCounts(self._counts.kept, self._counts.fetched)
+
+    def hold(self, identities: Iterable[SourceIdentity]) -> None:
+        """Keep others from dropping pages of these files as long as this cache, or a view of a file, is in use."""
+        for identity in identities:
+            key = self._key(identity)
+            if key is not None:
+                self._hold(key)
+
+    def open(self, source: ByteSource, identity: SourceIdentity) -> ByteSource:
+        """Give a source that keeps the pages of another; or that one, if its version is unknown or the disk fails."""
+        key = self._key(identity)
+        if key is None or identity.size == 0:
+            return source
+        self._hold(key)
+        folder = self._objects / key
+        try:
+            with self._space():  # all others wait
+                make_object(folder, identity.size, self._page_size)
+                info = {"name": source.name.partition("?")[0], "version": identity.version, "size": identity.size}
+                (folder / "info.json").write_text(json.dumps(info | {"page_size": self._page_size}))
+            return CachedFile(source, folder, self._page_size, self)
+        except OSError as error:
+            self.warn(error)
+            return source
+
+    def reserve(self, descriptor: int, start: int, size: int) -> bool:
+        """Allocate the blocks of a page; False if that would exceed the limit."""
+        if self._is_full:
+            return False
+        with self._space() as usage:
+            if usage.used + size > self.limit:
+                self._drop_unused(usage.used + size - self.limit)
+                usage.used = self._count_used()
+                self._is_full = usage.used + size > self.limit
+                if self._is_full:
+                    return False
+            usage.used += allocate(descriptor, start, size)
+        return True
+
+    def count(self, *, kept: int = 0, fetched: int = 0) -> None:
+        """Count bytes that were there, and bytes that were fetched to stay."""
+        with self._lock:
+            self._counts.kept += kept
+            self._counts.fetched += fetched
+
+    def warn(self, error: OSError) -> None:
+        """Warn, once, that pages cannot be kept; they are read from their source."""
+        with self._lock:
+            has_warned, self._has_warned = self._has_warned, True
+        if not has_warned:
+            warnings.warn(
+                f"{self.directory}: the cache cannot keep further pages: {error}. They are read from their source each "
+                "time. Check the free space and the rights of the directory, or set a smaller cache_limit.",
+                stacklevel=2,
+            )
+
+    def _key(self, identity: SourceIdentity) -> str | None:
+        """Hash what identifies a version of a file; None if nothing does."""
+        if identity.version is None:
+            return None
+        text = f"{identity.version}\n{identity.size}\n{self._page_size}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+    def _hold(self, key: str) -> None:
+        with self._lock:
+            if key not in self._held:
+                lock_byte(self._uses, _place(key), is_shared=True)
+                self._held.add(key)
+
+    def _drop_unused(self, need: int) -> None:
+        """Free bytes of objects that no process uses, those opened longest ago first."""
+        need = max(need, self.limit // 64)  # rarely, and not page by page
+        found = [(_opened(folder), folder) for folder in self._objects.iterdir()]
+        # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
+        descriptor = os.open(self.directory / "uses", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            for _, folder in sorted(found):
+                if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
+                    need -= drop_pages(folder, _page_size(folder), need)
+        finally:
+            os.close(descriptor)
+
+    def _count_used(self) -> int:
+        """Add up the blocks of the data of all objects; the tables of pages are a millionth of them."""
+        return sum(path.stat().st_blocks * 512 for path in self._objects.glob("*/data"))
+
+    @contextmanager
+    def _space(self) -> Iterator[_Usage]:
+        """Give the bytes in use, alone; what the caller makes of them is written down."""
+        with locked_byte(self._space_path, 0) as descriptor:
+            assert descriptor is not None
+            stored = os.pread(descriptor, _USAGE.size, 0)
+            tag, used = _USAGE.unpack(stored) if len(stored) == _USAGE.size else (0, 0)
+            usage = _Usage(used if tag == boot_tag() else self._count_used())
+            os.pwrite(descriptor, _USAGE.pack(0, 0), 0)  # a process that is killed now makes the next one count
+            yield usage
+            os.pwrite(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
+
+    def _default_limit(self, used: int) -> int:
+        found = os.statvfs(self.directory)
+        free = found.f_bavail * found.f_frsize + used
+        return max(0, min(int(_DEFAULT_SHARE * free), free - _KEPT_FREE))
+
+    def _check_owner(self) -> None:
+        """Refuse a cache of another user: who can write to it decides what is read from it."""
+        owner = self._objects.stat().st_uid
+        if owner != os.geteuid():
+            raise StorageError(
+                f"{self.directory}: this cache belongs to user {owner}, and this process runs as user {os.geteuid()}. "
+                "Each user needs a cache_dir of their own."
+            )
+
+
+@dataclass
+class _Usage:
+    used: int  # bytes
+
+
+def _opened(folder: Path) -> int:
+    """When an object was opened last."""
+    try:
+        return (folder / "info.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _page_size(folder: Path) -> int:
+    """Read the page size of an object; 0 if its files were not completed."""
+    try:
+        return int(json.loads((folder / "info.json").read_text())["page_size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _place(key: str) -> int:
+    """Choose the byte of an object in `uses`: 62 bits of its key."""
+    return int(key[:16], 16) >> 2
