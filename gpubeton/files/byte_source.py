@@ -24,8 +24,8 @@ class SourceIdentity(ABC):
     size: int  # bytes of the file
 
     @property
-    def version(self) -> str | None:
-        """Name this state of the file, alike on every machine and in every run; None if nothing can name it."""
+    def cache_key(self) -> str | None:
+        """Name this state of this file for a cache, alike in every run; None if a change could leave the name alike."""
         return None
 
     @abstractmethod

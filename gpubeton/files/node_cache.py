@@ -134,7 +134,7 @@ class NodeCache:
         try:
             with self._space():  # all others wait
                 make_object(folder, identity.size, self._page_size)
-                info = {"name": source.name.partition("?")[0], "version": identity.version, "size": identity.size}
+                info = {"name": source.name.partition("?")[0], "key": identity.cache_key, "size": identity.size}
                 (folder / "info.json").write_text(json.dumps(info | {"page_size": self._page_size}))
             return CachedFile(source, folder, self._page_size, self)
         except OSError as error:
@@ -174,9 +174,9 @@ class NodeCache:
 
     def _key(self, identity: SourceIdentity) -> str | None:
         """Hash what identifies a version of a file; None if nothing does."""
-        if identity.version is None:
+        if identity.cache_key is None:
             return None
-        text = f"{identity.version}\n{identity.size}\n{self._page_size}"
+        text = f"{identity.cache_key}\n{identity.size}\n{self._page_size}"
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _hold(self, key: str) -> None:

@@ -20,7 +20,7 @@ class CountedIdentity(SourceIdentity):
     etag: str
 
     @property
-    def version(self):
+    def cache_key(self):
         return f"{self.name} {self.etag}"
 
     def is_same_source(self, other):

@@ -374,7 +374,7 @@ def test_the_cache_of_another_user_is_refused(folder, monkeypatch):
 
 def test_an_object_without_a_version_is_read_from_its_source(name, folder, monkeypatch):
     source = open_bytes(name)
-    monkeypatch.setattr(type(source.identity()), "version", None)
+    monkeypatch.setattr(type(source.identity()), "cache_key", None)
     assert make_cache(folder).open(source, source.identity()) is source
 
 
