@@ -185,8 +185,7 @@ class AdapterIterator:
     def __len__(self) -> int:
         """Remaining batches."""
         if self._batches is None:
-            state = self._adapter.state_dict() if self._adapter.is_to_resume else {"batch": 0}
-            return len(self._adapter) - int(state["batch"])
+            return self._adapter.loader._schedule.num_left  # noqa: SLF001  the adapter represents the loader
         return len(self._batches)
 
     @property

@@ -12,7 +12,7 @@ from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, LoaderStats
 
 try:
-    from lightning.pytorch import LightningDataModule
+    from lightning.pytorch import LightningDataModule, Trainer
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[lightning]'", name=error.name) from error
 
@@ -26,9 +26,9 @@ class BetonDataModule(LightningDataModule):
     """``.beton`` files for a ``Trainer``.
 
     A checkpoint in the middle of an epoch contains the position in the training data: ``trainer.fit(...,
-    ckpt_path=...)`` continues with exactly the remaining batches, also after the process was killed. With several
-    devices, the loader gives each rank its share, without Lightning's samplers. Batches are made on the device of the
-    rank.
+    ckpt_path=...)`` continues with exactly the remaining batches, also after the process was killed, and also with
+    another number of devices or another batch size. With several devices, the loader gives each rank its share, without
+    Lightning's samplers. Batches are made on the device of the rank.
 
     Parameters
     ----------
@@ -79,6 +79,7 @@ class BetonDataModule(LightningDataModule):
         if trainer is not None:
             if self._state_to_load is not None and trainer.fit_loop.restarting:
                 self._train.load_state_dict(self._state_to_load)
+                _count_as_now(self._train, trainer)
             else:
                 self._train.loader.set_epoch(trainer.current_epoch)
         self._state_to_load = None
@@ -172,3 +173,22 @@ class BetonDataModule(LightningDataModule):
     @property
     def _world_size(self) -> int:
         return 1 if self.trainer is None else self.trainer.world_size
+
+
+def _count_as_now(train: DataLoaderAdapter, trainer: Trainer) -> None:
+    """Count the batches of a resumed epoch as if these ranks, with these batches, had received all of them."""
+    # Lightning ends an epoch, and validates in it, by its own count, which goes on from the checkpoint. Without other
+    # ranks or batches nothing changes here.
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+    limit = trainer.limit_train_batches
+    whole, left = len(train), len(iter(train))
+    at_most = min(whole, limit) if isinstance(limit, int) else int(whole * limit)
+    if progress.is_last_batch:
+        received = at_most
+    elif isinstance(limit, int):  # the same number for any ranks
+        received = at_most - min(left, limit - progress.current.processed)
+    else:
+        received = whole - left
+    more = received - progress.current.processed
+    for name, count in vars(progress.current).items():
+        setattr(progress.current, name, count + more)

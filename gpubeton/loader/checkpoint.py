@@ -35,7 +35,7 @@ _MEANINGS = {
 # Samples whose metadata are hashed at once.
 _ROWS_AT_ONCE = 1 << 16
 # Those that may differ if the order is global.
-_ANY_RANKS = {"batch_size", "world_size"}
+_ANY_RANKS = {"batch_size", "world_size", "distributed"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Checkpoint:
     batch_size: int
     drop_last: bool
     world_size: int  # number of ranks
-    distributed: bool
+    distributed: bool  # whether samples are shuffled as ranks do
 
     @property
     def batch(self) -> int:
@@ -82,7 +82,7 @@ class Checkpoint:
             batch_size=cursor.batching.batch_size,
             drop_last=cursor.batching.drop_last,
             world_size=ranks,
-            distributed=config.distributed,
+            distributed=config.distributed if sampling.for_ranks is None else sampling.for_ranks,
         )
 
     @classmethod
@@ -104,7 +104,7 @@ class Checkpoint:
             value: Any = state.get(name)
             if type(value).__name__ != kind:
                 raise StateError(f"the state's entry {name!r} is {value!r}, expected one of type {kind}")
-            least = 1 if name in _ANY_RANKS else 0
+            least = 1 if name in ("batch_size", "world_size") else 0
             if kind == "int" and value < least:
                 raise StateError(f"the state's entry {name!r} is {value}, expected at least {least}")
             found[name] = value
@@ -122,8 +122,6 @@ class Checkpoint:
     def check_against(self, own: Checkpoint, *, seed_is_fixed: bool, order: TraversalOrder, is_global: bool) -> None:
         """Refuse the state if the loader's `own` checkpoint differs in anything that decides what batches hold."""
         may_differ = (set() if seed_is_fixed else {"seed"}) | (_ANY_RANKS if is_global else set())
-        if is_global and not getattr(order, "ranks_differ", False):
-            may_differ.add("distributed")
         names = [name for name in _MEANINGS if name not in may_differ and getattr(own, name) != getattr(self, name)]
         if not names:
             return

@@ -69,6 +69,7 @@ class _Position(NamedTuple):
     epoch: int
     first: int
     batch: int
+    for_ranks: bool | None  # whether samples are shuffled as ranks do
     file: str  # fingerprint
 
 
@@ -308,7 +309,10 @@ class Loader(FfcvSurface):
             return iterator
 
     def __len__(self) -> int:
-        """Number of batches of the next epoch, also if a state was loaded that is in the middle of it."""
+        """Number of batches of the next epoch as a whole, also if a state was loaded that is in the middle of it.
+
+        ``len(iter(loader))`` is the number of those that are left.
+        """
         return len(self._schedule.plan(self.next_epoch))
 
     def close(self) -> None:
@@ -609,6 +613,7 @@ class Loader(FfcvSurface):
         if loaded.seed != self._config.seed:
             self._config = self._config.replace(seed=loaded.seed)
             schedule.set_seed(loaded.seed)
+        schedule.shuffle_for_ranks(loaded.distributed)
         schedule.go_to(loaded.epoch, *loaded.place_in(own, schedule), self._sampling)
 
     def _checkpoint(self, *, ends_with_last_batch: bool = False) -> Checkpoint:
@@ -657,6 +662,7 @@ class Loader(FfcvSurface):
                 "the loader that was copied. The file was replaced, or has another name here; make a new Loader."
             )
         self._config = self._config.replace(seed_is_given=state.seed_is_given)
+        self._schedule.shuffle_for_ranks(state.for_ranks)
         self._schedule.go_to(state.epoch, state.first, state.batch, self._sampling)
 
     def __copy__(self) -> Self:
@@ -671,8 +677,8 @@ class Loader(FfcvSurface):
 
     @property
     def _position(self) -> _Position:
-        coming = self._schedule.next
-        return _Position(self._config.seed_is_given, coming.epoch, coming.first, coming.batch, self._file_fingerprint)
+        given, coming, for_ranks = self._config.seed_is_given, self._schedule.next, self._sampling.for_ranks
+        return _Position(given, coming.epoch, coming.first, coming.batch, for_ranks, self._file_fingerprint)
 
     def _checked_args(self) -> dict[str, Any]:
         """Collect the arguments, if these determine the loader."""

@@ -111,6 +111,11 @@ class Sampling:
         """Whether something was assigned to the order, so that the loader's arguments do not determine it."""
         return self._has_other_indices or self.sampler is not None
 
+    @property
+    def for_ranks(self) -> bool | None:
+        """Whether the samples are shuffled as ranks do; None if that makes no difference."""
+        return self.order.for_ranks
+
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
         """Fingerprints of the loader's indices and of the order."""
@@ -283,6 +288,11 @@ class EpochSchedule:
             self._check_that_no_epoch_is_resumed("samples")
         self._remake_order()
 
+    def shuffle_for_ranks(self, for_ranks: bool | None) -> None:
+        """Shuffle as ranks do, or as a loader without ranks, from the next epoch on; nothing if these are alike."""
+        if self.order.for_ranks is not None:
+            self.order.for_ranks = for_ranks
+
     def set_seed(self, seed: int) -> None:
         """Order the samples by another seed."""
         self.order.seed = seed
@@ -293,6 +303,8 @@ class EpochSchedule:
         order = self._make_order()
         if order.sampler is None:
             order.sampler = self.order.sampler
+        if order.for_ranks is not None:
+            order.for_ranks = self.order.for_ranks
         self.order, self._answer = order, None
 
     def _check_that_no_epoch_is_resumed(self, what: str) -> None:
@@ -319,6 +331,11 @@ class EpochSchedule:
         if now.batch and now is not self.next and now.batch >= now.num_batches:
             return self.next
         return now
+
+    @property
+    def num_left(self) -> int:
+        """Number of batches that the next loop will give."""
+        return max(0, len(self.plan(self.next.epoch, first=self.next.first)) - self.next.batch)
 
     @property
     def world_size(self) -> int:

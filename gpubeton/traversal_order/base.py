@@ -79,6 +79,7 @@ class TraversalOrder(ABC):
     """
 
     sampler: Any = None
+    for_ranks: bool | None = None  # whether it shuffles as ranks do; None if a loader without ranks shuffles alike
 
     def __init__(self, loader: OrderedLoader) -> None:
         self.loader = loader
@@ -121,8 +122,6 @@ class TraversalOrder(ABC):
 
 class GlobalOrder(TraversalOrder):
     """An order that is the same for any number of ranks and any batch size."""
-
-    ranks_differ = False  # whether a loader without ranks has another order than one rank of one
 
     @abstractmethod
     def global_order(self, epoch: int) -> NDArray[np.uint64]: ...

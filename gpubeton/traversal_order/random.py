@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton.plan.order import random
-from gpubeton.traversal_order.base import GlobalOrder
+from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,9 @@ class Random(GlobalOrder):
     [[9, 4, 7, 11], [4, 7, 9, 11]]
     """
 
-    ranks_differ = True
+    def __init__(self, loader: OrderedLoader) -> None:
+        super().__init__(loader)
+        self.for_ranks = self.rank is not None
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return random(self.indices, self.seed, epoch, for_ranks=self.rank is not None)
+        return random(self.indices, self.seed, epoch, for_ranks=bool(self.for_ranks))

@@ -3,13 +3,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
-
-from gpubeton.errors import StateError
-from gpubeton.loader import Loader
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -111,14 +107,6 @@ def test_each_rank_resumes_with_its_own_batches_from_the_state_of_any(ranks):
     for found in ranks:
         assert found["resumed"] == found["batches"][1:]
     assert ranks[0]["state"] == ranks[1]["state"]
-
-
-def test_the_state_of_a_shuffled_epoch_of_ranks_is_refused_by_a_loader_without_ranks(ranks, photos):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loader = Loader(photos, 4, num_workers=1, order="random", pipelines={"image": None})
-    with pytest.raises(StateError, match=r"distributed is False .* True "):
-        loader.load_state_dict(ranks[0]["state"])
 
 
 def test_ranks_share_the_samples_of_several_files(ranks):

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(300)
 
 PIPELINES = {"image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()]}
 NUM_SAMPLES = 96
+# Entries of a state at the beginning of the second epoch.
+NEXT = {"epoch": 1, "samples": 0, "first": 0, "batch": 0}
 # A loader of labels only.
 LABELS = {"num_workers": 1, "order": "window", "seed": 4, "drop_last": False, "pipelines": {"image": None}}
 
@@ -69,6 +71,11 @@ def samples_of(batches):
     return [sample for samples, _ in global_batches(batches) for sample in samples]
 
 
+def samples_in(loader):
+    batches = iter(loader)
+    return [sample for _ in batches for sample in batches.samples.tolist()]
+
+
 @pytest.mark.parametrize("order", ["window", "random", "sequential"])
 def test_ranks_that_stop_are_followed_by_other_numbers_of_ranks_and_no_sample_is_lost_or_comes_twice(photos, order):
     seen, state = [], None
@@ -94,15 +101,39 @@ def test_the_global_batches_stay_the_same_to_the_bit_if_their_size_does(photos, 
         assert all(torch.equal(ours, theirs) for (_, ours), (_, theirs) in zip(found, whole, strict=True))
 
 
-def test_a_loader_without_ranks_goes_on_with_an_epoch_of_ranks_unless_it_shuffles_otherwise(photos):
-    _, state = run(photos, 3, 4, None, 2)
-    with Loader(photos, 8, **LABELS) as loader:
+@pytest.mark.parametrize("order", ["window", "random", "sequential"])
+def test_a_loader_without_ranks_goes_on_with_an_epoch_of_ranks_and_they_with_its_epochs(photos, order):
+    whole = samples_of(run(photos, 4, 8, order=order)[0])
+    _, state = run(photos, 3, 4, None, 2, order=order)
+    following = samples_of(run(photos, 4, 8, {**state, **NEXT}, order=order)[0])
+    with Loader(photos, 8, **{**LABELS, "order": order}) as loader:
         loader.load_state_dict(state)
-        left = [sample for batch in loader for sample in batch[0].flatten().tolist()]
-    with Loader(photos, 96, **LABELS) as loader:
-        (whole,) = [batch[0].flatten().tolist() for batch in loader]
-    assert len(left) == NUM_SAMPLES - 24
-    assert whole[24:] == left
+        other = copy.copy(loader)
+        # It shuffles as they do from then on.
+        for expected in (whole[24:], following):
+            assert samples_in(loader) == samples_in(other) == expected
+        loader.batch_size, loader.indices = 16, range(1, NUM_SAMPLES)
+        loader.indices = range(NUM_SAMPLES)
+        batches = iter(loader)
+        next(batches)
+        begun, state = batches.samples.tolist(), loader.state_dict()
+    assert (state["epoch"], state["samples"], state["world_size"]) == (2, 16, 1)
+    third = samples_of(run(photos, 2, 8, {**state, **NEXT, "epoch": 2}, order=order)[0])
+    assert begun + samples_of(run(photos, 5, 4, state, order=order)[0]) == third
+
+
+@pytest.mark.parametrize("order", ["window", "random", "sequential"])
+def test_ranks_go_on_with_an_epoch_of_a_loader_without_ranks(photos, order):
+    with Loader(photos, 8, **{**LABELS, "order": order}) as loader:
+        batches = iter(loader)
+        for _ in range(4):
+            next(batches)
+        state = loader.state_dict()
+        left = [batches.samples.tolist() for _ in batches]
+        following = samples_in(loader)
+    rest, _ = run(photos, 2, 4, state, order=order)
+    assert [samples for samples, _ in global_batches(rest)] == left
+    assert samples_of(run(photos, 2, 4, {**state, **NEXT}, order=order)[0]) == following
 
 
 def test_what_cannot_be_shared_evenly_is_filled_up_with_few_samples(photos):
@@ -188,9 +219,12 @@ def test_the_length_of_an_epoch_that_is_gone_on_with_does_not_change_what_is_lef
     rest, _ = run(photos, 3, 4, state)
     with rank_of(0, 3):
         loader = Loader(photos, 4, distributed=True, **LABELS)
-        loader.load_state_dict(state)
-        assert len(loader) == 8
+        adapter = DataLoaderAdapter(loader)
+        adapter.load_state_dict(state)
+        assert len(adapter) == len(loader) == 8
+        assert len(iter(adapter)) == 7
         batches = iter(loader)
+        assert len(batches) == 7
         found = [batches.samples.tolist() for _ in batches]
     assert found == [shares[0][0] for shares in rest]
 
