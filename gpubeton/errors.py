@@ -35,6 +35,13 @@
     |  |- NvjpegError                          a call of nvJPEG failed (.call, .status)
     |  `- KernelError                          a CUDA kernel could not be compiled
     |- StorageError             OSError        bytes could not be read or written
+    |  |- RemoteMissingError    FileNotFoundError  an object store has no such object
+    |  |- RemoteDeniedError     PermissionError    an object store refuses these credentials
+    |  |- RemoteChangedError                   an object was replaced while it was read
+    |  |- RemoteSlowDownError                  an object store was overloaded for too long
+    |  |- RemoteTimeoutError    TimeoutError   an object store gave no complete answer for too long
+    |  |- RemoteDamagedError                   bytes from an object store differ from their checksum
+    |  `- RemoteExistsError     FileExistsError  an object store has an object of that name already
     `- LoaderClosedError        RuntimeError   the loader was closed meanwhile
 
 Each class is a built-in error too, so that an ``except ValueError`` written
@@ -76,6 +83,13 @@ __all__ = [
     "RegionOverlapError",
     "RegionSizeError",
     "RegionTooLargeError",
+    "RemoteChangedError",
+    "RemoteDamagedError",
+    "RemoteDeniedError",
+    "RemoteExistsError",
+    "RemoteMissingError",
+    "RemoteSlowDownError",
+    "RemoteTimeoutError",
     "SampleError",
     "StateError",
     "StorageError",
@@ -285,6 +299,34 @@ class KernelError(DeviceError):
 
 class StorageError(GpubetonError, OSError):
     """Bytes of a file could not be read or written."""
+
+
+class RemoteMissingError(StorageError, FileNotFoundError):
+    """An object store has no such object or bucket."""
+
+
+class RemoteDeniedError(StorageError, PermissionError):
+    """An object store refuses a request with these credentials."""
+
+
+class RemoteChangedError(StorageError):
+    """An object was replaced while it was being read."""
+
+
+class RemoteSlowDownError(StorageError):
+    """An object store was overloaded longer than requests are repeated."""
+
+
+class RemoteTimeoutError(StorageError, TimeoutError):
+    """An object store gave no complete answer for longer than requests are repeated."""
+
+
+class RemoteDamagedError(StorageError):
+    """Bytes that came from an object store differ from their checksum."""
+
+
+class RemoteExistsError(StorageError, FileExistsError):
+    """An object store has an object of that name already, which would be overwritten."""
 
 
 class LoaderClosedError(GpubetonError, RuntimeError):

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from itertools import count
 
+import pytest
 from hypothesis import settings
+
+from tests.files.fault_server import FaultServer
+from tests.files.s3_server import Bucket, running_s3
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and all that tests start would be so, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,3 +20,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # fails by its own fault only; `make fuzz` looks for new ones.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def _s3_address() -> Iterator[str]:
+    """An S3 server of this process, started when a test needs it first."""
+    with running_s3() as address:
+        yield address
+
+
+_BUCKETS = count()
+
+
+@pytest.fixture
+def s3_server(_s3_address: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket of a real S3 interface, with credentials for it in the environment."""
+    return Bucket.make(_s3_address, f"bucket-{next(_BUCKETS)}", monkeypatch)
+
+
+@pytest.fixture
+def fault_server() -> Iterator[FaultServer]:
+    """A web server that answers with faults when a test asks for them."""
+    with FaultServer() as server:
+        yield server

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from gpubeton.files.remote_options import RemoteOptions
+
 
 @dataclass(frozen=True)
 class SourceIdentity(ABC):
@@ -26,6 +28,11 @@ class SourceIdentity(ABC):
     @property
     def cache_key(self) -> str | None:
         """Name this state of this file for a cache, alike in every run; None if a change could leave the name alike."""
+        return None
+
+    @property
+    def remote(self) -> RemoteOptions | None:
+        """How its store is reached; None for a file of this machine."""
         return None
 
     @abstractmethod
@@ -41,7 +48,8 @@ class ByteSource(ABC):
     """The bytes of one open file. Safe to use from several threads; closed when the last reference goes."""
 
     is_mappable: ClassVar[bool] = False  # whether `map` works
-    num_readers: ClassVar[int] = 8  # reads in flight that keep a source busy: eight do for a solid-state drive
+    is_versioned: ClassVar[bool] = False  # whether each read checks that the file has not changed
+    num_readers: int = 8  # reads in flight that keep a source busy: eight do for a solid-state drive
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -56,6 +64,26 @@ class ByteSource(ABC):
     @abstractmethod
     def find_identity(cls, name: str) -> SourceIdentity:
         """Find the identity of a file without opening it."""
+
+    @classmethod
+    def open_checked(
+        cls,
+        name: str,
+        identity: SourceIdentity | None,
+        *,
+        is_random: bool,
+        remote: RemoteOptions | None = None,  # noqa: ARG003  for those in object stores
+    ) -> Self:
+        """Open a file, `StorageError` if it has another identity."""
+        found = cls.find_identity(name)  # it raises if opening would block, as with a pipe
+        source = cls.open(name, (identity or found).size, is_random=is_random)
+        if identity is not None:
+            try:
+                identity.check(name, source.identity())
+            except BaseException:
+                source.close()  # not only when the error and its traceback are gone
+                raise
+        return source
 
     @abstractmethod
     def identity(self) -> SourceIdentity:

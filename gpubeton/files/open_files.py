@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.files.local_file import LocalFile
+from gpubeton.files.object_store import SCHEMES, ObjectFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton.files.remote_options import RemoteOptions
 
-SOURCES: dict[str, type[ByteSource]] = {}
+SOURCES: dict[str, type[ByteSource]] = dict.fromkeys(SCHEMES, ObjectFile)
 """Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
 
 
@@ -29,19 +31,14 @@ def source_type(path: str | os.PathLike[str]) -> type[ByteSource]:
 
 
 def open_bytes(
-    path: str | os.PathLike[str], identity: SourceIdentity | None = None, *, is_random: bool = False
+    path: str | os.PathLike[str],
+    identity: SourceIdentity | None = None,
+    *,
+    is_random: bool = False,
+    remote: RemoteOptions | None = None,
 ) -> ByteSource:
     """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
-    kind, name = source_type(path), os.fspath(path)
-    found = kind.find_identity(name)  # it raises if opening would block, as with a pipe
-    source = kind.open(name, (identity or found).size, is_random=is_random)
-    if identity is not None:
-        try:
-            identity.check(name, source.identity())
-        except BaseException:
-            source.close()  # not only when the error and its traceback are gone
-            raise
-    return source
+    return source_type(path).open_checked(os.fspath(path), identity, is_random=is_random, remote=remote)
 
 
 class OpenSources:
@@ -95,6 +92,8 @@ class OpenSources:
     def check(self, *, is_mapped: bool = False) -> None:
         """Compare all files with what they were; a mapped file may have lost its name meanwhile."""
         for number, (path, identity) in enumerate(zip(self.paths, self.identities, strict=True)):
+            if source_type(path).is_versioned:
+                continue
             with self._lock:
                 source = self._open.get(number)
             try:

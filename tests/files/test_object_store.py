@@ -1,0 +1,112 @@
+"""Objects in stores: read by ranges of one version, listed and written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from urllib.parse import unquote
+
+import pytest
+
+from gpubeton.errors import OptionError, RemoteChangedError, RemoteExistsError, RemoteMissingError, StorageError
+from gpubeton.files import object_store
+from gpubeton.files.object_store import head_object, list_objects, put_object, read_object
+from gpubeton.files.open_files import open_bytes
+from gpubeton.files.remote_options import RemoteOptions
+
+CONTENT = os.urandom(3 << 20)
+
+
+def test_what_is_written_is_read(s3_server):
+    url = s3_server.url("folder/ä file+%20#?.beton")
+    written = put_object(url, CONTENT)
+    assert read_object(url) == CONTENT
+    assert head_object(url) == written
+    assert written.size == len(CONTENT)
+
+
+def test_long_files_are_written_in_parts_and_read_in_parts(s3_server, tmp_path):
+    content = os.urandom((17 << 20) + 5)
+    (tmp_path / "long").write_bytes(content)
+    written = put_object(s3_server.url("long"), tmp_path / "long", s3_server.options)
+    assert written.etag.endswith('-3"')  # S3's name for an object of three parts
+    assert read_object(s3_server.url("long"), s3_server.options) == content
+
+
+@pytest.mark.parametrize("size", [100, 9 << 20])
+def test_nothing_is_overwritten_unless_asked_for(s3_server, size):
+    put_object(s3_server.url("one"), b"first")
+    with pytest.raises(RemoteExistsError, match=s3_server.url("one")):
+        put_object(s3_server.url("one"), bytes(size))
+    assert read_object(s3_server.url("one")) == b"first"
+    put_object(s3_server.url("one"), bytes(size), overwrite=True)
+    assert head_object(s3_server.url("one")).size == size
+
+
+def test_lists_have_the_objects_of_one_folder_in_order(s3_server):
+    for key in ("a/2.beton", "a/10.beton", "a/deep/3.beton", "ab.beton", "b/4.beton"):
+        s3_server.put(key, key.encode())
+    found = list_objects(s3_server.url("a/"))
+    assert [url for url, _, _ in found] == [s3_server.url("a/10.beton"), s3_server.url("a/2.beton")]
+    assert [(size, etag) for _, size, etag in found] == [
+        (10, head_object(found[0][0]).etag),
+        (9, head_object(found[1][0]).etag),
+    ]
+    assert [url for url, _, _ in list_objects(s3_server.url(""))] == [s3_server.url("ab.beton")]
+
+
+def test_a_replaced_object_is_refused(s3_server):
+    url = s3_server.put("one", CONTENT)
+    with open_bytes(url) as source:
+        s3_server.put("one", CONTENT[::-1])
+        with pytest.raises(RemoteChangedError, match=f"{url}.*{source.identity().etag}"):
+            source.load(1 << 20, 100)
+    with pytest.raises(StorageError, match="one"):
+        open_bytes(url).identity().check(url, source.identity())
+
+
+def test_what_is_not_there_is_named(s3_server):
+    for url in (s3_server.url("none.beton"), "s3://no-such-bucket/none.beton"):
+        with pytest.raises(RemoteMissingError, match=url):
+            open_bytes(url)
+        with pytest.raises(FileNotFoundError):
+            head_object(url)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://bucket//key", "s3://bucket/a/../key", "https:///x"])
+def test_names_that_a_store_would_not_take_are_refused(url):
+    with pytest.raises(OptionError, match=url):
+        open_bytes(url)
+
+
+def test_web_servers_are_not_listed(fault_server):
+    with pytest.raises(OptionError, match="list of the URLs"):
+        list_objects(fault_server.url("a/"))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_every_store_is_asked_at_the_endpoint(fault_server, scheme):
+    fault_server.objects["place/a/b c.beton"] = CONTENT
+    options = RemoteOptions(endpoint=fault_server.address, anonymous=True, account="account", region="eu-west-1")
+    assert read_object(f"{scheme}://place/a/b c.beton", options) == CONTENT
+    assert {unquote(request.path) for request in fault_server.requests} == {"/place/a/b c.beton"}
+    assert not any("Authorization" in request.headers for request in fault_server.requests)
+
+
+def test_a_signed_address_keeps_its_signature(fault_server):
+    fault_server.objects["a b"] = CONTENT
+    assert read_object(fault_server.url("a%20b?signature=a%2Fb&c=d")) == CONTENT
+    assert {request.path for request in fault_server.requests} == {"/a%20b?signature=a%2Fb&c=d"}
+
+
+def test_importing_gpubeton_imports_no_client_of_stores():
+    code = "import sys, gpubeton, gpubeton.cli; print([name for name in sys.modules if name in ('obstore', 'boto3')])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    object_store._obstore.cache_clear()
+    with pytest.raises(OptionError, match=r"gpubeton\[remote\]"):
+        open_bytes("s3://bucket/train.beton")
