@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.files.local_file import LocalFile
-from gpubeton.files.object_store import SCHEMES, ObjectFile
+from gpubeton.files.object_store import ObjectFile
+from gpubeton.files.store_client import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

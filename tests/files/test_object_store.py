@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteExistsError, RemoteMissingError, StorageError
-from gpubeton.files import object_store
+from gpubeton.files import store_client
 from gpubeton.files.object_store import head_object, list_objects, put_object, read_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
@@ -107,6 +107,6 @@ def test_importing_gpubeton_imports_no_client_of_stores():
 
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    object_store._obstore.cache_clear()
+    store_client._obstore.cache_clear()
     with pytest.raises(OptionError, match=r"gpubeton\[remote\]"):
         open_bytes("s3://bucket/train.beton")

@@ -1,0 +1,253 @@
+"""Requests to object stores and web servers: connections, credentials, repetition, and errors in the house's words.
+
+The only module that names obstore, the library that talks to the stores; it is imported at the first request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from datetime import timedelta
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from gpubeton.errors import (
+    OptionError,
+    RemoteChangedError,
+    RemoteDeniedError,
+    RemoteExistsError,
+    RemoteMissingError,
+    RemoteSlowDownError,
+    RemoteTimeoutError,
+    StorageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.files.remote_options import RemoteOptions
+
+SCHEMES = ("s3", "gs", "az", "https", "http")
+"""Schemes of the names that are objects."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0  # seconds before a request is repeated
+#: Seconds after which a store that has never answered is given up: its address is probably wrong.
+_FIRST_PATIENCE = 20.0
+
+_T = TypeVar("_T")
+
+
+def ask(
+    url: str,
+    remote: RemoteOptions,
+    what: str,
+    make: Callable[[Any, Any, str], _T],
+    opened: str | None = None,
+    is_closed: threading.Event | None = None,
+) -> _T:
+    """Make a request, again and again while the store is overloaded, silent or out of reach."""
+    refuse_after_fork()
+    scheme, place, key = split_url(url)
+    try:
+        store = _store(scheme, place, remote)
+    except _obstore().exceptions.BaseError as error:
+        reason = str(error).partition("\n\nDebug source")[0]
+        raise OptionError(f"{url}: no connection can be made with {remote!r}: {reason}. {_CREDENTIALS}") from error
+    began, pause, attempts = time.monotonic(), _FIRST_PAUSE, 0
+    while True:
+        attempts += 1
+        try:
+            return make(_obstore(), store, key)
+        except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # OSError: missing, existing
+            waited = time.monotonic() - began
+            found = _translate(error, url, remote, what, opened, waited)
+            patience = remote.retry_seconds
+            if opened is None and isinstance(found, RemoteTimeoutError):
+                patience = min(patience, _FIRST_PATIENCE)
+            if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
+                raise found from error
+        if is_closed is None:
+            time.sleep(pause)
+        elif is_closed.wait(pause):
+            raise StorageError(f"{url}: closed while {what} were requested.")
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _translate(
+    error: Exception, url: str, remote: RemoteOptions, what: str, opened: str | None, waited: float
+) -> Exception:
+    """Describe an error of obstore's in the house's words."""
+    # obstore has classes for few cases; its text holds the status of the answer, before what it prints for debugging.
+    reason = str(error).partition("\n\nDebug source")[0].strip()
+    found = re.search(r"status code: (\d+)", reason)
+    status = int(found[1]) if found else 0
+    where = f"{url}: {what} could not be had"
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return RemoteMissingError(
+            f"{url}: the store has no object of this name ({reason}). Check the bucket and the name, and that the "
+            "endpoint and region are those of the bucket."
+        )
+    if isinstance(error, FileExistsError | _obstore().exceptions.AlreadyExistsError):
+        return exists_error(url, reason)
+    if status == 412 or (status == 416 and opened is not None):
+        then = f"it was {opened} when it was opened" if opened else "expected the version that was opened"
+        return RemoteChangedError(
+            f"{url}: the object has another version now; {then}. It was replaced while it was being read: open it "
+            "again, in training with a new Loader. To replace a file that is in use, write it under another name."
+        )
+    # Once a file is open, credentials were found: their source is out of reach for a while.
+    if status in (401, 403) or (_NO_CREDENTIALS.search(reason) and (status or opened is None)):
+        return RemoteDeniedError(
+            f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
+        )
+    if status in (429, 503):
+        return RemoteSlowDownError(
+            f"{where}: the store was overloaded for {waited:.0f} s, the last answer was: {reason}. Lower "
+            f"RemoteOptions(requests={remote.requests}), spread the files over several prefixes, or allow more "
+            f"retry_seconds ({remote.retry_seconds:g} now)."
+        )
+    if status >= 500 or _NO_ANSWER.search(reason):
+        return RemoteTimeoutError(
+            f"{where}: no complete answer for {waited:.0f} s, at last: {reason}. Check the address and the network; "
+            f"RemoteOptions has retry_seconds={remote.retry_seconds:g} and silence_seconds={remote.silence_seconds:g}."
+        )
+    if isinstance(error, NotImplementedError) or _NO_RANGES.search(reason):
+        return StorageError(
+            f"{where}: the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to "
+            "support requests for ranges: use another, or download the file."
+        )
+    return StorageError(f"{where}: {reason}.")
+
+
+_NO_CREDENTIALS = re.compile("ExpiredToken|InvalidToken|/latest/api/token|169\\.254\\.|metadata|[Cc]redential")
+_NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
+_NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
+_CREDENTIALS = (
+    "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN), GOOGLE_APPLICATION_CREDENTIALS, or "
+    "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; RemoteOptions(profile=...) takes them from the files of "
+    "aws, RemoteOptions(anonymous=True) is for public buckets."
+)
+
+
+def _described_credentials(remote: RemoteOptions) -> str:
+    if remote.anonymous:
+        return "the request had no credentials (anonymous=True)"
+    if remote.profile:
+        return f"the credentials were those of the profile {remote.profile!r}"
+    return "the credentials were those of the environment or of this machine's role"
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Split the URL of an object into the scheme, the bucket or server, and the name of the object there."""
+    scheme, _, rest = url.partition("://")
+    place, _, key = rest.partition("/")
+    if scheme in ("http", "https"):
+        parts = urlsplit(url)
+        # The query, which may hold a signature, belongs to each request.
+        place, key = parts.netloc + "/" + (f"?{parts.query}" if parts.query else ""), unquote(parts.path[1:])
+    # obstore would ask for another object: it leaves out these parts of a name.
+    is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
+    if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd:
+        raise OptionError(
+            f"{url!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and after it "
+            "the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it."
+        )
+    return scheme, place, key
+
+
+@lru_cache(maxsize=64)
+def _store(scheme: str, place: str, remote: RemoteOptions) -> Any:
+    """Make the connection to a bucket or server."""
+    store = _obstore().store
+    endpoint = remote.endpoint or (os.environ.get("AWS_ENDPOINT_URL", "") if scheme == "s3" else "")
+    seconds = timedelta(seconds=remote.silence_seconds)
+    settings: dict[str, Any] = {
+        "client_options": {
+            "allow_http": scheme == "http" or endpoint.startswith("http://"),
+            "connect_timeout": seconds,
+            "read_timeout": seconds,
+            "timeout": timedelta(seconds=6 * remote.silence_seconds),
+            "pool_idle_timeout": timedelta(seconds=30),
+        },
+        # A request is repeated by `_ask`, which can be interrupted; only the rest of an answer is asked for in here.
+        "retry_config": {
+            "max_retries": 2,
+            "retry_timeout": min(seconds, timedelta(seconds=remote.retry_seconds)),
+            "backoff": {
+                "init_backoff": timedelta(seconds=_FIRST_PAUSE),
+                "max_backoff": timedelta(seconds=1),
+                "base": 2,
+            },
+        },
+    }
+    if scheme in ("http", "https"):
+        return store.HTTPStore(f"{scheme}://{place}", **settings)
+    if remote.anonymous:
+        settings["skip_signature"] = True
+    if scheme == "gs":
+        # obstore takes this address under no keyword.
+        config = {"base_url": remote.endpoint} if remote.endpoint else {}
+        return store.GCSStore(place, config=config, **settings)
+    if endpoint:
+        settings["endpoint"] = endpoint
+    if scheme == "az":
+        if remote.account:
+            settings["account_name"] = remote.account
+        return store.AzureStore(place, **settings)
+    if remote.region:
+        settings["region"] = remote.region
+    if remote.profile:
+        settings["credential_provider"] = _profile(remote.profile)
+    return store.S3Store(place, **settings)
+
+
+def _profile(name: str) -> Any:
+    """Take credentials from the files of the `aws` command."""
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise OptionError(f"profile={name!r} needs boto3, which reads the files of aws: pip install boto3") from error
+    return Boto3CredentialProvider(boto3.Session(profile_name=name))
+
+
+@cache
+def _obstore() -> Any:
+    """Import obstore when it is needed first."""
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise OptionError(
+            "files in object stores and on web servers need obstore, which is not installed: "
+            "pip install 'gpubeton[remote]'"
+        ) from error
+    os.register_at_fork(after_in_child=_FORKED.set)
+    return obstore
+
+
+_FORKED = threading.Event()
+
+
+def refuse_after_fork() -> None:
+    """Raise `StorageError` in a process that was forked after obstore was imported: its threads are not there."""
+    if _FORKED.is_set():
+        raise StorageError(
+            "this process was forked from one that has read from an object store, and the library that does it does "
+            "not work after a fork. Start processes by multiprocessing.get_context('forkserver') or 'spawn', or start "
+            "them before the first file is opened."
+        )
+
+
+def exists_error(url: str, found: str) -> RemoteExistsError:
+    """Describe an object that would be overwritten."""
+    return RemoteExistsError(
+        f"{url}: the store has an object of this name already ({found}); expected none. Delete it, or overwrite it."
+    )
