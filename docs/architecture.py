@@ -22,7 +22,7 @@ _EXECUTORS = {"cpu", "gpu", "batch"}
 _STEPS = (
     ("format/", "index", "where each sample is"),
     ("plan/", "plan of a batch", "samples, ranges, draws"),
-    ("storage.py", "byte ranges", "few, large reads"),
+    ("storage/", "byte ranges", "few, large reads"),
     ("cpu/ or gpu/", "images", "decode, crop, flip, colors"),
     ("engine/", "finished batch", "labels, batch operations"),
     ("loader/", "your loop", "tensors"),

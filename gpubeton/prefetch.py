@@ -191,19 +191,21 @@ def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> 
     """Start, collect and complete batches until the last, or until the channel is stopped."""
     places = num_ahead
 
-    def fill_up() -> int:
+    def fill_up(*, may_wait: bool) -> int:
         started = 0
-        while started < places and pipeline.has_more and pipeline.start(may_wait=pipeline.num_in_flight == 0):
+        while started < places and pipeline.has_more:
+            if not pipeline.start(may_wait=may_wait and pipeline.num_in_flight == 0):
+                break
             started += 1
         return started
 
     while not channel.is_stopped:
-        places -= fill_up()
+        places -= fill_up(may_wait=True)
         if pipeline.num_in_flight:
             collected = pipeline.collect()
-            # The workers need a next batch while this one is completed.
+            # The workers need a next batch while this one is completed; but it does not wait for the bytes of the next.
             places += channel.take_tickets(may_wait=False)
-            places -= fill_up()
+            places -= fill_up(may_wait=False)
             channel.results.put(_Ready(pipeline.complete(collected)))
             del collected
             places += channel.take_tickets(may_wait=False)

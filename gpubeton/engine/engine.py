@@ -184,7 +184,7 @@ class Engine:
                     self._planned.extend(self._plan.ahead(self._next_to_read))
                 plan = self._planned.popleft()
                 with self._noting(plan):
-                    regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu)
+                    regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu, plan.number)
             self._reading.append(_InFlight(plan, regions, plan.samples, []))
             self._next_to_read += 1
 

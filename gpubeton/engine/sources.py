@@ -90,6 +90,7 @@ class FetchedRegions:
         samples: NDArray[np.uint64],  # (N,) sample ids
         # by field, whether the regions of samples are in a GPU's memory: only their addresses in mapped files are found
         on_gpu: Mapping[str, Callable[[NDArray[Any]], NDArray[np.bool_]]] | None = None,
+        batch: int | None = None,  # whose samples these are; None for samples in place of bad ones
     ) -> None:
         regions: list[Regions] = []
         self._rows: dict[str, slice] = {}
@@ -104,7 +105,7 @@ class FetchedRegions:
         size = self._table[_SIZE].copy()
         for name, holds in (on_gpu or {}).items():
             size[self._rows[name], holds(samples)] = 0
-        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), size.reshape(-1))]
+        self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), size.reshape(-1), batch)]
 
     @property
     def is_ready(self) -> bool:

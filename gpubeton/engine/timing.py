@@ -8,6 +8,7 @@ import time
 from typing import Any, Final
 
 from gpubeton.plan.image_executor import Usage
+from gpubeton.storage.load_threads import Transfer
 
 STAGES: Final = {
     "plan": "deciding crops and draws, and asking for bytes",
@@ -85,6 +86,7 @@ class StageTimers:
         self.decode, self.tail, self.handover = StageTimer("decode"), StageTimer("tail"), StageTimer("handover")
         self.usage = Usage()  # of the CPU's workers, updated after each batch
         self.stored_bytes = 0  # bytes of the file in the batches so far
+        self.transfer = Transfer()  # of files that are not on this machine
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage until now, by name."""

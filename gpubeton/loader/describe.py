@@ -13,19 +13,25 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
+from gpubeton.plan.page_plan import MAX_PART
 from gpubeton.storage import MAX_GAP, STEP
+from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS
 
 if TYPE_CHECKING:
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.resources import GpuChoice, Resources
+    from gpubeton.plan.page_plan import PagePlan
 
 _MIB = 1 << 20
 
 
 def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) -> list[str]:
     """Describe what runs where, operation by operation, and how much memory it takes."""
+    pages = resources.plan_pages(config, plan)
     where = "mapped into memory" if config.os_cache else "read ahead, batch by batch"
+    if pages is not None:
+        where = "loaded ahead, page by page"
     batches = max_batch_bytes(plan) * (config.batches_ahead + 1)
     lines = [
         f"{title}: {where}",
@@ -40,10 +46,23 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
     if resources.gpu is not None:
         arenas = max_arena_bytes(plan, config.num_in_flight)
         lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
-    if not config.os_cache:
+    if pages is not None:
+        lines += _explain_pages(pages)
+    elif not config.os_cache:
         staging = max_staging_bytes(plan, config.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
+
+
+def _explain_pages(pages: PagePlan) -> list[str]:
+    """Describe what an epoch asks for, and the memory that it takes."""
+    cost, (parts, nbytes) = pages.cost, pages.in_use
+    ahead, most = (requests * MAX_PART / _MIB for requests in (FIRST_REQUESTS, MOST_REQUESTS))
+    per_image = f"{cost.requests_per_1000:.1f} for each 1000 images; fetched / used {cost.fetched_per_used:.3f}"
+    in_use = f"{nbytes / _MIB:.0f} MiB for at most {parts} in use"
+    asked = f"{ahead:.0f} MiB for {FIRST_REQUESTS} asked for ahead"
+    late = f"{most:.0f} MiB for {MOST_REQUESTS}, if pages come late"
+    return [f"requests: {per_image}", f"memory for pages: {in_use}; {asked}, up to {late}"]
 
 
 def _explain_decoding(config: LoaderConfig, plan: Plan, choice: GpuChoice, gpu: Gpu | None) -> list[str]:

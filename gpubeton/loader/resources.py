@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,15 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpubeton.cpu.worker_pool import WorkerPool
-from gpubeton.engine import ArrayPool, Engine, EngineOptions, Output, Plan
+from gpubeton.engine import READS_AHEAD, ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.files.open_files import OpenSources
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
+from gpubeton.machine import read_machine
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
-from gpubeton.storage import MappedStorage, ReadStorage, Staging, Storage
+from gpubeton.plan.page_plan import MAX_PART, PagePlan
+from gpubeton.storage import MappedStorage, PageStorage, ReadStorage, Staging, Storage
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
@@ -36,6 +39,11 @@ if TYPE_CHECKING:
 
 # Warnings about GPUs, each of which is given once.
 _warned = {""}
+
+_GIB = 1 << 30
+# An epoch warns of its requests if they are so many times what its bytes need in parts of the usual size, and some.
+_TOO_MANY = 4
+_LEAST_REQUESTS = 100
 
 
 class GpuChoice(NamedTuple):
@@ -81,6 +89,7 @@ class Resources:
         self._mapped = MappedStorage(self._files) if config.os_cache and self._files.is_mappable else None
         self._staging = Staging()
         self._pool = ArrayPool()
+        self._has_warned = False  # of the cost of an epoch
 
     def open_gpu(self, config: LoaderConfig, outputs: Iterable[Output]) -> None:
         """Open the chosen GPU, if it makes any output; if it cannot be used, warn, or raise if the user insisted."""
@@ -119,12 +128,7 @@ class Resources:
             on_error=config.on_error,
             origin=self._index.origin,
         )
-        storage: Storage
-        if self._mapped is None:
-            storage = ReadStorage(self._files, self._staging)
-        else:
-            self._mapped.check()
-            storage = self._mapped
+        storage = self._open_storage(config, plan, first_batch, stages)
         if self.resident is not None:
             self.resident.choose(config.indices)
             self.resident.load()
@@ -147,6 +151,52 @@ class Resources:
             storage.close()
             raise
 
+    def _open_storage(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Storage:
+        if self._mapped is not None:
+            self._mapped.check()
+            return self._mapped
+        pages = self.plan_pages(config, plan, first_batch)
+        if pages is None:
+            return ReadStorage(self._files, self._staging)
+        self._warn_of_cost(pages)
+        storage = PageStorage(self._files, pages, self._staging if self._staging.is_pinned else None)
+        stages.transfer = storage.transfer
+        return storage
+
+    def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
+        """Decide which parts of the files an epoch loads; None if they are on this machine."""
+        if self._files.is_mappable:
+            return None
+        regions = [own for source in plan.sources for own in source.regions]
+        in_work, memory = READS_AHEAD + config.num_in_flight, memory_for_pages()
+        return PagePlan(
+            plan.batches, regions, self._index.files, first_batch=first_batch, in_work=in_work, most_bytes=memory
+        )
+
+    def _warn_of_cost(self, pages: PagePlan) -> None:
+        """Warn once, if an epoch takes many more requests than its bytes would need."""
+        cost, most = pages.cost, memory_for_pages() or 0
+        if self._has_warned or cost.requests <= _LEAST_REQUESTS + _TOO_MANY * cost.used_bytes // MAX_PART:
+            return
+        self._has_warned = True
+        if pages.whole_page_bytes > most:
+            reason = (
+                f"whole pages would take {pages.whole_page_bytes / _GIB:.1f} GiB of memory in this order, and may take "
+                f'half of what is free, {most / _GIB:.1f} GiB. Use order="window", with smaller streams and width in '
+                "order_kwargs if it is that already; or"
+            )
+        else:
+            reason = (
+                'it uses a small part of each page. If other ranks use the rest, order="window" gives each rank its '
+                "own pages; if none does, write a file of these samples: gpubeton subset. Or"
+            )
+        warnings.warn(
+            f"{self._index.title}: an epoch makes {cost.requests_per_1000:.0f} requests for each 1000 images, and "
+            f"fetches {cost.fetched_per_used:.2f} times the bytes that it uses: {reason} use cache_dir, which keeps "
+            "the dataset on this machine.",
+            stacklevel=5,
+        )
+
     def close(self) -> None:
         """Free everything; memory in use is freed when its user is done."""
         if self.gpu is not None:
@@ -162,6 +212,13 @@ class Resources:
             raise LoaderClosedError("the loader was closed while a batch was read")
         with self.gpu.device.active():
             return self.gpu.device.allocate_pinned(nbytes).array
+
+
+def memory_for_pages() -> int | None:
+    """Bytes that pages of files may take in this process; None if the system does not tell."""
+    # The ranks of a node share its memory; torchrun and most others that start them set this variable.
+    free = read_machine().usable_memory_bytes
+    return None if free is None else free // (2 * max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
 
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:

@@ -65,6 +65,10 @@ class LoaderStats:
         Processor time that they took.
     stored_bytes : int
         Bytes of the file that the batches were made of.
+    requests : int
+        Requests for parts of files that are not on this machine.
+    fetched_bytes : int
+        Bytes that they brought.
 
     Examples
     --------
@@ -89,6 +93,8 @@ class LoaderStats:
     worker_seconds: float = 0.0
     worker_cpu_seconds: float = 0.0
     stored_bytes: int = 0
+    requests: int = 0
+    fetched_bytes: int = 0
 
     @property
     def images_per_second(self) -> float:
@@ -176,7 +182,15 @@ class LoaderStats:
                 ("           were busy, but had no core or page", self.stalled_seconds, self.num_workers),
             ]
         table = [f"{name:<48}{seconds:>9.2f}{self._share(seconds / parts):>7.0%}" for name, seconds, parts in rows]
-        return "\n".join([summary, f"{'':<48}{'seconds':>9}{'share':>7}", *table])
+        return "\n".join([summary, f"{'':<48}{'seconds':>9}{'share':>7}", *table, *self._transfer_lines()])
+
+    def _transfer_lines(self) -> list[str]:
+        if not self.requests:
+            return []
+        per_image = 1000 * self.requests / max(self.images, 1)
+        fetched, used = self.fetched_bytes / 1e6, self.stored_bytes / 1e6
+        traffic = f"{fetched:,.1f} MB came, {used:,.1f} MB were used"
+        return [f"{self.requests} requests, {per_image:.1f} for each 1000 images; {traffic}"]
 
     def _share(self, seconds: float) -> float:
         return min(1.0, seconds / self.seconds) if self.seconds else 0.0
@@ -268,6 +282,8 @@ class EpochStats:
             worker_seconds=stages.usage.busy_seconds,
             worker_cpu_seconds=stages.usage.cpu_seconds,
             stored_bytes=stages.stored_bytes,
+            requests=stages.transfer.requests,
+            fetched_bytes=stages.transfer.nbytes,
             **{f"{name}_seconds": seconds for name, seconds in stages.seconds().items()},
         )
 

@@ -156,7 +156,7 @@ def test_bytes_are_on_their_way_before_the_crew_has_room_for_them(file):
     line = Line(file, num_in_flight=1)
     fetched = []
     fetch = line.storage.fetch
-    line.storage.fetch = lambda offset, size: (fetched.append(len(offset)), fetch(offset, size))[1]
+    line.storage.fetch = lambda *asked: (fetched.append(len(asked[0])), fetch(*asked))[1]
     assert line.engine.start(may_wait=True)
     assert not line.engine.start(may_wait=True)
     assert len(fetched) == 1 + 2
@@ -312,11 +312,11 @@ def test_an_error_of_the_disk_reaches_the_loop(file):
     class BrokenStorage(MappedStorage):
         num_fetches = 0
 
-        def fetch(self, offset, size):
+        def fetch(self, offset, size, batch=None):
             self.num_fetches += 1
             if self.num_fetches == 4:
                 raise StorageError("planted")
-            return super().fetch(offset, size)
+            return super().fetch(offset, size, batch)
 
     line = Line(file, storage=BrokenStorage)
     with pytest.raises(StorageError, match="planted"):

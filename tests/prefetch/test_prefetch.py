@@ -39,7 +39,7 @@ class CountingLine:
 
     def start(self, *, may_wait):
         # Waiting would hold up a batch that is in flight.
-        assert may_wait == (self.num_in_flight == 0)
+        assert not may_wait or self.num_in_flight == 0
         if not may_wait and self.refusals:
             self.refusals -= 1
             return False

@@ -1,0 +1,96 @@
+"""MappedStorage: files that are mapped into memory."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.format.data_files import first_offset, split_offsets
+from gpubeton.plan.ranges import plan_ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.files.open_files import OpenSources
+
+MAX_GAP = 4096
+"""Regions nearer than this are announced or read as one: the page cache works in pages of this size anyway."""
+
+# The longest span that is announced at once.
+_MAX_SPAN = 8 << 20
+# Regions of a batch that are probed to see whether the system holds the file already.
+_NUM_PROBES = 8
+
+
+class MappedStorage:
+    """Files mapped into memory: nothing is copied, and all loaders and processes share the pages. Thread-safe."""
+
+    is_pinned = False
+
+    def __init__(self, files: OpenSources) -> None:
+        self._files = files
+        self.arrays: tuple[NDArray[np.uint8], ...] = tuple(files.open(number).map() for number in range(len(files)))
+        # Added to global offsets in each file, it gives addresses.
+        start = np.array([array.ctypes.data for array in self.arrays], np.uint64)
+        self._base: NDArray[np.uint64] = start - np.array([*map(first_offset, range(len(files)))], np.uint64)
+
+    def check(self) -> None:
+        """Check that the mapped files have not changed: a page that was cut off would end the process."""
+        self._files.check(is_mapped=True)
+
+    def address(self, offset: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Give the addresses of global offsets, good as long as `arrays` are alive."""
+        # `offset`: uint64 (N,); returns uint64 (N,)
+        if len(self.arrays) == 1:  # as a rule
+            return offset + np.uint64(self._base[0])
+        base: NDArray[np.uint64] = self._base[split_offsets(offset)[0]]
+        return offset + base
+
+    def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64], batch: int | None = None) -> MappedFetch:
+        """Announce regions to the operating system, so that it reads those that it does not hold yet."""
+        # `offset`, `size`: uint64 (N,). Without the announcement a file that is not in memory would be read page by
+        # page, each when a worker touches it. A few probes show whether it is in memory, as it mostly is.
+        if not self._is_cached(offset, size):
+            ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=_MAX_SPAN)
+            number, start = split_offsets(ranges.start)
+            length = ranges.stop - ranges.start
+            # A file that has lost its name cannot be opened to announce it, but it stays mapped.
+            with suppress(OSError):
+                for file, first, count in zip(number.tolist(), start.tolist(), length.tolist(), strict=True):
+                    self._files.open(file).announce(first, count)
+        return MappedFetch(self.address(offset), self.arrays)
+
+    def _is_cached(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
+        """Whether the system holds the middle byte of each of some regions."""
+        step = max(len(offset) // _NUM_PROBES, 1)
+        files, position = split_offsets(offset[::step] + size[::step] // np.uint64(2))
+        with suppress(OSError):  # a file that has lost its name cannot be opened
+            for number in set(files.tolist()):
+                probes = np.minimum(position[files == number], np.uint64(self._files.sizes[number] - 1))
+                if not self._files.open(number).is_cached(*probes.tolist()):
+                    return False
+            return True
+        return False
+
+    def close(self) -> None:
+        """Do nothing: the mapping ends with the last reference to `arrays`, and so never too early."""
+
+
+class MappedFetch:
+    """Regions of mapped files."""
+
+    is_ready = True
+
+    def __init__(self, address: NDArray[np.uint64], keep: Any) -> None:
+        self._address = address  # (N,)
+        self._keep = keep  # keeps the mappings alive
+
+    def addresses(self) -> NDArray[np.uint64]:
+        """Return the addresses, shape (N,), at once."""
+        return self._address
+
+    def release(self) -> None:
+        """Let go of the mappings."""
+        self._keep = None

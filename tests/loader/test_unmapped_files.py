@@ -1,0 +1,228 @@
+"""Files that cannot be mapped: the same batches as from local files, few requests, and errors at their place."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpubeton.errors import BadImageError, StorageError
+from gpubeton.fields import BytesField, IntField, RGBImageField
+from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.loader import Loader, resources
+from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from gpubeton.writer import DatasetWriter
+from tests.files.unmapped_source import counted, traffic  # noqa: F401  a fixture
+from tests.loader.test_elastic import rank_of
+from tests.small_files import picture
+
+pytestmark = pytest.mark.timeout(300)
+
+PIPELINES = {
+    "image": [RandomResizedCropRGBImageDecoder((16, 16)), RandomHorizontalFlip(), Cutout(3), ToTensor()],
+    "label": [IntDecoder(), ToTensor()],
+}
+ORDERS = ["sequential", "random", "quasi_random", "window"]
+PART = 64 << 10
+BATCH = 16
+
+
+def received(loader, count=None):
+    return list(each(loader, count))
+
+
+class Pictures:
+    def __init__(self, first, count):
+        self.first, self.count = first, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, number):
+        rng = np.random.default_rng(number)
+        height, width = rng.integers(30, 60, 2).tolist()
+        note = rng.integers(0, 256, number % 9, dtype=np.uint8)
+        return picture(self.first + number, height, width), self.first + number, note
+
+
+def write(path, first=0, count=700, write_mode="raw"):
+    fields = {"image": RGBImageField(write_mode=write_mode), "label": IntField(), "note": BytesField()}
+    DatasetWriter(path, fields, page_size=2 << 20, num_workers=1).from_indexed_dataset(
+        Pictures(first, count), chunksize=100
+    )
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """Two files of about 60 parts each."""
+    folder = tmp_path_factory.mktemp("unmapped")
+    return [write(folder / "a.beton"), write(folder / "b.beton", 700, 300)]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr("gpubeton.plan.page_plan.MAX_PART", PART)
+
+
+def loader_of(path, **arguments):
+    usual = {"num_workers": 1, "seed": 3, "drop_last": False, "pipelines": PIPELINES, "order": "window"}
+    return Loader(path, BATCH, **{**usual, **arguments})
+
+
+def each(loader, count=None):
+    """Samples and bytes of the next batches of a loop."""
+    batches = iter(loader)
+    for _ in range(len(batches) if count is None else count):
+        outputs = next(batches)
+        yield batches.samples.tolist(), [np.asarray(output).tobytes() for output in outputs]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("most", [None, 0])
+def test_batches_are_those_of_a_local_file(paths, traffic, monkeypatch, order, most):  # noqa: F811
+    monkeypatch.setattr(resources, "memory_for_pages", lambda: most)
+    with loader_of(paths[0], order=order) as local, loader_of(counted(paths[0]), order=order) as unmapped:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the cost of ranges
+            for _ in range(2):
+                assert received(unmapped) == received(local)
+        assert unmapped.stats().requests > 0
+
+
+def test_each_byte_comes_once_where_pages_are_whole(paths, traffic):  # noqa: F811
+    with loader_of(counted(paths[0])) as loader:
+        received(loader)
+        stats = loader.stats()
+    places = sorted((start, start + size) for _, start, size in traffic.requests[-stats.requests :])
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(places))
+    assert stats.fetched_bytes == sum(stop - start for start, stop in places)
+    assert 1 <= stats.fetched_bytes / stats.stored_bytes < 1.01
+    assert f"{stats.requests} requests" in str(stats)
+
+
+def test_files_of_this_machine_and_others_make_one_dataset(paths, traffic):  # noqa: F811
+    mixed = [paths[0], counted(paths[1])]
+    for order in ("random", "window"):
+        with loader_of(paths, order=order) as local, loader_of(mixed, order=order) as unmapped:
+            assert received(unmapped) == received(local)
+
+
+def test_a_file_without_regions_in_use_makes_no_request(paths, traffic):  # noqa: F811
+    pipelines = {"image": None, "note": None}
+    with loader_of(paths[0], pipelines=pipelines) as local, loader_of(counted(paths[0]), pipelines=pipelines) as loader:
+        assert received(loader) == received(local)
+        assert loader.stats().requests == 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_epoch_goes_on_where_another_loader_left_it(paths, traffic, order):  # noqa: F811
+    with loader_of(paths[0], order=order) as local:
+        expected = received(local)
+    with loader_of(counted(paths[0]), order=order) as first, loader_of(counted(paths[0]), order=order) as second:
+        assert received(first, 20) == expected[:20]
+        second.load_state_dict(first.state_dict())
+        assert received(second) == expected[20:]
+
+
+@pytest.mark.parametrize("order", ["random", "window"])
+def test_ranks_share_an_epoch_as_they_do_with_local_files(paths, traffic, order):  # noqa: F811
+    for rank in range(2):
+        with rank_of(rank, 2), loader_of(paths[0], order=order, distributed=True) as local:
+            expected = received(local)
+        with rank_of(rank, 2), loader_of(counted(paths[0]), order=order, distributed=True) as unmapped:
+            assert received(unmapped) == expected
+
+
+def test_ranks_of_a_window_share_few_pages(paths, traffic):  # noqa: F811
+    arguments = {"distributed": True, "order_kwargs": {"streams": 2, "width": 1}}
+    pages = []
+    for rank in range(2):
+        with rank_of(rank, 2), loader_of(counted(paths[0]), **arguments) as loader:
+            del traffic.requests[:]
+            received(loader)
+            pages.append({start >> 21 for _, start, _ in traffic.requests})
+    assert len(pages[0] & pages[1]) <= 2
+
+
+@pytest.mark.parametrize("order", ["sequential", "window"])
+def test_an_error_comes_in_place_of_its_batch_after_all_batches_before_it(paths, traffic, order):  # noqa: F811
+    arguments = {"order": order}
+    if order == "window":
+        arguments["order_kwargs"] = {"streams": 1, "width": 1}  # no part of a later page comes early
+    with loader_of(paths[0], **arguments) as local:
+        expected, plan = received(local), local.plan(0)
+        image = plan.outputs[0].source.regions[0]
+    failing = int(plan[40].samples[7])
+    with loader_of(counted(paths[0]), **arguments) as loader:
+        traffic.failing_at = int(image.offset[failing])
+        found = []
+        with pytest.raises(StorageError, match="planted") as caught:
+            found.extend(each(loader))
+    asked = next(place for place in traffic.requests if place[1] <= traffic.failing_at < place[1] + place[2])
+    is_hit = (image.offset >= asked[1]) & (image.offset < asked[1] + asked[2])
+    first_hit = next(number for number in range(len(plan)) if is_hit[plan[number].samples].any())
+    assert first_hit > 5
+    assert found == expected[:first_hit]
+    assert f"batch {first_hit} of epoch 0" in "".join(caught.value.__notes__)
+
+
+def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic):  # noqa: F811
+    path = write(tmp_path / "bad.beton", count=60, write_mode="jpg")
+    with loader_of(path) as loader:
+        region = loader.plan().outputs[0].source.regions[0]
+    with Path(path).open("r+b") as file:
+        file.seek(int(region.offset[30]))
+        file.write(b"no picture")
+    with loader_of(counted(path), on_error="raise") as loader, pytest.raises(BadImageError):
+        received(loader)
+    found = []
+    for name in (path, counted(path)):
+        with loader_of(name, on_error="replace", indices=range(20, 50)) as loader:
+            found.append(received(loader))
+            assert loader.bad_samples[0][1] == 30
+    assert found[0] == found[1]
+
+
+def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic):  # noqa: F811
+    traffic.delay = 0.01
+    with loader_of(counted(paths[0])) as loader:
+        received(loader, 1)
+        loader.close()
+        made = len(traffic.requests)
+    assert traffic.in_flight == 0
+    assert len(traffic.requests) == made
+
+
+def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, traffic, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(resources, "memory_for_pages", lambda: 1 << 20)
+    monkeypatch.setattr("gpubeton.plan.page_plan.MAX_GAP", 0)
+    monkeypatch.setattr("gpubeton.plan.page_plan._SAMPLES_AHEAD", BATCH)
+    with loader_of(counted(paths[0]), order="random") as loader:
+        with pytest.warns(UserWarning, match=r"requests for each 1000 images.*order=\"window\".*cache_dir") as caught:
+            received(loader)
+        assert len(caught) == 1
+        promised = float(str(caught[0].message).split("an epoch makes ")[1].split()[0])
+        assert 1000 * loader.stats().requests / 700 == pytest.approx(promised, rel=0.05)
+        received(loader)  # without a warning
+    with loader_of(counted(paths[0]), order="sequential") as loader:
+        received(loader)
+
+
+def test_explain_prints_requests_and_the_memory_that_is_taken(paths, traffic, capsys):  # noqa: F811
+    with loader_of(counted(paths[0]), order_kwargs={"streams": 2, "width": 1}) as loader:
+        loader.explain()
+        lines = capsys.readouterr().out.splitlines()
+        requests = float(next(line for line in lines if line.startswith("requests")).split()[1])
+        in_use = int(
+            next(line for line in lines if line.startswith("memory for pages")).split("at most ")[1].split()[0]
+        )
+        traffic.most_live_parts = traffic.live_parts
+        received(loader)
+        stats = loader.stats()
+    assert 1000 * stats.requests / stats.images == pytest.approx(requests, abs=0.05)
+    assert traffic.most_live_parts <= in_use + 64
+    assert "loaded ahead, page by page" in lines[1]
