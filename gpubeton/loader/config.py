@@ -80,11 +80,12 @@ def check_workers(num_workers: Any) -> int:
         return min(count_cores(), limit)
     count = check_whole("num_workers", num_workers, 1)
     if count > limit:
-        raise OptionError(
-            f"num_workers is {num_workers}, but this process may use {limit} threads; expected 1 to {limit}. "
-            "num_workers=-1 takes one for each core; set the environment variable NUMBA_NUM_THREADS to allow for more."
+        warnings.warn(
+            f"num_workers is {num_workers}, but this process may use {limit} threads: it gets {limit}. num_workers=-1 "
+            "takes one for each core; the environment variable NUMBA_NUM_THREADS allows for more.",
+            stacklevel=5,  # where the loader is made
         )
-    return count
+    return min(count, limit)
 
 
 def check_pipelines(pipelines: Any) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from gpubeton.pipeline.compiler import Compiler
 from gpubeton.prefetch import Prefetcher
 from gpubeton.reader import Reader
 from gpubeton.traversal_order import TraversalOrder
+from gpubeton.traversal_order.base import check_seed_of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -269,6 +270,9 @@ class Loader(FfcvSurface):
         self._generation = Compiler.begin()
         if config.distributed and seed is None and order_class(order) is not order_class("sequential"):
             warnings.warn("distributed=True without a seed: the seed is 0, so that all ranks agree", stacklevel=2)
+        if config.distributed:
+            title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
+            check_seed_of_ranks(title, config.seed)
         self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
 
     def __iter__(self) -> LoaderIterator:

@@ -278,6 +278,7 @@ class ColorJitter(ColorTransform):
         contrast: float | Sequence[float] = 0,
         saturation: float | Sequence[float] = 0,
         hue: float | Sequence[float] = 0,
+        *,
         p: float = 1.0,
     ) -> None:
         self.brightness = check_spread("ColorJitter: brightness", brightness, 1, 0, MAX_FACTOR)

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpubeton.batch.image_batch import CHANNELS, ImageChange, as_nhwc, change_as_rgb
 from gpubeton.batch.level_tables import AUTOCONTRAST, EQUALIZE, INVERT, KEEP, POSTERIZE, SOLARIZE, change_levels
+from gpubeton.errors import OptionError
 from gpubeton.pipeline.validation import check_number, check_probability
 from gpubeton.transforms.checks import checked_type, checked_whole, image_size
 from gpubeton.transforms.transform import Moves, Transform
@@ -242,6 +243,11 @@ class RandomSolarization(LevelTransform):
 
     def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
         check_number("RandomSolarization: threshold", threshold, 0, 256)
+        if 0 < threshold < 1:
+            raise OptionError(
+                f"RandomSolarization: threshold is {threshold}; expected a level from 0 to 256. For a probability, "
+                f"which is FFCV-SSL's first argument, write RandomSolarization(p={threshold})"
+            )
         self.threshold = threshold
         super().__init__(p)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -50,6 +51,11 @@ class NormalizeImage(Transform):
     OptionError
         If `mean` or `std` are not one, three or four finite numbers, or a `std` is not positive.
 
+    Warns
+    -----
+    UserWarning
+        If every `std` is below 1: such numbers are for images from 0 to 1.
+
     Notes
     -----
     FFCV's. torchvision's ``Normalize`` after ``ToTensor`` is the same with `mean` and `std` divided by 255.
@@ -69,6 +75,12 @@ class NormalizeImage(Transform):
         self.std = _numbers("std", std)
         if min(self.std) <= 0:
             raise OptionError(f"NormalizeImage: std is {self.std}; expected positive numbers, in levels from 0 to 255")
+        if max(self.std) < 1:
+            warnings.warn(
+                f"NormalizeImage: std is {self.std}, which is for images from 0 to 1; these have levels from 0 to 255. "
+                "Multiply mean and std by 255, as in 255 * np.array([0.485, 0.456, 0.406])",
+                stacklevel=2,
+            )
         self.type = dtype_name(type)
 
     def table(self, channels: int = 3, num_levels: int = 256) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -156,3 +157,29 @@ def rank_of_process() -> Rank:
             "Call torch.distributed.init_process_group() before the loader is made."
         )
     return Rank(dist.get_rank(), dist.get_world_size())
+
+
+_num_loaders: Counter[str] = Counter()  # made by this process, by what they load
+
+
+def check_seed_of_ranks(title: str, seed: int) -> None:
+    """Raise `OptionError` if another rank's loader has another seed: their shares would overlap.
+
+    `title` says what is loaded, and how. All ranks make the same loaders of one title, in the same order.
+    """
+    import torch.distributed as dist
+
+    _num_loaders[title] += 1
+    key = f"gpubeton/seed/{title}/{_num_loaders[title]}"
+    try:
+        # The first rank leaves its seed in the group's store, where the others find it: no rank waits for another.
+        store = dist.distributed_c10d._get_default_store()  # noqa: SLF001  there is no public way to the store
+        first = int(store.compare_set(key, "", str(seed)))
+    except (AttributeError, RuntimeError):  # a store that cannot compare
+        return
+    if first != seed:
+        raise OptionError(
+            f"seed is {seed} on rank {dist.get_rank()} of {dist.get_world_size()}, but {first} on another rank: each "
+            "would shuffle differently: some samples would come twice, others never. Give all ranks the same "
+            "seed; the ranks get different samples, and different draws for them, by distributed=True"
+        )

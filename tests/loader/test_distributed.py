@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ PROGRAM = """
 import json, sys, warnings
 sys.path[:0] = {path!r}
 import torch.distributed as dist
+from gpubeton.errors import OptionError
 from gpubeton.loader import Loader
 
 rank = int(sys.argv[1])
@@ -47,7 +49,13 @@ several = [
     Loader(files, 4, num_workers=1, distributed=True, seed=1, order=order, drop_last=False, pipelines=only_label)
     for order in ("sequential", "random", "quasi_random")
 ]
+try:
+    make(batch_size=4, order="random", seed=40 + rank, drop_last=False)
+    other_seed = "accepted"
+except OptionError as error:
+    other_seed = str(error)
 print(json.dumps({{
+    "other_seed": other_seed,
     "orders": orders,
     "len": len(loader),
     "seed": loader.seed,
@@ -97,6 +105,12 @@ def test_the_ranks_share_each_epoch(ranks):
 def test_without_a_seed_all_ranks_use_0_and_say_so(ranks):
     assert [found["seed"] for found in ranks] == [0, 0]
     assert all(found["warned"] for found in ranks)
+
+
+def test_a_rank_with_another_seed_than_the_first_is_refused(ranks):
+    first, second = sorted((rank["other_seed"] for rank in ranks), key=len)
+    assert first == "accepted"
+    assert re.search(r"seed is 4[01] on rank [01] of 2, but 4[01] on another rank", second)
 
 
 def test_a_quasi_random_epoch_is_shared_too(ranks):

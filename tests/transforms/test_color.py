@@ -307,3 +307,8 @@ def test_gray_values_are_exact_whatever_pixels_they_are_of():
     weighed = np.arange(255 * 9_999 + 1)
     gray = ((weighed.astype(np.float32) + np.float32(0.5)) * np.float32(1 / 10_000)).astype(np.int32)
     assert np.array_equal(gray, weighed // 10_000)
+
+
+def test_the_probability_of_a_jitter_is_given_by_name():
+    with pytest.raises(TypeError):
+        ColorJitter(0.8, 0.4, 0.4, 0.2, 0.1)  # FFCV-SSL has the probability first

@@ -121,3 +121,10 @@ def test_only_images_of_levels_are_taken(operation, _row):
 def test_an_argument_out_of_its_range_is_refused_when_the_operation_is_made(make):
     with pytest.raises(OptionError, match="expected"):
         make()
+
+
+def test_a_probability_in_the_place_of_the_threshold_is_refused():
+    with pytest.raises(OptionError, match=r"threshold is 0.2.*RandomSolarization\(p=0.2\)"):
+        RandomSolarization(0.2)
+    assert RandomSolarization(0).threshold == 0
+    assert RandomSolarization(1).threshold == 1

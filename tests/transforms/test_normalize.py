@@ -106,3 +106,8 @@ def test_arrays_of_any_strides_are_normalised_into_the_memory_that_is_given(dtyp
     found = normalize.apply(LEVELS[:, ::-2, ::3], take=take)
     assert np.shares_memory(found, given[0])
     assert np.array_equal(found.view(dtype), EXACT[:, ::-2, ::3].astype(dtype))
+
+
+def test_statistics_of_images_from_0_to_1_are_noticed():
+    with pytest.warns(UserWarning, match=r"std is \(0.229, 0.224, 0.225\).*255"):
+        NormalizeImage([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], np.float32)
