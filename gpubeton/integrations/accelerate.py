@@ -1,4 +1,4 @@
-"""AccelerateLoader: a loader for Hugging Face Accelerate."""
+"""AccelerateLoader: a loader for Hugging Face Accelerate; and how to skip batches of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
+from gpubeton.errors import OptionError
 from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
+from gpubeton.pipeline.validation import check_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[accelerate]'", name=error.name) from error
 
-__all__ = ["AccelerateLoader"]
+__all__ = ["AccelerateLoader", "skip_first_batches"]
 
 
 class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[misc]  # Accelerate has no types
@@ -28,7 +30,8 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
 
     Batches come on the device of the process. Make the loader after the ``Accelerator``, with ``distributed=True`` if
     there are several processes. Gradient accumulation, ``gather_for_metrics`` and ``save_state`` work, also in the
-    middle of an epoch. ``skip_first_batches`` is not needed: ``load_state`` continues from the saved position.
+    middle of an epoch, and with another number of processes: ``load_state`` continues from the saved position. Where
+    only the number of batches was saved, call this module's `skip_first_batches` in place of Accelerate's.
 
     Parameters
     ----------
@@ -79,8 +82,8 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         """
         device = PartialState().device
         self.begin()
-        if self.remainder > 0 and not self._remainder_is_at_the_end():
-            self.remainder = -1
+        if self.remainder >= 0:
+            self.remainder = self._remainder()
         try:
             # No batch is requested ahead, because a state would count it: the loader knows how many remain.
             batches = iter(self.adapter)
@@ -145,10 +148,66 @@ class AccelerateLoader(DataLoaderStateMixin, DataLoader[Any]):  # type: ignore[m
         """
         self.adapter.load_state_dict(state)
 
-    def _remainder_is_at_the_end(self) -> bool:
-        """Whether the repeated samples come last when the last batches of all ranks are joined."""
+    def _remainder(self) -> int:
+        """Count the samples in the last batches of all ranks that are no repetitions; -1 if they are not the first."""
         # `gather_for_metrics` cuts the joined batches at the end. The repeated samples are the last row of the last
         # ranks: they come last if there is one such rank, or if the last batches have one row each.
-        sampler = self.adapter.sampler
-        filled_up = len(sampler) * sampler.num_replicas - self.total_dataset_length
-        return filled_up <= 1 or len(sampler) % self.adapter.loader.batch_size == 1
+        sampler, first = self.adapter.sampler, self.adapter.loader._schedule.next.first  # noqa: SLF001  as the adapter
+        left = self.total_dataset_length - first  # by these ranks
+        share = -(-left // sampler.num_replicas) if first else len(sampler)
+        filled_up = share * sampler.num_replicas - left
+        is_at_the_end = filled_up <= 1 or share % self.adapter.loader.batch_size == 1
+        remainder = left % self.total_batch_size
+        return remainder if is_at_the_end or not remainder else -1
+
+
+def skip_first_batches(
+    loader: AccelerateLoader, num_batches: int, *, total_batch_size: int | None = None
+) -> AccelerateLoader:
+    """Let the next ``for`` loop begin after some batches of its epoch, without making them.
+
+    It takes the place of Accelerate's function of this name, which can only skip batches of a ``Dataset``.
+    ``load_state`` needs neither of them.
+
+    Parameters
+    ----------
+    loader : AccelerateLoader
+        The loader. Choose the epoch before, with `set_epoch`.
+    num_batches : int
+        Batches that each process received, counted from the beginning of the epoch.
+    total_batch_size : int, optional
+        Samples of all processes together in each of these batches: their number times the batch size. By default as
+        now. With other numbers, as many samples are skipped as those processes received.
+
+    Returns
+    -------
+    AccelerateLoader
+        The same one. The loops after the next begin at the first batch.
+
+    Raises
+    ------
+    OptionError
+        If a number is negative, or `loader` is no `AccelerateLoader`.
+    StateError
+        If the epoch has fewer batches, or its order depends on the number of processes.
+
+    Examples
+    --------
+    >>> loader.set_epoch(3)                                                                           # doctest: +SKIP
+    >>> for images, labels in skip_first_batches(loader, 500):                                        # doctest: +SKIP
+    ...     train(images, labels)
+    """
+    if not isinstance(loader, AccelerateLoader):
+        raise OptionError(
+            f"loader is {type(loader).__name__}; expected an AccelerateLoader. Accelerate's own skip_first_batches is "
+            "for other loaders"
+        )
+    check_whole("num_batches", num_batches, 0)
+    now = loader.total_batch_size
+    size = now if total_batch_size is None else check_whole("total_batch_size", total_batch_size, 1)
+    loader.adapter.loader.set_epoch(loader.adapter.loader.next_epoch)
+    received = {"samples": num_batches * size}
+    if size != now:
+        received |= {"batch_size": size, "world_size": 1}
+    loader.load_state_dict({**loader.state_dict(), **received})
+    return loader

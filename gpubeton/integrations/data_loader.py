@@ -226,6 +226,12 @@ class FileDataset:
         """Samples of the loader, of all ranks together."""
         return len(self._loader.indices)
 
+    def __getitem__(self, sample: int) -> Any:
+        raise OptionError(
+            f"{self.fname}: there are no single samples here, because the loader makes whole batches. If Accelerate's "
+            "skip_first_batches asks for them, call gpubeton.integrations.accelerate.skip_first_batches"
+        )
+
     def __repr__(self) -> str:
         return f"<{len(self)} samples of {self.fname}>"
 

@@ -69,6 +69,11 @@ def window(indices: ArrayLike, pages: NDArray[np.int64], streams: int, width: in
     # sample's key is the turn of its page plus a random number from 0 to `width` pages, so a page is in use for about
     # `width` pages of the stream. The streams take turns: place p of the epoch is sample p // streams of stream
     # p % streams, so a rank of a world that divides `streams` has streams that no other rank reads.
+    #
+    # The ranks of a node do not get neighbouring streams. Streams share only the page at the border between two, which
+    # one needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once
+    # less, and only from a cache. No order of the streams makes neighbours of them for all numbers of ranks in a node,
+    # so the order would depend on it.
     ids, pages = np.asarray(indices, np.uint64), np.asarray(pages)
     turn = _turns(seed, epoch, np.unique(pages, return_inverse=True)[1])
     by_turn = np.argsort(turn, kind="stable")

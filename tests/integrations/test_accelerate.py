@@ -5,7 +5,8 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
 
-from gpubeton.integrations.accelerate import AccelerateLoader
+from gpubeton.errors import OptionError, StateError
+from gpubeton.integrations.accelerate import AccelerateLoader, skip_first_batches
 from gpubeton.loader import Loader
 from tests.integrations.conftest import LABELS
 
@@ -83,3 +84,53 @@ def test_load_state_goes_on_in_the_middle_of_the_epoch(numbers, accelerator, tmp
     accelerator.load_state(str(tmp_path / "state"))
     assert ids(loader) == rest
     assert len(rest) == 3
+
+
+def test_batches_are_skipped_of_the_next_epoch_only(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers))
+    whole = [ids(loader) for _ in range(3)]
+    loader.set_epoch(1)
+    assert skip_first_batches(loader, 2) is loader
+    loader.set_epoch(1)  # as scripts do
+    assert ids(loader) == whole[1][2:]
+    assert ids(loader) == whole[2]
+    loader.set_epoch(0)
+    assert ids(skip_first_batches(loader, 0)) == whole[0]
+    loader.set_epoch(0)
+    assert ids(skip_first_batches(loader, 5)) == []
+
+
+def test_skipping_what_a_state_skips_already_changes_nothing(numbers, accelerator, tmp_path):
+    loader = accelerator.prepare(make(numbers))
+    batches = iter(loader)
+    next(batches), next(batches)
+    accelerator.save_state(str(tmp_path / "state"))
+    rest = ids(batches)
+    accelerator.load_state(str(tmp_path / "state"))
+    assert ids(skip_first_batches(loader, 2)) == rest
+
+
+def test_samples_of_batches_of_another_size_are_skipped(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers, drop_last=False))
+    whole = [sample for batch in ids(loader) for sample in batch]
+    loader.set_epoch(0)
+    assert [sample for batch in ids(skip_first_batches(loader, 3, total_batch_size=2)) for sample in batch] == whole[6:]
+
+
+def test_what_cannot_be_skipped_is_refused(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers))
+    for wrong in (-1, 1.5):
+        with pytest.raises(OptionError, match="num_batches is"):
+            skip_first_batches(loader, wrong)
+    with pytest.raises(OptionError, match="total_batch_size is 0"):
+        skip_first_batches(loader, 1, total_batch_size=0)
+    with pytest.raises(StateError, match="batch 6, but epoch 0 has 5"):
+        skip_first_batches(loader, 6)
+    with pytest.raises(OptionError, match="loader is Loader; expected an AccelerateLoader"):
+        skip_first_batches(Loader(numbers, 4, pipelines=LABELS), 1)
+
+
+def test_accelerates_own_function_names_the_one_to_call(numbers, accelerator):
+    loader = accelerator.prepare(make(numbers, num_workers=1))
+    with pytest.raises(OptionError, match=r"gpubeton.integrations.accelerate.skip_first_batches"):
+        next(iter(accelerator.skip_first_batches(loader, 1)))

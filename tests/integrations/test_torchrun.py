@@ -83,3 +83,18 @@ def test_after_a_rank_was_killed_another_number_of_ranks_goes_on_with_the_epoch(
     before = [sample for share in seen[3] for batch in share[: state["samples"] // 12] for sample in batch]
     after = [sample for share in seen[2] for batch in share for sample in batch]
     assert sorted(before + after) == list(range(60))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
+def test_with_accelerate_another_number_of_processes_goes_on_and_gathers_each_sample_once(tmp_path, before, after):
+    path = write(tmp_path / "numbers.beton", {"label": IntField()}, Numbers(23))
+    torchrun("accelerate_elastic_run", path, tmp_path, 2, processes=before)
+    torchrun("accelerate_elastic_run", path, tmp_path, -1, processes=after)
+    begun, rest = (
+        [json.loads((tmp_path / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+        for world in (before, after)
+    )
+    for rank in rest:
+        assert sorted(begun[0]["gathered"] + rank["gathered"]) == list(range(23))
+        # Skipping as many batches gives what the saved state gives.
+        assert rank["skipped"] == rank["own"]
