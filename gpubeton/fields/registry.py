@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 
 from gpubeton import fields as all_fields
-from gpubeton.errors import FieldArgumentsError, StorageError
+from gpubeton.errors import FieldArgumentsError, FormatError, StorageError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
+from gpubeton.files.node_cache import CACHE_VARIABLE
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_descriptors
 from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
+from gpubeton.format.manifest import DESCRIPTION, IndexCache, StoredIndex, is_folder, list_shards
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
@@ -41,9 +45,46 @@ def type_id_of(field: Field) -> FieldType:
     return field.type_id if is_ours else FieldType.CUSTOM
 
 
-def open_index(path: Paths, custom_fields: CustomFields | None = None) -> tuple[Index, dict[str, Field]]:
-    """Read and check a file, or several that make one dataset, and make its fields."""
+def open_index(
+    path: Paths, custom_fields: CustomFields | None = None, *, cache_dir: str | os.PathLike[str] | None = None
+) -> tuple[Index, dict[str, Field]]:
+    """Read and check a file, several that make one dataset, or a folder of them, and make its fields.
+
+    In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
+    """
     paths = listed_paths(path)
+    directory = cache_dir or os.environ.get(CACHE_VARIABLE)
+    cache = IndexCache(directory) if directory else None
+    if len(paths) == 1 and is_folder(paths[0]):
+        folder = paths[0]
+        try:
+            return _open_stored(StoredIndex.of_folder(folder), custom_fields, cache)
+        except FileNotFoundError:
+            pass  # it has none
+        except FormatError as error:
+            warnings.warn(
+                f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "
+                f"opened, which takes longer. Write it again: gpubeton index {folder}",
+                stacklevel=2,
+            )
+        paths = tuple(list_shards(folder)) or paths
+    if cache is None:
+        return _open_files(paths, custom_fields)
+    with cache.lock(paths):
+        stored = cache.find(paths)
+        if stored is None:
+            opened = _open_files(paths, custom_fields)
+            if not cache.keep(opened[0]):
+                return opened
+            del opened  # before the copy is checked
+            stored = cache.find(paths)
+        if stored is not None:
+            with suppress(FormatError, OSError):
+                return _open_stored(stored, custom_fields, cache)
+    return _open_files(paths, custom_fields)
+
+
+def _open_files(paths: Sequence[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
     if len(paths) == 1:
         return _open_one(paths[0], custom_fields)
     # Most of the time is spent waiting for the disk or the network.
@@ -52,23 +93,40 @@ def open_index(path: Paths, custom_fields: CustomFields | None = None) -> tuple[
     return join([index for index, _ in opened]), opened[0][1]
 
 
+def _open_stored(
+    stored: StoredIndex, custom_fields: CustomFields | None, cache: IndexCache | None
+) -> tuple[Index, dict[str, Field]]:
+    path, descriptors = stored.files[0][0], stored.manifest.descriptors
+    custom = _make_custom(path, descriptors, custom_fields)
+    index = stored.open({name: field.metadata_type for name, field in custom.items()}, cache)
+    return index, _make_all(path, descriptors, custom)
+
+
 def _open_one(path: str, custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
     descriptors = read_descriptors(path)
-    custom = {
-        descriptor.name: _from_arguments(path, descriptor, custom_fields[descriptor.name])
-        for descriptor in descriptors
-        if custom_fields is not None and descriptor.name in custom_fields
-    }
+    custom = _make_custom(path, descriptors, custom_fields)
     index = Index.open(path, {name: field.metadata_type for name, field in custom.items()})
     if index.descriptors != descriptors:
         raise StorageError(
             f"{path}: the file was replaced by one with other fields while it was opened. Open it again."
         )
-    fields = {
+    return index, _make_all(path, descriptors, custom)
+
+
+def _make_custom(path: str, descriptors: Sequence[Descriptor], custom_fields: CustomFields | None) -> dict[str, Field]:
+    """Make the fields whose classes the user names; the types of their metadata are needed to read a file."""
+    return {
+        descriptor.name: _from_arguments(path, descriptor, custom_fields[descriptor.name])
+        for descriptor in descriptors
+        if custom_fields is not None and descriptor.name in custom_fields
+    }
+
+
+def _make_all(path: str, descriptors: Sequence[Descriptor], custom: Mapping[str, Field]) -> dict[str, Field]:
+    return {
         descriptor.name: custom.get(descriptor.name) or _from_arguments(path, descriptor, _class_of(descriptor))
         for descriptor in descriptors
     }
-    return index, fields
 
 
 def _class_of(descriptor: Descriptor) -> type[Field]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 from functools import cached_property
+from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,7 @@ class Index:
         header: Header,
         descriptors: tuple[Descriptor, ...],
         rows: tuple[FieldRows, ...],
+        fingerprint: str | None = None,
     ) -> None:
         self.files = files
         self.header = header
@@ -102,6 +104,7 @@ class Index:
         self.names = tuple(descriptor.name for descriptor in descriptors)
         self.num_samples = sum(file.num_samples for file in files)
         self.rows = rows
+        self._fingerprint = fingerprint
         self._regions = {
             descriptor.name: own.regions(descriptor) for descriptor, own in zip(descriptors, rows, strict=True)
         }
@@ -142,7 +145,7 @@ class Index:
             if file_size > MAX_FILE_SIZE:
                 raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
             header, descriptors = read_fields(source)
-            row_type = metadata_dtype([_metadata_type(name, field, custom_types or {}) for field in descriptors])
+            row_type = metadata_dtype([metadata_type_of(name, field, custom_types or {}) for field in descriptors])
             metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
             _check_extents(name, file_size, header, metadata_end)
             _check_table_size(name, file_size, header, descriptors)
@@ -191,6 +194,18 @@ class Index:
         for number, own in enumerate(self.rows):
             _packed(rows, number)[:] = _packed(own.column)[samples]
         return rows
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the fields and the metadata, which locate every region: 32 hexadecimal digits."""
+        if self._fingerprint is None:
+            digest = blake2b(digest_size=16)
+            for descriptor in self.descriptors:
+                digest.update(repr((descriptor.name, descriptor.type_id)).encode())
+            for start in range(0, self.num_samples, _BLOCK):
+                digest.update(self.metadata_rows(slice(start, start + _BLOCK)).view(np.uint8).data)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     @cached_property
     def allocations(self) -> NDArray[np.void]:
@@ -384,9 +399,10 @@ class Index:
         return self.names.index(name)
 
 
-def _metadata_type(
+def metadata_type_of(
     path: str, descriptor: Descriptor, custom_types: Mapping[str, np.dtype[np.generic]]
 ) -> np.dtype[np.generic]:
+    """Give the dtype of a field's metadata."""
     if descriptor.type_id == FieldType.CUSTOM:
         if descriptor.name not in custom_types and ImageKind.describes(descriptor.arguments):
             return IMAGE_DTYPE

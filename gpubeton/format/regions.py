@@ -165,6 +165,11 @@ class FieldRows:
             if array is not None:
                 array.setflags(write=False)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(array.nbytes for array in (self.column, self.sizes, self.offsets) if array is not None)
+
     def regions(self, descriptor: Descriptor) -> Regions | None:
         """Give where the regions are, in views of the arrays."""
         if not self.has_regions:

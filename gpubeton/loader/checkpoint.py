@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from gpubeton.errors import StateError
 from gpubeton.plan.order import Rank
 
 if TYPE_CHECKING:
-    from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
     from gpubeton.loader.schedule import EpochCursor, EpochSchedule, Sampling
     from gpubeton.traversal_order.base import TraversalOrder
@@ -32,8 +28,6 @@ _MEANINGS = {
     "world_size": "number of ranks",
     "distributed": "distributed",
 }
-# Samples whose metadata are hashed at once.
-_ROWS_AT_ONCE = 1 << 16
 # Those that may differ if the order is global.
 _ANY_RANKS = {"batch_size", "world_size", "distributed"}
 
@@ -152,13 +146,3 @@ class Checkpoint:
             return self.first, self.batch
         # Nothing is left of an epoch that is over, also if its last samples made no whole batch.
         return (max(self.samples, num_samples) if self.batch == num_batches else self.samples), 0
-
-
-def file_fingerprint(index: Index) -> str:
-    """Hash the fields and the metadata, which locate every region; gives 32 hexadecimal digits."""
-    digest = hashlib.blake2b(digest_size=16)
-    for descriptor in index.descriptors:
-        digest.update(repr((descriptor.name, descriptor.type_id)).encode())
-    for start in range(0, index.num_samples, _ROWS_AT_ONCE):
-        digest.update(index.metadata_rows(slice(start, start + _ROWS_AT_ONCE)).view(np.uint8).data)
-    return digest.hexdigest()

@@ -7,12 +7,12 @@ import pickle
 import threading
 import warnings
 import weakref
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
-from gpubeton.loader.checkpoint import Checkpoint, file_fingerprint
+from gpubeton.loader.checkpoint import Checkpoint
 from gpubeton.loader.config import (
     ARGUMENTS,
     DEFAULT_OS_CACHE,
@@ -632,9 +632,9 @@ class Loader(FfcvSurface):
         file = self._file_fingerprint
         return Checkpoint.of(self._config, cursor, sampling, file=file, num_samples=num_samples, ranks=ranks)
 
-    @cached_property
+    @property
     def _file_fingerprint(self) -> str:
-        return file_fingerprint(self.reader.index)
+        return self.reader.index.fingerprint
 
     @property
     def _sampling(self) -> Sampling:

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.errors import FormatError
+from gpubeton.fields import BytesField, IntField, RGBImageField
+from gpubeton.fields.registry import open_index
+from gpubeton.format import Index
+from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, form_of, read_rows
+from gpubeton.format.index import join
+from gpubeton.format.manifest import (
+    COLUMNS,
+    DESCRIPTION,
+    Manifest,
+    StoredIndex,
+    list_shards,
+    write_manifest,
+)
+from tests.golden_files import CUSTOM_TYPES, NAMES, save
+from tests.small_files import picture, write
+
+FIELDS = {"image": RGBImageField(), "note": BytesField(), "label": IntField()}
+
+
+def samples(count, first):
+    return [
+        (picture(number, 20, 30), np.full(number % 3, number % 251, np.uint8), number)
+        for number in range(first, first + count)
+    ]
+
+
+def shards(folder, *counts):
+    folder.mkdir(exist_ok=True)
+    for number, count in enumerate(counts):
+        write(folder / f"{number}.beton", FIELDS, samples(count, 100 * number))
+    return str(folder)
+
+
+def with_manifest(folder, *counts):
+    shards(folder, *counts)
+    write_manifest(str(folder), open_index(list_shards(str(folder)))[0])
+    return str(folder)
+
+
+def opened_quietly(folder, **arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return open_index(folder, **arguments)[0]
+
+
+def assert_same(found, expected):
+    assert (found.names, found.num_samples, found.fingerprint) == (
+        expected.names,
+        expected.num_samples,
+        expected.fingerprint,
+    )
+    assert [(Path(file.path).name, file.rows) for file in found.files] == [
+        (Path(file.path).name, file.rows) for file in expected.files
+    ]
+    assert found.metadata.tobytes() == expected.metadata.tobytes()
+    for name in expected.names:
+        assert found.has_regions(name) == expected.has_regions(name)
+        if expected.has_regions(name):
+            assert found.regions(name).offset.tolist() == expected.regions(name).offset.tolist()
+            assert found.regions(name).size.tolist() == expected.regions(name).size.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("copies", [1, 3])
+def test_columns_are_read_as_they_were_written(name, copies, tmp_path):
+    index = join([Index.open(save(name, tmp_path), CUSTOM_TYPES)] * copies)
+    content = np.frombuffer(b"".join(blocks_of(index)), np.uint8)
+    kinds, forms = [own.column.dtype for own in index.rows], [form_of(own) for own in index.rows]
+    rows = read_rows(content, index.descriptors, kinds, forms, index.num_samples)
+    found = Index(index.files, index.header, index.descriptors, rows)
+    check_index(found)
+    assert_same(found, index)
+    for wrong in (content[:-1], np.append(content, np.uint8(0))):
+        with pytest.raises(FormatError, match=f"{len(wrong)} bytes"):
+            read_rows(wrong, index.descriptors, kinds, forms, index.num_samples)
+
+
+def test_blocks_are_of_one_length_whatever_the_lengths_of_columns(tmp_path, monkeypatch):
+    index = Index.open(write(tmp_path / "a.beton", FIELDS, samples(50, 0)))
+    whole = b"".join(blocks_of(index))
+    monkeypatch.setattr("gpubeton.format.compact_index.BLOCK", 128)
+    blocks = list(blocks_of(index))
+    assert b"".join(blocks) == whole
+    assert {len(block) for block in blocks[:-1]} == {128}
+    assert BLOCK % 64 == 0
+
+
+def test_a_folder_opens_by_its_manifest_as_the_list_of_its_files(tmp_path):
+    folder = with_manifest(tmp_path / "shards", 5, 1, 7)
+    expected = open_index(list_shards(folder))[0]
+    assert_same(opened_quietly(folder), expected)
+    (Path(folder) / DESCRIPTION).unlink()
+    assert_same(opened_quietly(folder), expected)
+
+
+def test_a_copied_folder_opens_by_its_manifest(tmp_path, monkeypatch):
+    folder = with_manifest(tmp_path / "shards", 5, 7)
+    expected = open_index(folder)[0]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in Path(folder).iterdir():
+        shutil.copyfile(path, copy / path.name)
+    monkeypatch.setattr(Index, "open", None)
+    assert_same(opened_quietly(str(copy)), expected)
+
+
+def replace(folder):
+    write(folder / "1.beton", FIELDS, samples(7, 500))
+
+
+def relabel(folder):
+    path = folder / "0.beton"
+    index = Index.open(path)
+    with path.open("r+b") as file:
+        file.seek(index.header.metadata_offset + index.metadata_type.fields["f2"][1])
+        file.write(np.int64(77).tobytes())
+
+
+def remove(folder):
+    (folder / "0.beton").unlink()
+
+
+def add(folder):
+    write(folder / "2.beton", FIELDS, samples(3, 900))
+
+
+@pytest.mark.parametrize("change", [replace, relabel, remove, add])
+def test_shards_that_changed_are_opened_without_the_manifest_and_with_one_warning(change, tmp_path):
+    folder = with_manifest(tmp_path / "shards", 5, 7)
+    change(tmp_path / "shards")
+    with pytest.warns(UserWarning, match=r"shards: index.json .* gpubeton index .*shards") as caught:
+        found = open_index(folder)[0]
+    assert len(caught) == 1
+    assert_same(found, open_index(list_shards(folder))[0])
+
+
+@settings(max_examples=150)
+@given(name=st.sampled_from([DESCRIPTION, COLUMNS]), place=st.integers(0, (1 << 32) - 1), bits=st.integers(0, 255))
+def test_a_damaged_manifest_is_never_believed(name, place, bits, tmp_path_factory):
+    folder = Path(with_manifest(tmp_path_factory.mktemp("damaged") / "shards", 2, 3))
+    expected = open_index(list_shards(str(folder)))[0]
+    content = bytearray((folder / name).read_bytes())
+    place = place * len(content) >> 32
+    if bits:
+        content[place] ^= bits
+    else:
+        del content[place:]
+    (folder / name).write_bytes(content)
+    with pytest.warns(UserWarning, match="index.json"):
+        assert_same(open_index(str(folder))[0], expected)
+
+
+def rewrite(folder, change):
+    """Change what a manifest says, with right checksums."""
+    description, columns = folder / DESCRIPTION, folder / COLUMNS
+    content = json.loads(description.read_bytes())["content"]
+    own = bytearray(columns.read_bytes())
+    own = change(content, own) or own
+    columns.write_bytes(own)
+    content["checksums"] = [zlib.crc32(own[at : at + BLOCK]) for at in range(0, len(own), BLOCK)]
+    content["num_bytes"] = len(own)
+    text = json.dumps(content)
+    description.write_text(json.dumps({"checksum": zlib.crc32(text.encode()), "content": content}))
+
+
+def lie_about_samples(content, columns):
+    content["shards"][0]["samples"] += 1
+
+
+def move_samples_to_another_shard(content, columns):
+    content["shards"][0]["samples"] -= 1
+    content["shards"][1]["samples"] += 1
+
+
+def leave_out_regions(content, columns):
+    content["fields"][0]["form"] = ""
+
+
+def leave_out_sizes(content, columns):
+    content["fields"][0]["form"] = "regions"
+
+
+def name_another_type(content, columns):
+    content["fields"][2]["type"] = 3
+
+
+def climb_out_of_the_folder(content, columns):
+    content["shards"][0]["name"] = "../other.beton"
+
+
+def have_no_pages(content, columns):
+    content["shards"][0]["page_size"] = 0
+
+
+def have_negative_samples(content, columns):
+    content["shards"][0]["samples"] = -2
+
+
+def have_no_fields(content, columns):
+    content["fields"] = []
+
+
+def point_outside(content, columns):
+    columns[5:13] = np.uint64(1 << 40).tobytes()
+
+
+def point_to_another_file(content, columns):
+    columns[5:13] = np.uint64((7 << 48) + 8388608).tobytes()
+
+
+def have_a_huge_region(content, columns):
+    start = 64 * -(-13 * 5 // 64)
+    columns[start : start + 4] = b"\xff" * 4
+
+
+def have_an_image_without_pixels(content, columns):
+    columns[1:3] = b"\0\0"
+
+
+def have_a_raw_image_of_another_size(content, columns):
+    columns[1] += 1
+
+
+LIES = [
+    value
+    for value in vars().values()
+    if getattr(value, "__code__", None) and value.__code__.co_varnames[:2] == ("content", "columns")
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_manifest_that_lies_is_refused(lie, tmp_path):
+    folder = with_manifest(tmp_path / "shards", 2, 3)
+    rewrite(tmp_path / "shards", lie)
+    with pytest.raises(FormatError):
+        StoredIndex.of_folder(folder).open({}, None)
+    with pytest.warns(UserWarning, match="index.json"):
+        assert_same(open_index(folder)[0], open_index(list_shards(folder))[0])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda own: (
+            st.lists(own) | st.dictionaries(st.sampled_from(["content", "format", "fields", "shards", "header"]), own)
+        ),
+    )
+)
+def test_any_json_is_a_format_error(found):
+    for text in (json.dumps(found), json.dumps({"checksum": zlib.crc32(json.dumps(found).encode()), "content": found})):
+        with pytest.raises(FormatError):
+            Manifest.from_bytes(text.encode())
+
+
+# --- the cache of a node
+
+
+@pytest.fixture
+def cached_always(monkeypatch):
+    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+
+
+@pytest.mark.usefixtures("cached_always")
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cached_index_is_that_of_the_files_until_one_changes(count, tmp_path, monkeypatch):
+    shards(tmp_path / "shards", *[5, 7][:count])
+    paths, cache = list_shards(str(tmp_path / "shards")), tmp_path / "cache"
+    expected = open_index(paths)[0]
+    assert_same(open_index(paths, cache_dir=cache)[0], expected)
+    with monkeypatch.context() as patched:
+        patched.setattr(Index, "open", None)
+        found = open_index(paths, cache_dir=cache)[0]
+        patched.setenv("GPUBETON_CACHE_DIR", str(cache))
+        assert_same(open_index(paths)[0], expected)
+    assert_same(found, expected)
+    assert str(cache / "indexes") in Path("/proc/self/maps").read_text()
+    relabel(tmp_path / "shards")
+    changed = open_index(paths, cache_dir=cache)[0]
+    assert changed.column("label")[0] == 77
+    assert_same(changed, open_index(paths)[0])
+    assert found.column("label")[0] == 0
+
+
+@pytest.mark.usefixtures("cached_always")
+@pytest.mark.parametrize("suffix", [".json", ".bin", ".checked"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+def test_a_damaged_cache_is_not_believed(suffix, damage, tmp_path):
+    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
+    expected = open_index(path)[0]
+    for _ in range(2):
+        assert_same(open_index(path, cache_dir=cache)[0], expected)
+    (own,) = (cache / "indexes").glob(f"*{suffix}")
+    content = bytearray(own.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "cut":
+        os.truncate(own, own.stat().st_size // 2)
+    elif damage == "flip":
+        own.write_bytes(content)
+    else:
+        own.unlink()
+    for _ in range(2):
+        assert_same(opened_quietly(path, cache_dir=cache), expected)
+
+
+def test_columns_are_checked_once_per_boot(tmp_path, monkeypatch):
+    folder, cache = with_manifest(tmp_path / "shards", 5, 7), tmp_path / "cache"
+    checked = []
+    monkeypatch.setattr("gpubeton.format.manifest.check_index", checked.append)
+    for _ in range(3):
+        open_index(folder, cache_dir=cache)
+    assert len(checked) == 1
+    monkeypatch.setattr("gpubeton.format.manifest.boot_tag", lambda: 1)
+    open_index(folder, cache_dir=cache)
+    assert len(checked) == 2
+
+
+@pytest.mark.usefixtures("cached_always")
+def test_a_cache_forgets_what_no_process_has_opened_for_a_month(tmp_path):
+    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
+    open_index(path, cache_dir=cache)
+    old, used, new = cache / "indexes" / "old.bin", *(cache / "indexes").glob("*.bin"), cache / "indexes" / "new.bin"
+    for each in (old, new):
+        each.touch()
+    os.utime(old, (0, 0))
+    for each in used.parent.glob(f"{used.stem}.*"):
+        os.utime(each, (0, 0))
+    open_index(path, cache_dir=cache)
+    open_index(write(tmp_path / "b.beton", FIELDS, samples(9, 0)), cache_dir=cache)
+    assert [old.exists(), used.exists(), used.with_suffix(".json").exists(), new.exists()] == [False, True, True, True]
