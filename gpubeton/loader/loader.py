@@ -307,7 +307,9 @@ class Loader(FfcvSurface):
             plan = Plan(self._compile_outputs(), order, config.seed, coming.epoch)
             if not coming.first:  # otherwise few samples may be left
                 warn_of_no_batch(self.reader.index.title, len(config.indices), len(plan), config.batch_size)
-            engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages)
+            # A loader that is used once needs nothing of a second epoch.
+            following = None if samples is not None else self._schedule.following(coming.epoch)
+            engine = self._resources.open_epoch(config, plan, coming.batch, stats.stages, following)
             cursor = self._schedule.begin(coming, sampling, len(plan))
             batches = Prefetcher(engine, config.batches_ahead)
             iterator = LoaderIterator(batches, cursor, self.bad_samples, stats, len(plan))

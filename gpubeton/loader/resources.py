@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ from gpubeton.machine import read_machine
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.plan.page_plan import MAX_PART, PagePlan
 from gpubeton.storage import MappedStorage, PageStorage, ReadStorage, Staging, Storage
+from gpubeton.storage.load_threads import FIRST_REQUESTS
 from gpubeton.transforms.ops import ToDevice
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
+    from gpubeton.plan.order import EpochBatches
 
 
 # Warnings about GPUs, each of which is given once.
@@ -90,6 +93,7 @@ class Resources:
         self._staging = Staging()
         self._pool = ArrayPool()
         self._has_warned = False  # of the cost of an epoch
+        self._pages: PageStorage | None = None  # of the epoch that began last
 
     def open_gpu(self, config: LoaderConfig, outputs: Iterable[Output]) -> None:
         """Open the chosen GPU, if it makes any output; if it cannot be used, warn, or raise if the user insisted."""
@@ -119,7 +123,14 @@ class Resources:
                 self.close()
                 raise
 
-    def open_epoch(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Engine:
+    def open_epoch(
+        self,
+        config: LoaderConfig,
+        plan: Plan,
+        first_batch: int,
+        stages: StageTimers,
+        following: Callable[[], EpochBatches] | None = None,  # plans the epoch that probably comes after this one
+    ) -> Engine:
         """Make the engine that carries out an epoch; the caller closes it."""
         options = EngineOptions(
             path=self._index.title,
@@ -128,7 +139,7 @@ class Resources:
             on_error=config.on_error,
             origin=self._index.origin,
         )
-        storage = self._open_storage(config, plan, first_batch, stages)
+        storage = self._open_storage(config, plan, first_batch, stages, following)
         if self.resident is not None:
             self.resident.choose(config.indices)
             self.resident.load()
@@ -151,7 +162,14 @@ class Resources:
             storage.close()
             raise
 
-    def _open_storage(self, config: LoaderConfig, plan: Plan, first_batch: int, stages: StageTimers) -> Storage:
+    def _open_storage(
+        self,
+        config: LoaderConfig,
+        plan: Plan,
+        first_batch: int,
+        stages: StageTimers,
+        following: Callable[[], EpochBatches] | None,
+    ) -> Storage:
         if self._mapped is not None:
             self._mapped.check()
             return self._mapped
@@ -159,14 +177,28 @@ class Resources:
         if pages is None:
             return ReadStorage(self._files, self._staging)
         self._warn_of_cost(pages)
-        storage = PageStorage(self._files, pages, self._staging if self._staging.is_pinned else None)
+
+        def plan_next() -> PagePlan:
+            assert following is not None, "it is called only if there is one"
+            return self._plan_parts(config, replace(plan, batches=following(), epoch=plan.epoch + 1))
+
+        before = self._pages
+        self._pages = storage = PageStorage(
+            self._files,
+            pages,
+            self._staging if self._staging.is_pinned else None,
+            first_requests=FIRST_REQUESTS if before is None else before.at_once,
+            begun=None if before is None else before.take_begun(),
+            plan_next=None if following is None else plan_next,
+        )
         stages.transfer = storage.transfer
         return storage
 
     def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        if self._files.is_mappable:
-            return None
+        return None if self._files.is_mappable else self._plan_parts(config, plan, first_batch)
+
+    def _plan_parts(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
         regions = [own for source in plan.sources for own in source.regions]
         in_work, memory = READS_AHEAD + config.num_in_flight, memory_for_pages()
         return PagePlan(
@@ -199,6 +231,10 @@ class Resources:
 
     def close(self) -> None:
         """Free everything; memory in use is freed when its user is done."""
+        if self._pages is not None:
+            self._pages.take_begun()
+            self._pages.close()
+            self._pages = None
         if self.gpu is not None:
             self.gpu.close()
         self._mapped = None

@@ -226,6 +226,13 @@ class EpochSchedule:
             return share(ids, self.order.rank, first)
         return self.order.sample_order(epoch)
 
+    def following(self, epoch: int) -> Callable[[], EpochBatches] | None:
+        """Give a function that plans the epoch after one, in any thread; None if the order runs code of the user's."""
+        order, batching = self.order, self.next.batching
+        if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
+            return None
+        return lambda: batching.cut(np.asarray(order.sample_order(epoch + 1), np.uint64))
+
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
         ids = self.order.global_order(epoch)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubeton.plan.order import EpochBatches
 
 MAX_PART = 8 << 20
-"""Most bytes of a request, but for the end of a region that begins within them."""
+"""Most bytes of a request, if no region is larger than half of it."""
 MAX_GAP = 256 << 10
 """Bytes that are loaded in vain to save a request: it takes as long as they do."""
 
@@ -82,8 +82,8 @@ class PagePlan:
     others only ranges are loaded. So it is with all pages, if those in use at a time would take more than `most_bytes`.
     """
 
-    # A unit is a page, or 8 MiB of a larger page with the end of the region that begins there. The arrays have an
-    # entry for each unit of the files.
+    # A unit is a page, or the regions that begin in 4 MiB of a page larger than 8 MiB. The arrays have an entry for
+    # each unit of the files.
 
     def __init__(
         self,
@@ -97,7 +97,9 @@ class PagePlan:
     ) -> None:
         self._batches, self._regions = batches, regions
         self.first_batch, self._in_work = first_batch, in_work
-        unit_size = np.minimum([file.page_size for file in files], MAX_PART)
+        page_size = np.array([file.page_size for file in files])
+        unit_size = np.where(page_size <= MAX_PART, page_size, MAX_PART // 2)
+        self._units_of_part = np.where(page_size <= MAX_PART, MAX_PART // unit_size, 1)  # of each file
         self._shift = np.array([int(size).bit_length() - 1 for size in unit_size], np.uint64)
         counts = [(file.size >> int(shift)) + 1 for file, shift in zip(files, self._shift, strict=True)]
         self._first_unit = np.cumsum([0, *counts])
@@ -159,7 +161,7 @@ class PagePlan:
         file = np.searchsorted(self._first_unit, units, side="right") - 1
         follows = np.concatenate([[False], (np.diff(units) == 1) & (np.diff(file) == 0)])
         run = np.arange(len(units)) - np.maximum.accumulate(np.where(follows, 0, np.arange(len(units))))
-        joined: NDArray[np.bool_] = follows & (run % (MAX_PART >> self._shift[file].astype(np.int64)) != 0)
+        joined: NDArray[np.bool_] = follows & (run % self._units_of_part[file] != 0)
         return joined
 
     def _most_in_use(self, amount: NDArray[np.int64]) -> int:

@@ -14,6 +14,8 @@ from gpubeton.errors import LoaderClosedError
 from gpubeton.format.data_files import split_offsets
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gpubeton.files.open_files import OpenSources
 
 FIRST_REQUESTS = 16
@@ -27,10 +29,15 @@ _PATIENCE_SECONDS = 5.0
 
 @dataclass
 class Transfer:
-    """What was loaded until now."""
+    """What was asked for until now."""
 
     requests: int = 0
     nbytes: int = 0
+
+    def count(self, load: Load) -> None:
+        """Count a part."""
+        self.requests += 1
+        self.nbytes += load.stop - load.start
 
 
 class Load:
@@ -75,7 +82,6 @@ class LoadThreads:
 
     def __init__(self, files: OpenSources, at_once: int = FIRST_REQUESTS, most: int = MOST_REQUESTS) -> None:
         self.at_once = min(at_once, most)
-        self.transfer = Transfer()
         self._files, self._most = files, most
         self._asked: deque[Load] = deque()
         self._in_flight: set[Load] = set()
@@ -105,20 +111,24 @@ class LoadThreads:
             self._change.notify_all()
 
     def close(self) -> None:
-        """Drop what was not begun, and end the threads; may be called twice."""
-        with self._change:
-            self._is_closed = True
-            dropped = list(self._asked)
-            self._asked.clear()
-            self._change.notify_all()
-        for load in dropped:
-            load.give_up(self._closed_error())
+        """Drop what was not begun, and end the threads; may be called twice, and after `finish`."""
+        self.finish(())
         deadline = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         with self._change:
             late = list(self._in_flight)
         for load in late:
+            load.give_up(self._closed_error())
+
+    def finish(self, kept: Collection[Load]) -> None:
+        """Drop what was not begun, except for some; the threads end after these."""
+        with self._change:
+            self._is_closed = True
+            dropped = [load for load in self._asked if load not in kept]
+            self._asked = deque(load for load in self._asked if load in kept)
+            self._change.notify_all()
+        for load in dropped:
             load.give_up(self._closed_error())
 
     def _begin_threads(self) -> None:
@@ -133,16 +143,15 @@ class LoadThreads:
             load.carry_out(self._files)
             with self._change:
                 self._in_flight.discard(load)
-                self.transfer.requests += 1
-                self.transfer.nbytes += load.stop - load.start
-                self._change.notify()
+                # Where nothing comes any more, all that wait for room have to end.
+                self._change.notify(len(self._threads) if self._is_closed else 1)
             # It holds memory, which may have to go while this thread waits for the next.
             del load
 
     def _next(self) -> Load | None:
         """Wait for a part to load; None at the end."""
         with self._change:
-            while not self._is_closed and (not self._asked or len(self._in_flight) >= self.at_once):
+            while len(self._in_flight) >= self.at_once or not (self._asked or self._is_closed):
                 self._change.wait()
             if not self._asked:
                 return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections import defaultdict, deque
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -12,16 +14,16 @@ import numpy as np
 
 from gpubeton.plan.page_plan import MAX_GAP, MAX_PART
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS, LoadThreads
+from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS, LoadThreads, Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from gpubeton.files.open_files import OpenSources
     from gpubeton.plan.page_plan import Group, PagePlan, Part
-    from gpubeton.storage.load_threads import Load, Transfer
+    from gpubeton.storage.load_threads import Load
     from gpubeton.storage.protocols import Fetch
     from gpubeton.storage.staging import Buffer, Staging
 
@@ -41,8 +43,13 @@ class PageStorage:
         *,
         first_requests: int = FIRST_REQUESTS,
         most_requests: int = MOST_REQUESTS,
+        begun: Mapping[tuple[int, int], Load] | None = None,  # `take_begun` of the epoch before
+        plan_next: Callable[[], PagePlan] | None = None,  # the epoch that probably follows; called by a thread
     ) -> None:
+        self.transfer = Transfer()
         self._plan = plan
+        self._begun = {place: load for place, load in (begun or {}).items() if load.error is None}
+        self._next = None if plan_next is None else NextEpoch(plan_next)
         self._threads = LoadThreads(files, first_requests, most_requests)
         self._staging = None if staging is None else PinnedCopies(staging)
         self._undecided = plan.groups()
@@ -52,16 +59,12 @@ class PageStorage:
         self._loads: dict[int, Load] = {}  # by the numbers of parts
         self._last_uses: defaultdict[int, list[int]] = defaultdict(list)  # parts that end with a batch
         self._ask(plan.first_batch - 1)
+        self._begun.clear()  # what is not needed soon
 
     @property
     def is_pinned(self) -> bool:
         """Whether regions come into page-locked memory."""
         return self._staging is not None
-
-    @property
-    def transfer(self) -> Transfer:
-        """What was loaded until now."""
-        return self._threads.transfer
 
     def fetch(self, offset: NDArray[np.uint64], size: NDArray[np.uint64], batch: int | None = None) -> Fetch:
         """Give the regions of the next batch of the epoch; those of no batch are loaded by themselves."""
@@ -73,9 +76,22 @@ class PageStorage:
         fetch = PageFetch(loads, which, offset, self._ignore if is_first else self._threads.speed_up)
         return fetch if self._staging is None else self._staging.copy(fetch, size)
 
+    @property
+    def at_once(self) -> int:
+        """Requests that are in flight at most."""
+        return self._threads.at_once
+
+    def take_begun(self) -> dict[tuple[int, int], Load]:
+        """Give the parts of the next epoch that were asked for, by start and stop."""
+        return {} if self._next is None else self._next.take()
+
     def close(self) -> None:
-        """End the threads; may be called twice. Parts that were not begun are dropped."""
-        self._threads.close()
+        """End the threads; may be called twice. Parts that were not begun are dropped, but for the next epoch's."""
+        kept = set() if self._next is None else self._next.end()
+        if kept:
+            self._threads.finish(kept)
+        else:
+            self._threads.close()
         if self._staging is not None:
             self._staging.close()
         self._loads.clear()
@@ -83,7 +99,10 @@ class PageStorage:
     def _alone(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> tuple[list[Load], NDArray[np.int64]]:
         ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=MAX_PART)
         places = zip(ranges.start.tolist(), ranges.stop.tolist(), strict=True)
-        return [self._threads.ask(*place, is_urgent=True) for place in places], ranges.source
+        loads = [self._threads.ask(*place, is_urgent=True) for place in places]
+        for load in loads:
+            self.transfer.count(load)
+        return loads, ranges.source
 
     def _of_batch(
         self, offset: NDArray[np.uint64], is_solid: NDArray[np.bool_], batch: int
@@ -110,9 +129,13 @@ class PageStorage:
                 if len(self._ahead) >= self._threads.at_once:
                     return
                 self._ahead.append(part)
-            self._loads[part.number] = self._threads.ask(part.start, part.stop)
+            begun = self._begun.pop((part.start, part.stop), None)
+            self._loads[part.number] = load = begun or self._threads.ask(part.start, part.stop)
+            self.transfer.count(load)
             self._last_uses[part.last].append(part.number)
             self._coming.popleft()
+        if self._next is not None:
+            self._next.ask(self._threads, self._threads.at_once - len(self._ahead))
 
     def _next_part(self) -> Part | None:
         """Give the next part to ask for; None after the last."""
@@ -126,6 +149,43 @@ class PageStorage:
 
     def _ignore(self) -> None:
         """Do nothing when a batch is late."""
+
+
+class NextEpoch:
+    """Asks for the first parts of the epoch that probably follows, so that it begins without waiting."""
+
+    def __init__(self, plan_next: Callable[[], PagePlan]) -> None:
+        self._plan_next = plan_next
+        self._thread: threading.Thread | None = None
+        self._parts: Iterator[Part] = iter(())
+        self._loads: dict[tuple[int, int], Load] = {}
+
+    def ask(self, threads: LoadThreads, count: int) -> None:
+        """Have `count` parts asked for, once the epoch is planned, which a thread does."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._plan, name="gpubeton-next-epoch", daemon=True)
+            self._thread.start()
+        elif not self._thread.is_alive():
+            for part in itertools.islice(self._parts, max(count - len(self._loads), 0)):
+                self._loads[part.start, part.stop] = threads.ask(part.start, part.stop)
+
+    def end(self) -> set[Load]:
+        """Stop asking; give what was asked for."""
+        self._parts = iter(())
+        if self._thread is not None:
+            self._thread.join()
+        return set(self._loads.values())
+
+    def take(self) -> dict[tuple[int, int], Load]:
+        """Give what was asked for, once."""
+        taken, self._loads = self._loads, {}
+        return taken
+
+    def _plan(self) -> None:
+        """Body of the thread."""
+        with suppress(Exception):  # it is a guess; what is wrong with the next epoch is found when it begins
+            plan = self._plan_next()
+            self._parts = (part for group in plan.groups() for part in group.parts)
 
 
 class PageFetch:

@@ -14,6 +14,7 @@ from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, resources
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
+from gpubeton.traversal_order import TraversalOrder
 from gpubeton.writer import DatasetWriter
 from tests.files.unmapped_source import counted, traffic  # noqa: F401  a fixture
 from tests.loader.test_elastic import rank_of
@@ -26,7 +27,7 @@ PIPELINES = {
     "label": [IntDecoder(), ToTensor()],
 }
 ORDERS = ["sequential", "random", "quasi_random", "window"]
-PART = 64 << 10
+PART = 128 << 10  # units of half of it
 BATCH = 16
 
 
@@ -226,3 +227,41 @@ def test_explain_prints_requests_and_the_memory_that_is_taken(paths, traffic, ca
     assert 1000 * stats.requests / stats.images == pytest.approx(requests, abs=0.05)
     assert traffic.most_live_parts <= in_use + 64
     assert "loaded ahead, page by page" in lines[1]
+
+
+@pytest.mark.parametrize("order", ["random", "window"])
+def test_the_first_pages_of_the_next_epoch_come_before_it_begins(paths, traffic, order):  # noqa: F811
+    with loader_of(paths[0], order=order) as local, loader_of(counted(paths[0]), order=order) as loader:
+        received(loader)
+        alone = len(traffic.requests)
+        assert loader.stats().requests == alone - opening(traffic)
+        received(loader)
+        asked = len(traffic.requests)
+        assert asked > alone + loader.stats().requests
+        local.set_epoch(2)
+        assert received(loader) == received(local)
+        requests = loader.stats().requests
+        loader.set_epoch(7)  # another epoch than the one that was guessed
+        local.set_epoch(7)
+        assert received(loader) == received(local)
+        assert loader.stats().requests == pytest.approx(requests, abs=2)
+    assert traffic.in_flight == 0
+
+
+def opening(traffic):  # noqa: F811
+    """Requests that only read the metadata of the file."""
+    return sum(start < 2 << 20 for _, start, _ in traffic.requests)
+
+
+def test_a_loop_over_an_order_of_the_users_asks_for_nothing_of_the_next_epoch(paths, traffic):  # noqa: F811
+    class Backwards(TraversalOrder):
+        epochs = ()
+
+        def sample_order(self, epoch):
+            type(self).epochs += (epoch,)
+            return self.indices[::-1]
+
+    with loader_of(counted(paths[0]), order=Backwards) as loader:
+        for _ in range(3):
+            received(loader)
+    assert set(Backwards.epochs) == {0, 1, 2}
