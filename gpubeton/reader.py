@@ -12,6 +12,7 @@ from gpubeton.format.file_notes import Notes, read_notes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
 
 __all__ = ["Reader"]
@@ -25,9 +26,11 @@ class Reader:
     Parameters
     ----------
     fname : str, path, or sequence of them
-        The file, or several with the same fields, whose samples follow each other.
+        The file, or several with the same fields, whose samples follow each other; also URLs, as in `Loader`.
     custom_handlers : mapping of str to Field class, optional
         The class of each custom field, by its name.
+    remote : RemoteOptions, optional
+        How the store of files such as ``s3://bucket/train.beton`` is reached.
 
     Attributes
     ----------
@@ -57,10 +60,12 @@ class Reader:
     ('train.beton', 10)
     """
 
-    def __init__(self, fname: Paths, custom_handlers: CustomFields | None = None) -> None:
+    def __init__(
+        self, fname: Paths, custom_handlers: CustomFields | None = None, *, remote: RemoteOptions | None = None
+    ) -> None:
         self._file_name = fname
         self._notes: tuple[Notes, ...] | None = None
-        self.index, self.handlers = open_index(fname, custom_handlers)
+        self.index, self.handlers = open_index(fname, custom_handlers, remote)
 
     @property
     def file_name(self) -> Paths:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.errors import FieldTypeError, StorageError
-from gpubeton.fields import FloatField, IntField, RGBImageField, registry
+from gpubeton.errors import FieldTypeError
+from gpubeton.fields import FloatField, IntField, RGBImageField
+from gpubeton.format import index
 from gpubeton.reader import Reader
 from tests.fields.test_registry import CaptionField
 from tests.golden_files import save, sidecar
@@ -39,15 +40,16 @@ def test_a_file_may_be_removed_once_it_was_read(tmp_path):
     assert reader.metadata["f0"][1] == 1
 
 
-def test_a_file_that_gets_other_fields_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_as_it_was(tmp_path, monkeypatch):
     path = write(tmp_path / "numbers.beton", {"a": IntField()}, [(1,)])
-    read = registry.read_descriptors
+    read = index.read_fields
 
-    def replaced_afterwards(path):
-        descriptors = read(path)
-        write(path, {"b": IntField()}, [(1,)])
-        return descriptors
+    def replaced_afterwards(source):
+        found = read(source)
+        write(path, {"b": IntField()}, [(1,), (2,)])
+        return found
 
-    monkeypatch.setattr(registry, "read_descriptors", replaced_afterwards)
-    with pytest.raises(StorageError, match=r"numbers\.beton: .*fields"):
-        Reader(path)
+    monkeypatch.setattr(index, "read_fields", replaced_afterwards)
+    reader = Reader(path)
+    assert (reader.field_names, reader.num_samples) == (["a"], 1)
+    assert Reader(path, {"b": IntField}).field_names == ["b"]

@@ -8,21 +8,26 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton import fields as all_fields
-from gpubeton.errors import FieldArgumentsError, FormatError, StorageError
+from gpubeton.errors import FieldArgumentsError, FormatError, RemoteDeniedError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
 from gpubeton.files.node_cache import CACHE_VARIABLE
+from gpubeton.files.open_files import open_bytes
 from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.field_arguments import ImageKind
-from gpubeton.format.header import Descriptor, read_descriptors
+from gpubeton.format.header import Descriptor, read_fields
 from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
 from gpubeton.format.manifest import DESCRIPTION, IndexCache, StoredIndex, is_folder, list_shards
+
+if TYPE_CHECKING:
+    from gpubeton.files.remote_options import RemoteOptions
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
@@ -46,7 +51,11 @@ def type_id_of(field: Field) -> FieldType:
 
 
 def open_index(
-    path: Paths, custom_fields: CustomFields | None = None, *, cache_dir: str | os.PathLike[str] | None = None
+    path: Paths,
+    custom_fields: CustomFields | None = None,
+    remote: RemoteOptions | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> tuple[Index, dict[str, Field]]:
     """Read and check a file, several that make one dataset, or a folder of them, and make its fields.
 
@@ -58,38 +67,41 @@ def open_index(
     if len(paths) == 1 and is_folder(paths[0]):
         folder = paths[0]
         try:
-            return _open_stored(StoredIndex.of_folder(folder), custom_fields, cache)
-        except FileNotFoundError:
-            pass  # it has none
+            return _open_stored(StoredIndex.of_folder(folder, remote), custom_fields, cache)
+        except (FileNotFoundError, RemoteDeniedError):
+            pass  # it has none; a store that does not show its list refuses what is not there
         except FormatError as error:
             warnings.warn(
                 f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "
                 f"opened, which takes longer. Write it again: gpubeton index {folder}",
                 stacklevel=2,
             )
-        paths = tuple(list_shards(folder)) or paths
+    paths = tuple(file for name in paths for file in (list_shards(name, remote) if is_folder(name) else ()) or (name,))
     if cache is None:
-        return _open_files(paths, custom_fields)
+        return _open_files(paths, custom_fields, remote)
     with cache.lock(paths):
-        stored = cache.find(paths)
+        stored = cache.find(paths, remote)
         if stored is None:
-            opened = _open_files(paths, custom_fields)
+            opened = _open_files(paths, custom_fields, remote)
             if not cache.keep(opened[0]):
                 return opened
             del opened  # before the copy is checked
-            stored = cache.find(paths)
+            stored = cache.find(paths, remote)
         if stored is not None:
             with suppress(FormatError, OSError):
                 return _open_stored(stored, custom_fields, cache)
-    return _open_files(paths, custom_fields)
+    return _open_files(paths, custom_fields, remote)
 
 
-def _open_files(paths: Sequence[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
+def _open_files(
+    paths: Sequence[str], custom_fields: CustomFields | None, remote: RemoteOptions | None
+) -> tuple[Index, dict[str, Field]]:
+    """Open each of the files."""
     if len(paths) == 1:
-        return _open_one(paths[0], custom_fields)
+        return _open_one(paths[0], custom_fields, remote)
     # Most of the time is spent waiting for the disk or the network.
     with ThreadPoolExecutor(min(len(paths), _NUM_THREADS), "gpubeton-open") as threads:
-        opened = list(threads.map(partial(_open_one, custom_fields=custom_fields), paths))
+        opened = list(threads.map(partial(_open_one, custom_fields=custom_fields, remote=remote), paths))
     return join([index for index, _ in opened]), opened[0][1]
 
 
@@ -102,15 +114,13 @@ def _open_stored(
     return index, _make_all(path, descriptors, custom)
 
 
-def _open_one(path: str, custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
-    descriptors = read_descriptors(path)
-    custom = _make_custom(path, descriptors, custom_fields)
-    index = Index.open(path, {name: field.metadata_type for name, field in custom.items()})
-    if index.descriptors != descriptors:
-        raise StorageError(
-            f"{path}: the file was replaced by one with other fields while it was opened. Open it again."
-        )
-    return index, _make_all(path, descriptors, custom)
+def _open_one(
+    path: str, custom_fields: CustomFields | None, remote: RemoteOptions | None
+) -> tuple[Index, dict[str, Field]]:
+    with open_bytes(path, remote=remote) as source:
+        custom = _make_custom(path, read_fields(source)[1], custom_fields) if custom_fields else {}
+        index = Index.read(source, {name: field.metadata_type for name, field in custom.items()})
+    return index, _make_all(path, index.descriptors, custom)
 
 
 def _make_custom(path: str, descriptors: Sequence[Descriptor], custom_fields: CustomFields | None) -> dict[str, Field]:

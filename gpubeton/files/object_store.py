@@ -23,6 +23,8 @@ FIRST_READ = 256 << 10
 PART = 8 << 20
 """Longer ranges are read in parts of this size, side by side."""
 
+#: Bytes of announced ranges that are requested before they are read.
+_MOST_AHEAD = 16 * PART
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
 
@@ -104,6 +106,7 @@ class ObjectFile(ByteSource):
         self.num_readers = identity.remote.requests
         self._identity = identity
         self._parts = _KEPT.find(identity)
+        self._announced: list[range] = []
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 
@@ -149,6 +152,9 @@ class ObjectFile(ByteSource):
 
     def read_into(self, start: int, target: memoryview) -> int:
         stop = max(start, min(start + len(target), self.size))
+        for announced in self._announced:
+            if start in announced:
+                self._request(start, min(announced.stop, start + _MOST_AHEAD))
         for part in self._request(start, stop):
             low, high = max(start, part.start), min(stop, part.stop)
             try:
@@ -161,7 +167,9 @@ class ObjectFile(ByteSource):
         return stop - start
 
     def announce(self, start: int, size: int) -> None:
-        self._request(start, min(start + size, self.size))
+        announced = range(start, min(start + size, self.size))
+        self._announced.append(announced)
+        self._request(start, min(announced.stop, start + _MOST_AHEAD))
 
     def close(self) -> None:
         if not self._is_closed.is_set():

@@ -10,9 +10,9 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from gpubeton.errors import FormatError, StorageError
+from gpubeton.errors import FormatError, RemoteMissingError, StorageError
 from gpubeton.files.local_file import LocalFile
-from gpubeton.files.object_store import ObjectFile
+from gpubeton.files.object_store import ObjectFile, head_object, list_objects
 from gpubeton.files.store_client import SCHEMES
 
 if TYPE_CHECKING:
@@ -40,6 +40,26 @@ def open_bytes(
 ) -> ByteSource:
     """Open a file, `StorageError` if it has another identity; with `is_random` the system does not read ahead."""
     return source_type(path).open_checked(os.fspath(path), identity, is_random=is_random, remote=remote)
+
+
+def find_identity(path: str | os.PathLike[str], remote: RemoteOptions | None = None) -> SourceIdentity:
+    """Find the identity of a file without opening it."""
+    kind, name = source_type(path), os.fspath(path)
+    return head_object(name, remote) if issubclass(kind, ObjectFile) else kind.find_identity(name)
+
+
+def list_files(name: str, remote: RemoteOptions | None = None) -> tuple[str, ...]:
+    """List the files that a name stands for: those in a folder of an object store if it ends in "/", else itself."""
+    if not name.endswith("/") or not issubclass(source_type(name), ObjectFile):
+        return (name,)
+    listed = [url for url, _, _ in list_objects(name, remote)]
+    found = tuple(url for url in listed if url.endswith(".beton"))
+    if not found:
+        there = f"{len(listed)} other objects, {listed[0]} first" if listed else "no objects"
+        raise RemoteMissingError(
+            f"{name}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
+        )
+    return found
 
 
 class OpenSources:

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import os
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import EntryPointsError, FormatError
+from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
 from gpubeton.files.open_files import open_bytes
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -148,7 +150,8 @@ def _is_rgb(descriptor: Descriptor) -> bool:
 
 def index_path(path: str) -> str:
     """Name the file with the entry points of a file that has none itself."""
-    return f"{path}.index"
+    address, separator, query = path.partition("?") if path.startswith(("https://", "http://")) else (path, "", "")
+    return f"{address}.index{separator}{query}"
 
 
 def remove_index(path: str) -> None:
@@ -158,9 +161,14 @@ def remove_index(path: str) -> None:
             os.unlink(source.name)  # noqa: PTH108  a name, as everywhere here
 
 
+#: Files whose entry points are opened at the same time.
+_NUM_THREADS = 8
+
+
 def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:
     """Open the entry points of each field of images; describe those that cannot be used, which are left out."""
-    opened = [open_blocks(index, file) for file in range(len(index.files))]
+    with ThreadPoolExecutor(min(len(index.files), _NUM_THREADS)) as threads:
+        opened = list(threads.map(partial(open_blocks, index), range(len(index.files))))
     faults = [fault for _, own in opened for fault in own]
     if len(opened) == 1:
         return {**opened[0][0]}, faults
@@ -200,8 +208,8 @@ def read_index(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points beside one of the files, by field; empty if there are none."""
     path = index.files[file].path
     try:
-        source = open_bytes(index_path(path))
-    except FileNotFoundError:
+        source = open_bytes(index_path(path), remote=index.files[file].identity.remote)
+    except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse what is not there
         return {}
     with source:
         return _Blocks(source, index, file, f"gpubeton index --overwrite {path}").read(0, source.size)

@@ -44,12 +44,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.regions import Regions
 
 # Samples that are gone through at once, so that what is computed of them fits into the processor's cache.
 _BLOCK = 1 << 16
 # Bytes of metadata that are read at once.
 _MOST_READ = 64 << 20
+# Bytes before the table and its checksums that are read with them; most notes are shorter.
+_NOTES_SIZE = 64 << 10
 # Larger than any offset.
 _NOWHERE = np.uint64(2**64 - 1)
 
@@ -111,7 +114,11 @@ class Index:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], custom_types: Mapping[str, np.dtype[np.generic]] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        custom_types: Mapping[str, np.dtype[np.generic]] | None = None,
+        *,
+        remote: RemoteOptions | None = None,
     ) -> Index:
         """Read and check everything but the data pages.
 
@@ -124,6 +131,8 @@ class Index:
             A ``.beton`` file of version 2, written by FFCV or gpubeton.
         custom_types : mapping of str to dtype, optional
             Metadata dtype of each custom field (type 255), by its name; the library's own name themselves.
+        remote : RemoteOptions, optional
+            How the store of a file such as ``s3://bucket/train.beton`` is reached.
 
         Returns
         -------
@@ -139,22 +148,43 @@ class Index:
         OSError
             If the file cannot be opened or read.
         """
-        with open_bytes(path) as source:
-            name, identity = source.name, source.identity()
-            file_size = identity.size
-            if file_size > MAX_FILE_SIZE:
-                raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
-            header, descriptors = read_fields(source)
-            row_type = metadata_dtype([metadata_type_of(name, field, custom_types or {}) for field in descriptors])
-            metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
-            _check_extents(name, file_size, header, metadata_end)
-            _check_table_size(name, file_size, header, descriptors)
-            source.check_written(header.metadata_offset, metadata_end)
-            # Before the metadata: while the table is sorted there are two of it.
-            table = source.read_array(header.alloc_table_ptr, file_size)
-            allocations = Allocations.check(name, header, metadata_end, table)
-            columns = _read_columns(source, header, row_type)
-            identity.check(name, source.identity())
+        with open_bytes(path, remote=remote) as source:
+            return cls.read(source, custom_types or {})
+
+    @classmethod
+    def read(cls, source: ByteSource, custom_types: Mapping[str, np.dtype[np.generic]]) -> Index:
+        """Read and check everything but the data pages of an open file, as `open` does.
+
+        Parameters
+        ----------
+        source : ByteSource
+            The file; it stays open.
+        custom_types : mapping of str to dtype
+            Metadata dtype of each custom field.
+
+        Returns
+        -------
+        Index
+            Does not use the source any more.
+        """
+        name, identity = source.name, source.identity()
+        file_size = identity.size
+        if file_size > MAX_FILE_SIZE:
+            raise FormatError(f"{name}: {file_size} bytes; expected at most {MAX_FILE_SIZE}. Write several files.")
+        header, descriptors = read_fields(source)
+        row_type = metadata_dtype([metadata_type_of(name, field, custom_types) for field in descriptors])
+        metadata_end = header.metadata_offset + header.num_samples * row_type.itemsize
+        _check_extents(name, file_size, header, metadata_end)
+        _check_table_size(name, file_size, header, descriptors)
+        source.check_written(header.metadata_offset, metadata_end)
+        if not source.is_mappable:  # requests to a store take long, and are made at the same time
+            source.announce(header.metadata_offset, metadata_end - header.metadata_offset)
+            source.announce(*_notes_and_table(file_size, header, metadata_end))
+        # Before the metadata: while the table is sorted there are two of it.
+        table = source.read_array(header.alloc_table_ptr, file_size)
+        allocations = Allocations.check(name, header, metadata_end, table)
+        columns = _read_columns(source, header, row_type)
+        identity.check(name, source.identity())
         rows = [
             locate(name, descriptor, column, allocations)
             for descriptor, column in zip(descriptors, columns, strict=True)
@@ -464,6 +494,13 @@ def _packed(array: NDArray[Any], field: int | None = None) -> NDArray[np.void]:
         array.shape, np.dtype(f"V{inner.itemsize}"), array.data, offset, (kind.itemsize,)
     )
     return packed
+
+
+def _notes_and_table(file_size: int, header: Header, metadata_end: int) -> tuple[int, int]:
+    """Guess where the notes begin, which end at the table; give that and the bytes to the end of the file."""
+    checksums = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize * 4
+    start = max(metadata_end, header.alloc_table_ptr - checksums - _NOTES_SIZE)
+    return start, file_size - start
 
 
 def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void]) -> list[NDArray[Any]]:

@@ -15,6 +15,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
-from gpubeton.files.open_files import open_bytes, source_type
+from gpubeton.files.open_files import find_identity, list_files, open_bytes
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
 from gpubeton.format.data_files import DataFile
 from gpubeton.format.header import Descriptor, Header
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton.files.remote_options import RemoteOptions
 
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
@@ -72,10 +74,10 @@ class Shard:
                 ends = _hash_ends(source)
         return cls(name, file.size, file.num_samples, file.page_size, version, modified, ends)
 
-    def check(self, path: str) -> SourceIdentity:
+    def check(self, path: str, remote: RemoteOptions | None = None) -> SourceIdentity:
         """Return the identity of the file, FormatError if it is not the one that was described."""
         try:
-            found = source_type(path).find_identity(path)
+            found = find_identity(path, remote)
         except FileNotFoundError as error:
             raise FormatError(f"{self.name} is not there") from error
         if found.size != self.size:
@@ -200,8 +202,10 @@ def is_folder(path: str) -> bool:
     return path.endswith("/") if "://" in path else Path(path).is_dir()
 
 
-def list_shards(folder: str) -> list[str]:
-    """List the ``.beton`` files of a folder of this machine, sorted by name."""
+def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
+    """List the ``.beton`` files of a folder, sorted by name."""
+    if "://" in folder:
+        return list(list_files(folder, remote))
     return sorted(_join(folder, path.name) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
 
 
@@ -266,31 +270,33 @@ def _write(path: Path, blocks: Iterable[Buffer]) -> None:
 class StoredIndex:
     """A description and columns that were written before, of files as they are now."""
 
-    def __init__(self, description: str, columns: str) -> None:
-        with open_bytes(description) as source:
+    def __init__(self, description: str, columns: str, remote: RemoteOptions | None = None) -> None:
+        with open_bytes(description, remote=remote) as source:
             if source.size > _LARGEST_DESCRIPTION:
                 raise FormatError(f"{description}: {source.size} bytes")
             self._text = source.read_exactly(0, source.size)
         self.manifest = Manifest.from_bytes(self._text)
         self._columns = columns
+        self._remote = remote
         self.files: Sequence[tuple[str, SourceIdentity]] = ()
 
     @classmethod
-    def of_folder(cls, folder: str) -> StoredIndex:
+    def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
         """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
-        found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS))
+        found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS), remote)
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
         if "://" not in folder and (more := set(list_shards(folder)) - set(paths)):
             raise FormatError(f"{min(more)} is a further shard")
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            found.files = list(zip(paths, threads.map(Shard.check, found.manifest.shards, paths), strict=True))
+            check = partial(Shard.check, remote=remote)
+            found.files = list(zip(paths, threads.map(check, found.manifest.shards, paths), strict=True))
         return found
 
     def open(self, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
         manifest = self.manifest
         with ExitStack() as stack:
-            source = stack.enter_context(open_bytes(self._columns))
+            source = stack.enter_context(open_bytes(self._columns, remote=self._remote))
             if source.size != manifest.num_bytes:
                 raise FormatError(f"{source.name} has {source.size} bytes, expected {manifest.num_bytes}")
             if not source.is_mappable and cache is not None:
@@ -321,10 +327,10 @@ class IndexCache:
         self._folder = Path(directory) / "indexes"
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def find(self, paths: Sequence[str]) -> StoredIndex | None:
+    def find(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> StoredIndex | None:
         """Find the index of some files as they are now; None if there is none, or it is damaged."""
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            identities = list(threads.map(lambda path: source_type(path).find_identity(path), paths))
+            identities = list(threads.map(lambda path: find_identity(path, remote), paths))
         key = _key(paths, identities)
         try:
             found = StoredIndex(str(self._folder / f"{key}.json"), str(self._folder / f"{key}.bin"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.loader import Loader
 from gpubeton.loader.schedule import OrderOption
 from gpubeton.loader.stats import LoaderStats
 
-__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption"]
+__all__ = ["GpuOptions", "Loader", "LoaderIterator", "LoaderStats", "OrderOption", "RemoteOptions"]

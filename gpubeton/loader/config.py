@@ -14,6 +14,7 @@ import numpy as np
 
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.data_files import listed_paths
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.machine import count_cores
@@ -138,6 +139,13 @@ def check_device(device: Any) -> str:
     raise OptionError(f"device is {device!r}; expected 'auto', 'cpu', or a GPU such as 'cuda:0'")
 
 
+def check_remote(remote: Any) -> RemoteOptions:
+    """Check how object stores are reached."""
+    if remote is None or isinstance(remote, RemoteOptions):
+        return remote or RemoteOptions()
+    raise OptionError(f"remote is {remote!r}; expected RemoteOptions(...)")
+
+
 def check_decoder(decoder: Any) -> Decoder:
     """Check the decoder of a GPU."""
     choices: tuple[Decoder, ...] = get_args(Decoder)
@@ -205,6 +213,7 @@ class LoaderConfig:
     decoder: Decoder = field(metadata=_rule(check_decoder, Effect.NEVER_OURS))
     gpu_options: GpuOptions = field(metadata=_rule(lambda value: value or GpuOptions(), Effect.NEVER_OURS))
     on_error: OnError = field(metadata=_rule(_check_on_error, Effect.NEXT_EPOCH))
+    remote: RemoteOptions = field(metadata=_rule(check_remote, Effect.NEVER_OURS))
     seed_is_given: bool = True  # no argument: whether the user chose the seed
 
     @classmethod

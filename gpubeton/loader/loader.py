@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.output_graph import Pipeline
     from gpubeton.fields.registry import CustomFields
+    from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.data_files import Paths
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.gpu.gpu_options import GpuOptions
@@ -87,7 +88,9 @@ class Loader(FfcvSurface):
     ----------
     fname : str, path, or sequence of them
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
-        then those of the second, and so on.
+        then those of the second, and so on. A URL is a file in an object store or on a web server: ``s3://bucket/name``,
+        ``gs://``, ``az://container/name``, ``https://`` or ``http://``; one that ends in "/" is all ``*.beton`` of that
+        folder, sorted by name. Needs ``gpubeton[remote]``.
     batch_size : int
         Samples in a batch.
     num_workers : int
@@ -140,6 +143,8 @@ class Loader(FfcvSurface):
         may be fewer than ``len(loader)``. "replace": the sample's row holds the next sample of `indices` that can be
         decoded, after up to 16 attempts; the right choice for several ranks, which all need the same number of batches.
         `bad_samples` lists the samples that were skipped or replaced.
+    remote : RemoteOptions, optional
+        How the stores of URLs are reached: endpoint, credentials, repeated requests, checksums.
 
     Attributes
     ----------
@@ -230,6 +235,7 @@ class Loader(FfcvSurface):
     decoder = ConfigAttribute[str]()
     gpu_options = ConfigAttribute["GpuOptions"]()
     on_error = ConfigAttribute[str]()
+    remote = ConfigAttribute["RemoteOptions"]()
 
     def __init__(
         self,
@@ -252,11 +258,12 @@ class Loader(FfcvSurface):
         decoder: str = "auto",
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
+        remote: RemoteOptions | None = None,
     ) -> None:
         # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
         given = dict(locals())
         config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
-        self.reader = Reader(config.fname, config.custom_fields)
+        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote)
         self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)
