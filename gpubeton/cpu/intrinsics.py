@@ -114,6 +114,48 @@ def atomic_claim(emit: VectorBuilder, address: Vector, expected: Vector, desired
     return Vector(emit.builder, emit.builder.zext(emit.builder.extract_value(outcome, 1), ir.IntType(64)))
 
 
+def _call(emit: VectorBuilder, name: str, *arguments: Any) -> Vector:
+    """Call a function of the C library that returns an int."""
+    kind = ir.FunctionType(I32, [argument.type for argument in arguments])
+    function = _cgutils.get_or_insert_function(emit.builder.module, kind, name)
+    return Vector(emit.builder, emit.builder.call(function, arguments)).sign_extend(I64)
+
+
+@vector_kernel
+def atomic_fence(emit: VectorBuilder) -> None:
+    """Make all earlier writes visible before anything later is read."""
+    emit.builder.fence("seq_cst")
+
+
+@vector_kernel
+def semaphore_wait(emit: VectorBuilder, semaphore: Vector) -> None:
+    """Wait for a token of a `sem_t` and take it; a signal handler of this thread ends the wait, too."""
+    _call(emit, "sem_wait", emit.pointer(semaphore, I8))
+
+
+@vector_kernel
+def semaphore_post(emit: VectorBuilder, semaphore: Vector) -> None:
+    """Add a token; all earlier writes become visible to the thread that takes it."""
+    _call(emit, "sem_post", emit.pointer(semaphore, I8))
+
+
+@vector_kernel
+def semaphore_tokens(emit: VectorBuilder, semaphore: Vector) -> Vector:
+    """Return the number of tokens that no thread has taken."""
+    tokens = _cgutils.alloca_once(emit.builder, I32)
+    _call(emit, "sem_getvalue", emit.pointer(semaphore, I8), tokens)
+    return Vector(emit.builder, emit.builder.load(tokens)).sign_extend(I64)
+
+
+@vector_kernel
+def clock_nanoseconds(emit: VectorBuilder, clock: Vector) -> Vector:
+    """Read one of the system's clocks, such as ``time.CLOCK_MONOTONIC``."""
+    now = _cgutils.alloca_once(emit.builder, ir.ArrayType(I64, 2))  # seconds, nanoseconds
+    _call(emit, "clock_gettime", clock.narrow(I32).value, emit.builder.bitcast(now, ir.PointerType(I8)))
+    seconds, rest = (Vector(emit.builder, emit.builder.extract_value(emit.builder.load(now), i)) for i in range(2))
+    return seconds * 10**9 + rest
+
+
 @inlined
 def signed(value: Any) -> Any:
     """Convert a number to int64: in Numba, the sum of an unsigned and a signed number is a float."""

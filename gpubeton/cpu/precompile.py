@@ -11,7 +11,17 @@ from gpubeton.cpu.epilogue import draw_columns, outputs_of, store_rows
 from gpubeton.cpu.jpeg.entries import write_entries
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.pack import gather_rows, pack_crops, pack_regions
-from gpubeton.cpu.ring import allocate_ring, complete, publish, work, work_plain, write_tasks
+from gpubeton.cpu.ring import (
+    allocate_ring,
+    await_batch,
+    await_tickets,
+    complete,
+    publish,
+    wake,
+    work,
+    work_plain,
+    write_tasks,
+)
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
@@ -51,7 +61,7 @@ def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
 def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     """List all functions that Python calls, with arguments of a loader's types and no work in them."""
     programs = [_program("rgb"), _program("rgba")]
-    ring = allocate_ring(1, 1, draw_columns(programs))
+    ring = allocate_ring(1, 1, draw_columns(programs), workers=1)
     outputs = outputs_of(programs)
     worker = Worker(programs, outputs)
     none, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int32)
@@ -59,8 +69,10 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
     factors, tables = outputs.factors[0], outputs.tables[0]
     stored = none, none, numbers, numbers, np.zeros(0, np.uint8), np.zeros(256, np.int64)
     return [
-        (work, (ring, outputs, worker.scratch(1, 1))),
-        (work_plain, (ring, outputs, worker.plain_scratch(1))),
+        (wake, (ring, True)),  # `work` returns at once then
+        (await_tickets, (ring, 0)),
+        (work, (ring, outputs, worker.scratch(1, 1), 0)),
+        (work_plain, (ring, outputs, worker.plain_scratch(1), 0)),
         (fill_uniform, (0, 0, 0, none, np.zeros((0, 2), np.uint32), np.zeros((0, 0)))),
         (
             choose_crops,
@@ -74,6 +86,7 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (write_tasks, (ring, 0, 0, 0, 0, stored, columns, 0, 0)),
         (publish, (ring, 0)),
         (complete, (ring, 0, 0)),
+        (await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
     ]
 

@@ -146,11 +146,11 @@ def resample_rgb(
     top, left, height, width, flip, shift_y, shift_x = box
     rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
     rule = effective(output[INTERPOLATION], height, width, rows, columns)
-    first, words, row = scratch.first[0], scratch.words[0], scratch.row
-    across = fill_axis(rule, 0, width, columns, shift_x, flip, first[0], words[0], row)
-    down = fill_axis(rule, 0, height, rows, shift_y, False, first[2], words[2], row)
-    pairs = _spread(words[0], across, first.shape[1], scratch.lane_words)
     groups = -(-columns // _GROUP)
+    first, words, row = scratch.first[0], scratch.words[0], scratch.row
+    across = fill_axis(rule, 0, width, columns, shift_x, flip, first[0, : _GROUP * groups], words[0], row)
+    down = fill_axis(rule, 0, height, rows, shift_y, False, first[2, :rows], words[2], row)
+    pairs = _spread(words[0], across, _GROUP * groups, scratch.lane_words)
     size = 3 * width
     crop = source + top * stride + 3 * left
     line, pixels = signed(scratch.source_row.ctypes.data), signed(scratch.pixels.ctypes.data)

@@ -1,11 +1,14 @@
 """A ring buffer of batches in shared memory, and the loops in which workers make its images.
 
 Workers take tickets, one for each image, from a counter: who finishes an image takes the next one of any batch. There
-is no barrier between batches, and no lock and no Python between images.
+is no barrier between batches, and no lock and no Python between images. Workers wait for images without the GIL, on a
+semaphore: the threads that wake them and that they wake do not fight for it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -44,7 +47,18 @@ from gpubeton.cpu.image_tasks import (
     epilogue_of,
     needs_staging,
 )
-from gpubeton.cpu.intrinsics import atomic_add, atomic_claim, atomic_load, atomic_store, load_u8
+from gpubeton.cpu.intrinsics import (
+    atomic_add,
+    atomic_claim,
+    atomic_fence,
+    atomic_load,
+    atomic_store,
+    clock_nanoseconds,
+    load_u8,
+    semaphore_post,
+    semaphore_tokens,
+    semaphore_wait,
+)
 from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
@@ -63,10 +77,23 @@ PUBLISHED = 8  # the first ticket that may not be taken yet
 CLOSED = 16  # 1: take no more tickets
 _CONTROL_WORDS = 24
 
+# Rows of `Ring.semaphores`.
+_TICKETS = 0  # a token for each worker that has to look for images
+_MADE = 1  # a token for each batch that is made, and for each failure
+_SEMAPHORE_WORDS = 8  # a `sem_t` takes four; each has its own cache line
+
+# Columns of `Ring.clocks`, in nanoseconds; a reader gets each of them whole.
+BUSY = 0  # time with work to do; minus the time of the clock now, if the worker is at work: then it is negative
+CPU = 1  # processor time until the last batch or wait
+_CPU_BEGUN = 2  # reading of the processor clock when the work that is not counted yet began
+_CLOCK_WORDS = 8
+
+_WALL_CLOCK, _CPU_CLOCK = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
+
 # The events at which `work` returns to Python.
-IDLE = 0  # no tickets left for now
+IDLE = 0  # no tickets left for now; on a ring with workers: it is shut
 REFUSED = 1  # the crop decoder refused an image: make it in another way, then call `complete`
-BATCH_DONE = 2  # this worker finished the last image of a batch
+BATCH_DONE = 2  # this worker finished the last image of a batch; only on a ring without workers
 OUTGROWN = 3  # the next image needs more memory than this worker has
 OTHER_KIND = 4  # the next image is for the other loop: RGB ones for `work`, all others for `work_plain`
 _TAKEN = 5  # none: the worker has an image to make
@@ -80,16 +107,23 @@ class Ring(NamedTuple):
     tasks: Array  # (S, T, TASK_FIELDS) int64: see `image_tasks`
     draws: Array  # (S, T, D) int32: see `gpubeton.plan.draw_rows`; the last columns are color steps
     codes: Array  # (S, T) int64: see `jpeg.codes`
+    semaphores: Array  # (2, _SEMAPHORE_WORDS) int64
+    clocks: Array  # (W, _CLOCK_WORDS) int64, of the workers that wait for images; without any, `work` returns instead
 
 
-def allocate_ring(batches: int, images: int, draw_columns: int) -> Ring:
+def allocate_ring(batches: int, images: int, draw_columns: int, workers: int = 0) -> Ring:
     """Allocate a ring buffer without tickets."""
+    semaphores = np.zeros((2, _SEMAPHORE_WORDS), np.int64)
+    for semaphore in semaphores:
+        ctypes.CDLL(None).sem_init(ctypes.c_void_p(semaphore.ctypes.data), 0, 0)
     return Ring(
         control=np.zeros(_CONTROL_WORDS, np.int64),
         remaining=np.zeros(batches, np.int64),
         tasks=np.zeros((batches, images, TASK_FIELDS), np.int64),
         draws=np.zeros((batches, images, draw_columns), np.int32),
         codes=np.zeros((batches, images), np.int64),
+        semaphores=semaphores,
+        clocks=np.zeros((workers, _CLOCK_WORDS), np.int64),
     )
 
 
@@ -129,11 +163,17 @@ def publish(ring: Ring, batch: int) -> None:
     batches, images = ring.codes.shape
     atomic_store(ring.remaining.ctypes.data + 8 * (batch % batches), images)
     atomic_store(ring.control.ctypes.data + 8 * PUBLISHED, (batch + 1) * images)
+    _wake_workers(ring)
 
 
-def has_tickets(ring: Ring) -> bool:
-    """Return True if there are images that no worker has taken."""
-    return bool(ring.control[NEXT] < ring.control[PUBLISHED])
+@stage
+def _wake_workers(ring: Ring) -> None:
+    """Let every worker that waits look for images."""
+    # A worker that takes a token that is there already will see the present tickets, too.
+    atomic_fence()
+    tickets = ring.semaphores[_TICKETS].ctypes.data
+    for _ in range(semaphore_tokens(tickets), len(ring.clocks)):
+        semaphore_post(tickets)
 
 
 @compiled
@@ -142,12 +182,66 @@ def complete(ring: Ring, ticket: int, code: int) -> bool:
     batches, images = ring.codes.shape
     batch = (ticket // images) % batches
     ring.codes[batch, ticket % images] = code
-    return bool(atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1)
+    return _count(ring, batch)
 
 
-def shut(ring: Ring) -> None:
-    """Let the workers take no more images."""
-    ring.control[CLOSED] = 1
+@stage
+def _count(ring: Ring, batch: int) -> bool:
+    """Count an image that is made; return True, and wake the thread that collects, if it was the last of its batch."""
+    if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) != 1:
+        return False
+    semaphore_post(ring.semaphores[_MADE].ctypes.data)
+    return True
+
+
+@compiled
+def await_batch(ring: Ring, batch: int, may_wait: bool) -> bool:
+    """Return True if all images of a batch are made; first wait until a batch is made or `wake` is called."""
+    if may_wait:
+        semaphore_wait(ring.semaphores[_MADE].ctypes.data)
+    return bool(atomic_load(ring.remaining.ctypes.data + 8 * (batch % len(ring.remaining))) == 0)
+
+
+@compiled
+def wake(ring: Ring, is_shut: bool) -> None:
+    """Let the thread that collects look for the reason; with `is_shut`, let the workers take no more images."""
+    if is_shut:
+        atomic_store(ring.control.ctypes.data + 8 * CLOSED, 1)
+        _wake_workers(ring)
+    semaphore_post(ring.semaphores[_MADE].ctypes.data)
+
+
+# --- the time of the workers ------------------------------------------------------------------------------------------
+
+
+@stage
+def _count_cpu(clock: Array) -> None:
+    now = clock_nanoseconds(_CPU_CLOCK)
+    clock[CPU] += now - clock[_CPU_BEGUN]
+    clock[_CPU_BEGUN] = now
+
+
+@stage
+def _await_tickets(ring: Ring, worker: int) -> bool:
+    """Wait until there are images that no worker has taken; return False if the ring is shut."""
+    control, clock = ring.control.ctypes.data, ring.clocks[worker]
+    if clock[BUSY] < 0:
+        _count_cpu(clock)
+        clock[BUSY] += clock_nanoseconds(_WALL_CLOCK)
+    while atomic_load(control + 8 * CLOSED) == 0:
+        if atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED):
+            clock[_CPU_BEGUN] = clock_nanoseconds(_CPU_CLOCK)
+            clock[BUSY] -= clock_nanoseconds(_WALL_CLOCK)
+            return True
+        semaphore_wait(ring.semaphores[_TICKETS].ctypes.data)
+        atomic_fence()
+    return False
+
+
+@compiled
+def await_tickets(ring: Ring, worker: int) -> bool:
+    """Wait for the first images; return False if the ring is shut."""
+    return _await_tickets(ring, worker)
 
 
 # --- one RGB image and its views --------------------------------------------------------------------------------------
@@ -266,11 +360,13 @@ def _take(ring: Ring, is_plain: bool, capacity: Array) -> tuple[int, int]:
 
 
 @compiled_with_notice
-def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
+def work(ring: Ring, outputs: Outputs, scratch: Scratch, worker: int) -> tuple[int, int]:
     """Make RGB images until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
     while True:
         event, ticket = _take(ring, False, scratch.capacity)
+        if event == IDLE and len(ring.clocks) > 0 and _await_tickets(ring, worker):
+            continue
         if event != _TAKEN:
             return event, ticket
         batch, image = (ticket // images) % batches, ticket % images
@@ -281,18 +377,22 @@ def work(ring: Ring, outputs: Outputs, scratch: Scratch) -> tuple[int, int]:
                 code = make_image(ring.tasks[batch], ring.draws[batch], ring.codes[batch], image, outputs, scratch)
             if code not in (OK, WRONG_SIZE):
                 return REFUSED, ticket
-        if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
-            return BATCH_DONE, ticket
+        if _count(ring, batch):
+            if len(ring.clocks) == 0:
+                return BATCH_DONE, ticket
+            _count_cpu(ring.clocks[worker])
 
 
 # A separate function, so that loaders of RGB images never compile it. The tasks of a batch are ordered by program, so
 # workers seldom change from one loop to the other.
 @compiled
-def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch) -> tuple[int, int]:
+def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch, worker: int) -> tuple[int, int]:
     """Make images of other kinds until an event that Python has to handle; return it and its ticket."""
     batches, images = ring.codes.shape
     while True:
         event, ticket = _take(ring, True, scratch.capacity)
+        if event == IDLE and len(ring.clocks) > 0 and _await_tickets(ring, worker):
+            continue
         if event != _TAKEN:
             return event, ticket
         batch, image = (ticket // images) % batches, ticket % images
@@ -302,5 +402,7 @@ def work_plain(ring: Ring, outputs: Outputs, scratch: PlainScratch) -> tuple[int
                 ring.codes[batch, image] = NOT_UNPACKED
                 return REFUSED, ticket
             ring.codes[batch, image] = make_plain(task, ring.draws[batch, image], outputs, scratch)
-        if atomic_add(ring.remaining.ctypes.data + 8 * batch, -1) == 1:
-            return BATCH_DONE, ticket
+        if _count(ring, batch):
+            if len(ring.clocks) == 0:
+                return BATCH_DONE, ticket
+            _count_cpu(ring.clocks[worker])

@@ -31,17 +31,19 @@ from gpubeton.cpu.image_tasks import (
 from gpubeton.cpu.plain import PlainScratch, allocate_plain
 from gpubeton.cpu.refused_images import UNDECODABLE, bad_images, decode_refused, views_of
 from gpubeton.cpu.ring import (
-    BATCH_DONE,
+    BUSY,
+    CPU,
     IDLE,
     OTHER_KIND,
     OUTGROWN,
     REFUSED,
     Ring,
     allocate_ring,
+    await_batch,
+    await_tickets,
     complete,
-    has_tickets,
     publish,
-    shut,
+    wake,
     work,
     work_plain,
     write_tasks,
@@ -63,8 +65,9 @@ if TYPE_CHECKING:
 class Worker:
     """The memory of one thread, and the images that it makes, with libjpeg-turbo's help if needed."""
 
-    def __init__(self, programs: Sequence[ImageProgram], outputs: Outputs) -> None:
+    def __init__(self, programs: Sequence[ImageProgram], outputs: Outputs, number: int = 0) -> None:
         self._outputs = outputs
+        self._number = number  # of its row in the ring's clocks, if it has any
         self._kinds = [program.kind for program in programs]
         self._plain_programs = [program for program in programs if program.kind != RGB]
         # The loop that goes on; the one for RGB images is not even compiled if there are none.
@@ -90,9 +93,9 @@ class Worker:
         while True:
             event: tuple[int, int]
             if self._is_plain:
-                event = work_plain(ring, self._outputs, self.plain_scratch(side))
+                event = work_plain(ring, self._outputs, self.plain_scratch(side), self._number)
             else:
-                event = work(ring, self._outputs, self.scratch(side, size))
+                event = work(ring, self._outputs, self.scratch(side, size), self._number)
             if event[0] != OTHER_KIND:
                 return event
             self._is_plain = not self._is_plain
@@ -135,32 +138,11 @@ class Worker:
         return int(codes[views[0]]), ""
 
 
-class WorkClock:
-    """Sums up the time in which one thread is busy."""
-
-    # Each call reads two clocks, so it belongs around batches, not around images.
-
-    def __init__(self) -> None:
-        # Finished work, and the start of the work under way: assigned at once, so that other threads read both of
-        # one moment.
-        self._state: tuple[Usage, tuple[float, float] | None] = Usage(), None
-
-    def begin(self) -> None:
-        """Note that the calling thread has work from now on."""
-        self._state = self._state[0], (time.perf_counter(), time.thread_time())
-
-    def pause(self) -> None:
-        """Note that the calling thread waits from now on; no effect if it does already."""
-        done, begun = self._state
-        if begun is not None:
-            wall, cpu = begun
-            self._state = done + Usage(time.perf_counter() - wall, time.thread_time() - cpu), None
-
-    @property
-    def usage(self) -> Usage:
-        """Usage until now. The processor time of work under way is added when it pauses."""
-        done, begun = self._state
-        return done if begun is None else done + Usage(time.perf_counter() - begun[0])
+def usage_of(clocks: NDArray[np.int64]) -> Usage:
+    """Sum up the clocks of workers, `Ring.clocks`, until now; processor time counts at the end of a batch or work."""
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    busy = sum(nanoseconds if nanoseconds >= 0 else nanoseconds + now for nanoseconds in clocks[:, BUSY].tolist())
+    return Usage(busy / 1e9, int(clocks[:, CPU].sum()) / 1e9)
 
 
 @dataclass
@@ -169,14 +151,13 @@ class _Batch:
 
     jobs: Sequence[ImageJob]
     reasons: dict[int, str] = field(default_factory=dict)  # of images that no library decodes, by place in the batch
-    is_done: bool = False
 
 
 class WorkerPool:
     """Threads that make images; batches are submitted and collected in order.
 
-    The threads take images off a ring of batches. They hold the GIL only between batches, and for the rare image that
-    the crop decoder refuses.
+    The threads take images off a ring of batches. They hold the GIL only for the rare image that the crop decoder
+    refuses; they wait without it, too.
     """
 
     def __init__(
@@ -189,18 +170,16 @@ class WorkerPool:
         self._programs = list(programs)
         self._batch_size = batch_size
         self._outputs = outputs_of(self._programs)
-        self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs))
+        self._ring = allocate_ring(ring, batch_size * len(self._programs), draw_columns(self._programs), num_workers)
         self._batches: dict[int, _Batch] = {}
         self._submitted = 0
         self._collected = 0
         self._largest = (1, 0)
         self._is_closed = False
         self._failure: BaseException | None = None
-        self._changed = threading.Condition()
-        self._clocks = [WorkClock() for _ in range(num_workers)]
         self._threads = [
-            threading.Thread(target=self._serve, args=(clock,), name=f"gpubeton-worker-{i}", daemon=True)
-            for i, clock in enumerate(self._clocks)
+            threading.Thread(target=self._serve, args=(number,), name=f"gpubeton-worker-{number}", daemon=True)
+            for number in range(num_workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -209,39 +188,36 @@ class WorkerPool:
         """Begin a batch: one job for each program. Raises RuntimeError if the ring is full: collect first."""
         for job, program in zip(jobs, self._programs, strict=True):
             _check(job, program, self._batch_size)
-        with self._changed:
-            self._raise_if_ended()
-            slots = len(self._ring.remaining)
-            if self._submitted - self._collected == slots:
-                raise RuntimeError(f"all {slots} batches of the ring are in flight")
-            number = self._submitted
-            for program_number, (job, program) in enumerate(zip(jobs, self._programs, strict=True)):
-                first = program_number * self._batch_size
-                stop = first + self._batch_size
-                _write_job(self._ring, number % slots, program_number, first, stop, job, program.kind)
-            _link_views(self._ring, number % slots, self._batch_size, jobs)
-            self._batches[number] = _Batch(jobs)
-            self._submitted += 1
-            publish(self._ring, number)
-            self._changed.notify_all()
+        self._raise_if_ended()
+        slots = len(self._ring.remaining)
+        if self._submitted - self._collected == slots:
+            raise RuntimeError(f"all {slots} batches of the ring are in flight")
+        number = self._submitted
+        for program_number, (job, program) in enumerate(zip(jobs, self._programs, strict=True)):
+            first = program_number * self._batch_size
+            stop = first + self._batch_size
+            _write_job(self._ring, number % slots, program_number, first, stop, job, program.kind)
+        _link_views(self._ring, number % slots, self._batch_size, jobs)
+        self._batches[number] = _Batch(jobs)
+        self._submitted += 1
+        publish(self._ring, number)
 
     def collect(self) -> list[BadImage]:
         """Wait for the oldest batch; return its bad images. Raises what ended a worker, or LoaderClosedError."""
-        with self._changed:
-            if self._collected == self._submitted:
-                raise RuntimeError("no batch is in flight")
-            batch = self._batches.get(self._collected)
-            while batch is None or not batch.is_done:  # None: closed
-                self._raise_if_ended()
-                self._changed.wait()
-            slot = self._collected % len(self._ring.remaining)
-            bad = bad_images(self._ring, slot, batch.reasons, self._programs)
-            for number, job in enumerate(batch.jobs):
-                if job.num_entries is not None:
-                    first = number * self._batch_size
-                    job.num_entries[:] = self._ring.tasks[slot, first : first + len(job.num_entries), NUM_ENTRIES]
-            del self._batches[self._collected]
-            self._collected += 1
+        if self._collected == self._submitted:
+            raise RuntimeError("no batch is in flight")
+        is_made = await_batch(self._ring, self._collected, False)
+        while self._is_closed or not is_made:
+            self._raise_if_ended()
+            is_made = await_batch(self._ring, self._collected, True)
+        slot = self._collected % len(self._ring.remaining)
+        batch = self._batches.pop(self._collected)
+        self._collected += 1
+        for number, job in enumerate(batch.jobs):
+            if job.num_entries is not None:
+                first = number * self._batch_size
+                job.num_entries[:] = self._ring.tasks[slot, first : first + len(job.num_entries), NUM_ENTRIES]
+        bad = bad_images(self._ring, slot, batch.reasons, self._programs)
         return [BadImage(*divmod(image, self._batch_size), reason) for image, reason in bad]
 
     def decode(self, program: int, job: ImageJob) -> list[BadImage]:
@@ -264,14 +240,12 @@ class WorkerPool:
     @property
     def usage(self) -> Usage:
         """How busy all threads together were until now."""
-        return sum((clock.usage for clock in self._clocks), Usage())
+        return usage_of(self._ring.clocks)
 
     def close(self) -> None:
         """End the threads and drop the batches in flight. May be called twice, from any thread."""
-        with self._changed:
-            self._is_closed = True
-            shut(self._ring)
-            self._changed.notify_all()
+        self._is_closed = True
+        wake(self._ring, True)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -283,49 +257,32 @@ class WorkerPool:
         if self._is_closed:
             raise LoaderClosedError("the loader was closed while a batch was being made")
 
-    def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> bool:
-        """Let a library decode an image; return True if it was the last of its batch."""
+    def _make_refused(self, worker: Worker, ring: Ring, ticket: int, reasons: dict[int, str]) -> None:
+        """Let a library decode an image."""
         code, reason = worker.make_refused(ring, ticket)
         if code == UNDECODABLE:
             reasons.update(dict.fromkeys(views_of(ring, ticket)[1], reason))
-        return bool(complete(ring, ticket, code))
+        complete(ring, ticket, code)
 
-    def _serve(self, clock: WorkClock) -> None:
+    def _serve(self, number: int) -> None:
         """Run one worker until the pool is closed."""
         try:
-            worker = Worker(self._programs, self._outputs)
-            while self._wait_for_tickets(clock):
-                event, ticket = worker.run(self._ring, *self._largest)
-                number = ticket // self._ring.codes.shape[1]
-                if event == OUTGROWN:
-                    extents = self._largest, _extent(self._ring.tasks[number % len(self._ring.remaining)])
+            worker = Worker(self._programs, self._outputs, number)
+            # Without any image there is nothing to allocate and to compile.
+            if not await_tickets(self._ring, number):
+                return
+            while (event := worker.run(self._ring, *self._largest))[0] != IDLE:
+                batch = event[1] // self._ring.codes.shape[1]
+                if event[0] == OUTGROWN:
+                    extents = self._largest, _extent(self._ring.tasks[batch % len(self._ring.remaining)])
                     self._largest = max(side for side, _ in extents), max(size for _, size in extents)
-                elif event == REFUSED:
-                    if self._make_refused(worker, self._ring, ticket, self._batches[number].reasons):
-                        self._announce(number)
-                elif event == BATCH_DONE:
-                    self._announce(number)
+                elif event[0] == REFUSED:
+                    self._make_refused(worker, self._ring, event[1], self._batches[batch].reasons)
         except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
-            clock.pause()
-            with self._changed:
-                self._failure = self._failure or error
-                self._changed.notify_all()
-
-    def _wait_for_tickets(self, clock: WorkClock) -> bool:
-        """Wait until there is an image to make; return False at the end."""
-        clock.pause()
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or has_tickets(self._ring))
-            if not self._is_closed:
-                clock.begin()
-            return not self._is_closed
-
-    def _announce(self, number: int) -> None:
-        with self._changed:
-            # If the pool was closed meanwhile, the batch is gone.
-            if number in self._batches:
-                self._batches[number].is_done = True
-            self._changed.notify_all()
+            own = self._ring.clocks[number : number + 1]
+            own[0, BUSY] = 1e9 * usage_of(own).busy_seconds
+            self._failure = self._failure or error
+            wake(self._ring, False)
 
 
 # --- jobs as tasks of the ring ----------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def make_alone(program, images, draws, scratch=None, out=None):
     ring, outputs = ring_of(job), outputs_of([program])
     scratch = scratch_for(program, images) if scratch is None else scratch
     while True:
-        event, ticket = work(ring, outputs, scratch)
+        event, ticket = work(ring, outputs, scratch, 0)
         if event == REFUSED:
             complete(ring, ticket, int(ring.codes[0, ticket]))
         elif event == IDLE:

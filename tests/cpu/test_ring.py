@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gpubeton.cpu.epilogue import outputs_of
 from gpubeton.cpu.image_tasks import TARGET
@@ -15,9 +14,8 @@ from gpubeton.cpu.ring import (
     REFUSED,
     allocate_ring,
     complete,
-    has_tickets,
     publish,
-    shut,
+    wake,
     work,
 )
 from gpubeton.cpu.worker_pool import WorkerPool
@@ -37,10 +35,10 @@ def started(images):
 
 def test_a_worker_goes_on_until_python_must_see_to_something():
     ring, outputs, scratch, _ = started([RAW, PROGRESSIVE, WRONG, RAW])
-    assert has_tickets(ring)
-    assert work(ring, outputs, scratch) == (REFUSED, 1)
-    assert work(ring, outputs, scratch) == (IDLE, 4)
-    assert not has_tickets(ring)
+    assert ring.control[NEXT] < ring.control[PUBLISHED]
+    assert work(ring, outputs, scratch, 0) == (REFUSED, 1)
+    assert work(ring, outputs, scratch, 0) == (IDLE, 4)
+    assert ring.control[NEXT] == ring.control[PUBLISHED]
     assert ring.codes[0].tolist() == [OK, 1, WRONG_SIZE, OK]
     assert ring.remaining.tolist() == [1]
     assert complete(ring, 1, OK)
@@ -49,15 +47,15 @@ def test_a_worker_goes_on_until_python_must_see_to_something():
 
 def test_whoever_makes_the_last_image_learns_of_it():
     ring, outputs, scratch, _ = started([RAW, RAW])
-    assert work(ring, outputs, scratch) == (BATCH_DONE, 1)
-    assert work(ring, outputs, scratch) == (IDLE, 2)
+    assert work(ring, outputs, scratch, 0) == (BATCH_DONE, 1)
+    assert work(ring, outputs, scratch, 0) == (IDLE, 2)
 
 
 def test_a_refused_image_that_is_not_the_last_completes_no_batch():
     ring, outputs, scratch, _ = started([PROGRESSIVE, RAW, PROGRESSIVE])
-    assert work(ring, outputs, scratch) == (REFUSED, 0)
+    assert work(ring, outputs, scratch, 0) == (REFUSED, 0)
     assert not complete(ring, 0, OK)
-    assert work(ring, outputs, scratch) == (REFUSED, 2)
+    assert work(ring, outputs, scratch, 0) == (REFUSED, 2)
     assert complete(ring, 2, OK)
 
 
@@ -66,9 +64,9 @@ def test_an_image_larger_than_the_workers_memory_is_not_taken():
     images = [RAW, stored_raw(noise(70, 8)), RAW]
     ring, outputs, _, job = started(images)
     small = scratch_for(PROGRAM, [RAW])
-    assert work(ring, outputs, small) == (OUTGROWN, 1)
+    assert work(ring, outputs, small, 0) == (OUTGROWN, 1)
     assert ring.control[NEXT] == 1
-    assert work(ring, outputs, scratch_for(PROGRAM, images)) == (BATCH_DONE, 2)
+    assert work(ring, outputs, scratch_for(PROGRAM, images), 0) == (BATCH_DONE, 2)
     for image, out in zip(images, job.out, strict=True):
         assert np.array_equal(out, make_one(PROGRAM, image, draw_of(PROGRAM, (0, 0, 5, 5))))
 
@@ -76,7 +74,7 @@ def test_an_image_larger_than_the_workers_memory_is_not_taken():
 def test_a_jpeg_of_more_bytes_than_the_workers_memory_is_not_taken():
     small, large = stored_jpeg(jpeg(noise(64, 64), 10)), stored_jpeg(jpeg(noise(64, 64), 100))
     ring, outputs, _, _ = started([small, large])
-    assert work(ring, outputs, scratch_for(PROGRAM, [small])) == (OUTGROWN, 1)
+    assert work(ring, outputs, scratch_for(PROGRAM, [small]), 0) == (OUTGROWN, 1)
 
 
 def test_a_worker_comes_back_for_memory_in_the_middle_of_its_run():
@@ -98,7 +96,7 @@ def test_a_worker_comes_back_for_memory_in_the_middle_of_its_run():
 def test_empty_places_of_a_batch_are_passed_over():
     ring, outputs, scratch, job = started([RAW, RAW, RAW])
     ring.tasks[0, 1:, TARGET] = 0
-    assert work(ring, outputs, scratch) == (BATCH_DONE, 2)
+    assert work(ring, outputs, scratch, 0) == (BATCH_DONE, 2)
     assert (job.out[1:] == 0xA5).all()
     assert not (job.out[0] == 0xA5).all()
 
@@ -112,18 +110,13 @@ def test_batches_take_the_slots_in_turn():
         wide.codes[slot] = -1
         publish(wide, batch)
         assert wide.control[PUBLISHED] == batch + 1
-        assert work(wide, outputs, scratch) == (BATCH_DONE, batch)
+        assert work(wide, outputs, scratch, 0) == (BATCH_DONE, batch)
         assert wide.codes[slot] == OK
         assert wide.remaining[slot] == 0
 
 
 def test_no_image_is_taken_after_the_end():
     ring, outputs, scratch, job = started([RAW, RAW])
-    shut(ring)
-    assert work(ring, outputs, scratch)[0] == IDLE
+    wake(ring, True)
+    assert work(ring, outputs, scratch, 0)[0] == IDLE
     assert (job.out == 0xA5).all()
-
-
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_ring_without_batches_has_no_tickets(count):
-    assert not has_tickets(allocate_ring(count, 4, 8))

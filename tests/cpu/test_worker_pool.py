@@ -349,11 +349,11 @@ class TestFailure:
             while not np.array_equal(job.out, expected([0, 1])[0]):
                 time.sleep(0.001)
 
-            def fail(self, ring, side, size):
+            def fail(ring, ticket):
                 raise ZeroDivisionError("planted")
 
-            monkeypatch.setattr(Worker, "run", fail)
-            pool.submit([jobs_of([0])])
+            monkeypatch.setattr("gpubeton.cpu.worker_pool.views_of", fail)
+            pool.submit([jobs_of([6])])
             while threading.active_count() > before:  # until it has failed
                 time.sleep(0.001)
             assert pool.collect() == []

@@ -60,7 +60,7 @@ def made(image, program, draw, scratch=None):
     """Pixels, code, and whether the entry points were good to the end."""
     out = np.zeros((1, program.height, program.width, 3), np.uint8)
     ring = ring_of(job_of(program, [image], [draw], out))
-    work(ring, outputs_of([program]), scratch_for(program, [image]) if scratch is None else scratch)
+    work(ring, outputs_of([program]), scratch_for(program, [image]) if scratch is None else scratch, 0)
     return out[0], int(ring.codes[0, 0]), bool(ring.tasks[0, 0, NUM_ENTRIES] > 0)
 
 
