@@ -1,7 +1,8 @@
-"""Store the entry points of JPEG files beside the ``.beton`` file that holds them."""
+"""Store beside ``.beton`` files what loaders use: the entry points of JPEG files, and one index of many files."""
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from gpubeton.format.entry_points import (
     write_entry_points,
 )
 from gpubeton.format.layout import ImageMode
+from gpubeton.format.manifest import list_shards, write_manifest
 from gpubeton.writing.atomic_file import AtomicFile, checked_target, is_locked, short_name, write_at
 from gpubeton.writing.find_entry_points import find_blocks
 
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format import Index
 
-__all__ = ["Indexed", "index_images"]
+__all__ = ["Indexed", "IndexedShards", "index_images", "index_shards"]
 
 _RECORD_DTYPE = np.dtype(
     [("field", "<u4"), ("images", "<u4"), ("entries", "<u8"), ("checksum", "<u4"), ("zeros", "<u4")]
@@ -133,6 +136,86 @@ def index_images(
         sum(block.nbytes for block in blocks.values()),
         found,
     )
+
+
+@dataclass(frozen=True)
+class IndexedShards:
+    """The index of a folder of ``.beton`` files.
+
+    Made by `index_shards`.
+
+    Attributes
+    ----------
+    folder : str
+        The folder.
+    shards : int
+        Files in it.
+    samples : int
+        Their samples.
+    bytes : int
+        Size of the index.
+    """
+
+    folder: str
+    shards: int
+    samples: int
+    bytes: int
+
+
+def index_shards(
+    folder: str | os.PathLike[str],
+    custom_fields: CustomFields | None = None,
+    *,
+    remote: RemoteOptions | None = None,
+) -> IndexedShards:
+    """Write one index of all ``.beton`` files of a folder, as ``index.json`` and ``index.bin`` beside them.
+
+    A loader of the folder then opens these two instead of each file, and all processes of a machine share the memory of
+    the index. The files are checked as whenever they are opened, and not changed. Call it again when files are added or
+    replaced: until then, loaders warn and open each file.
+
+    Parameters
+    ----------
+    folder : str or path
+        The folder; also a URL that ends in "/".
+    custom_fields : mapping of str to Field class, optional
+        The class of each custom field.
+    remote : RemoteOptions, optional
+        How the store of a URL is reached.
+
+    Returns
+    -------
+    IndexedShards
+        What was written.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or several have different fields.
+    StorageError
+        If the index cannot be written.
+    OSError
+        If the folder has no such files.
+
+    Examples
+    --------
+    >>> import os, shutil
+    >>> os.makedirs("folder", exist_ok=True)
+    >>> for number in range(3):
+    ...     _ = shutil.copy("train.beton", f"folder/{number}.beton")
+    >>> index_shards("folder").samples
+    900
+    >>> from gpubeton import Loader
+    >>> Loader("folder", 100).reader.num_samples
+    900
+    """
+    name = os.fspath(folder)
+    paths = list_shards(name, remote)
+    if not paths:
+        raise FileNotFoundError(errno.ENOENT, "no files whose names end in .beton", name)
+    index, _ = open_index(paths, custom_fields, remote)
+    written = write_manifest(name, index, remote)
+    return IndexedShards(name, len(index.files), index.num_samples, written.num_bytes)
 
 
 def _ignore(done: int, total: int) -> None:

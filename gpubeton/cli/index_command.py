@@ -1,8 +1,8 @@
-"""``gpubeton index``: entry points of JPEG files, beside the .beton files that hold them."""
+"""``gpubeton index``: entry points of JPEG files, and one index of a folder of files, beside the .beton files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def index(
-    files: Annotated[list[str], typer.Argument(help=".beton files.", show_default=False)],
+    files: Annotated[
+        list[str],
+        typer.Argument(help=".beton files, or folders of them; a URL of a folder ends in /.", show_default=False),
+    ],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also for files that have valid entry points.")
     ] = False,
@@ -26,12 +29,25 @@ def index(
 
     Loaders then decode only the part of an image that a crop needs: the same images in less time. Files made by
     `gpubeton convert` have these places already. After an interruption, the same command continues.
+
+    Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
     """
-    from gpubeton.indexing import index_images
+    from gpubeton.format.manifest import is_folder
+    from gpubeton.indexing import index_images, index_shards
 
     classes = field_classes(field)
-    found = []
+    found: list[dict[str, Any]] = []
     for file in files:
+        if is_folder(file):
+            written = index_shards(file, classes)
+            found.append(vars(written))
+            if not json:
+                files_text, samples = counted(written.shards, "file"), counted(written.samples, "sample")
+                size = size_text(written.bytes)
+                result_console().print(
+                    f"{printable(file)}: {files_text} with {samples} in index.json and index.bin, {size}"
+                )
+            continue
         with progress(f"Indexing {file}") as advance:
             done = index_images(file, classes, overwrite=overwrite, num_workers=workers, on_progress=advance)
         found.append({"file": file, **vars(done)})

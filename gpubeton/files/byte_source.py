@@ -85,6 +85,17 @@ class ByteSource(ABC):
                 raise
         return source
 
+    @classmethod
+    def known_identity(
+        cls,
+        name: str,  # noqa: ARG003  for those in object stores
+        size: int,  # noqa: ARG003
+        etag: str,  # noqa: ARG003
+        remote: RemoteOptions | None,  # noqa: ARG003
+    ) -> SourceIdentity | None:
+        """Make the identity of a file of which these are known; None if it has to be looked at."""
+        return None
+
     @abstractmethod
     def identity(self) -> SourceIdentity:
         """Find the identity of the file as it is now."""

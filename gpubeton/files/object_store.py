@@ -135,6 +135,10 @@ class ObjectFile(ByteSource):
     def find_identity(cls, name: str) -> ObjectIdentity:
         return head_object(name)
 
+    @classmethod
+    def known_identity(cls, name: str, size: int, etag: str, remote: RemoteOptions | None) -> ObjectIdentity:
+        return ObjectIdentity(size, name, etag, remote=remote or RemoteOptions())
+
     def identity(self) -> ObjectIdentity:
         return self._identity
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
-from gpubeton.files.open_files import find_identity, list_files, open_bytes
+from gpubeton.files.object_store import put_object
+from gpubeton.files.open_files import find_identity, list_files, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
 from gpubeton.format.data_files import DataFile
 from gpubeton.format.header import Descriptor, Header
@@ -32,7 +33,7 @@ from gpubeton.format.index import Index, metadata_type_of
 from gpubeton.format.layout import ARGUMENTS_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from typing_extensions import Buffer
@@ -76,6 +77,9 @@ class Shard:
 
     def check(self, path: str, remote: RemoteOptions | None = None) -> SourceIdentity:
         """Return the identity of the file, FormatError if it is not the one that was described."""
+        # Of objects it is known without a request: those for its bytes are refused if it was replaced.
+        if self.version and (known := source_type(path).known_identity(path, self.size, self.version, remote)):
+            return known
         try:
             found = find_identity(path, remote)
         except FileNotFoundError as error:
@@ -209,24 +213,21 @@ def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
     return sorted(_join(folder, path.name) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
 
 
-def write_manifest(folder: str, index: Index, put: Callable[[str, Path], object] | None = None) -> Manifest:
-    """Write the manifest of a folder whose shards are the files of `index`, in this order.
-
-    `put` stores a file of this machine under a URL; a folder of this machine needs none.
-    """
+def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
+    """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
         shards = tuple(threads.map(Shard.of, index.files))
     paths = [file.path for file in index.files]
     wrong = [path for path, shard in zip(paths, shards, strict=True) if path != _join(folder, shard.name)]
     if wrong or len(set(paths)) < len(paths):
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
-    if put is None:
+    if "://" not in folder:
         return _write_pair(Path(folder), "index", index, shards)
     with tempfile.TemporaryDirectory() as place:
         manifest = _write_pair(Path(place), "index", index, shards)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
-            put(_join(folder, name), Path(place) / name)
+            put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
     return manifest
 
 
