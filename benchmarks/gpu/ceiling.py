@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gpu.encoded import Encoded, Piece
-from benchmarks.gpu.nvjpeg_steps import DecodeParams, decode_batched_ex
+from benchmarks.gpu.nvjpeg_steps import Backend, DecodeParams, Flags, decode_batched_ex
 from benchmarks.gpu.target import Target
-from gpubeton.gpu.device import Event, Memory, Stream
-from gpubeton.gpu.nvjpeg import Backend, Flags, Handle, State
+from gpubeton.gpu.cuda import Event, Memory, Stream
+from gpubeton.gpu.nvjpeg import Handle, State
 
 __all__ = ["BareLoop", "Rate", "Setting", "keep_decoding"]
 
@@ -84,7 +84,7 @@ class BareLoop:
         self._pieces = encoded.pieces(setting.per_call)
         self._opened = ExitStack()
         with ExitStack() as undo:
-            self._handle: Handle = target.library.create(setting.backend, setting.flags)
+            self._handle: Handle = Handle(target.library, setting.backend, setting.flags)
             undo.callback(self._handle.close)
             self._params: list[DecodeParams] = []
             for piece in self._pieces if wish else ():
@@ -134,7 +134,7 @@ class BareLoop:
         return took
 
     def _make_turn(self, target: Target, encoded: Encoded, undo: ExitStack) -> _Turn:
-        state = self._handle.make_state()
+        state = State(self._handle)
         state.preallocate(self._setting.per_call, int(encoded.width.max()), int(encoded.height.max()))
         state.initialise(self._setting.per_call)
         memory = target.device.allocate(max(piece.nbytes for piece in self._pieces))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpubeton.format.index import Index
-from gpubeton.gpu.device import Device
+from gpubeton.gpu.cuda import Device
 from gpubeton.gpu.memory_layout import lay_out_images
 from gpubeton.gpu.nvjpeg import IMAGE
 

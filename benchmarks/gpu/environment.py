@@ -50,10 +50,11 @@ def describe() -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the measurement matters more than its description
         found["torch_cuda"] = f"{type(error).__name__}: {error}"
     try:
+        from benchmarks.gpu.nvjpeg_steps import cuda_version
         from gpubeton.gpu.nvjpeg import load
 
         library = load()
-        found["nvjpeg"] = {"path": library.path, "version": library.version, "cuda": library.cuda_version}
+        found["nvjpeg"] = {"path": library.path, "version": library.version, "cuda": cuda_version(library)}
     except Exception as error:  # noqa: BLE001 - as above
         found["nvjpeg"] = f"{type(error).__name__}: {error}"
     return found

@@ -29,7 +29,7 @@ from benchmarks.gpu.record import Record, leave_when_told
 from benchmarks.gpu.target import Target, open_target
 from benchmarks.results import DATA
 from gpubeton.format.index import Index
-from gpubeton.gpu.device import Stream
+from gpubeton.gpu.cuda import Stream
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from gpubeton.plan.draw_rows import HEIGHT, WIDTH

@@ -6,29 +6,45 @@ gpubeton itself decodes batches with `gpubeton.gpu.nvjpeg`; these are the ways t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import c_int, c_size_t, c_void_p
-from enum import IntEnum
+from ctypes import byref, c_int, c_size_t, c_void_p
+from enum import IntEnum, IntFlag
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.nvjpeg import IMAGE, Backend, Handle, OutputFormat, State
-from gpubeton.gpu.nvjpeg.c_types import DATA, ENUM, IMAGES, MADE, OPAQUE, PROTOTYPES, STREAM
-from gpubeton.gpu.nvjpeg.checked_calls import Resource, address_of
+from gpubeton.gpu.nvjpeg import (
+    DATA,
+    ENUM,
+    IMAGES,
+    INTEGER,
+    MADE,
+    OPAQUE,
+    PROTOTYPES,
+    RGBI,
+    STREAM,
+    Handle,
+    Library,
+    Resource,
+    State,
+)
 
 __all__ = [
+    "Backend",
     "Buffer",
     "DecodeParams",
     "Decoder",
     "DecoderState",
+    "Flags",
     "JpegStream",
     "ScaleFactor",
+    "cuda_version",
     "decode_batched_ex",
     "decode_one",
 ]
 
 PROTOTYPES.update(
     {
+        "nvjpegGetCudartProperty": (ENUM, INTEGER),
         "nvjpegJpegStreamParse": (OPAQUE, DATA, c_size_t, c_int, c_int, OPAQUE),
         "nvjpegDecodeParamsCreate": (OPAQUE, MADE),
         "nvjpegDecodeParamsDestroy": (OPAQUE,),
@@ -52,6 +68,33 @@ PROTOTYPES.update(
 )
 
 
+class Backend(IntEnum):
+    """``nvjpegBackend_t``: the decoder. gpubeton uses HARDWARE."""
+
+    DEFAULT = 0
+    HYBRID = 1
+    GPU_HYBRID = 2
+    HARDWARE = 3
+    GPU_HYBRID_DEVICE = 4
+    HARDWARE_DEVICE = 5
+    LOSSLESS_JPEG = 6
+
+
+class Flags(IntFlag):
+    """Options of a handle."""
+
+    NONE = 0
+    UPSAMPLING_WITH_INTERPOLATION = 32
+
+
+def cuda_version(library: Library) -> tuple[int, ...]:
+    """Return the CUDA that nvJPEG was built with."""
+    numbers = c_int(), c_int(), c_int()
+    for which, number in enumerate(numbers):
+        library("nvjpegGetCudartProperty", which, byref(number))
+    return tuple(number.value for number in numbers)
+
+
 class ScaleFactor(IntEnum):
     """``nvjpegScaleFactor_t``: reduce while decoding."""
 
@@ -66,19 +109,19 @@ class DecodeParams(Resource):
 
     def __init__(self, handle: Handle) -> None:
         create, destroy = "nvjpegDecodeParamsCreate", "nvjpegDecodeParamsDestroy"
-        super().__init__(handle.calls, create, destroy, handle.pointer, parent=handle)
+        super().__init__(handle.library, create, destroy, handle.pointer, parent=handle)
 
-    def set_output_format(self, output_format: OutputFormat) -> None:
+    def set_output_format(self, output_format: int) -> None:
         """Set the format of the pixels; batches have that of `State.initialise`."""
-        self.calls("nvjpegDecodeParamsSetOutputFormat", self.pointer, output_format)
+        self.library("nvjpegDecodeParamsSetOutputFormat", self.pointer, output_format)
 
     def set_region(self, left: int, top: int, width: int, height: int) -> None:
         """Decode a part only, in pixels of the output; it must be inside."""
-        self.calls("nvjpegDecodeParamsSetROI", self.pointer, left, top, width, height)
+        self.library("nvjpegDecodeParamsSetROI", self.pointer, left, top, width, height)
 
     def set_scale(self, scale: ScaleFactor) -> None:
         """Reduce the image while it is decoded; only HARDWARE."""
-        self.calls("nvjpegDecodeParamsSetScaleFactor", self.pointer, scale)
+        self.library("nvjpegDecodeParamsSetScaleFactor", self.pointer, scale)
 
 
 class JpegStream(Resource):
@@ -86,12 +129,12 @@ class JpegStream(Resource):
 
     def __init__(self, handle: Handle) -> None:
         create, destroy = "nvjpegJpegStreamCreate", "nvjpegJpegStreamDestroy"
-        super().__init__(handle.calls, create, destroy, handle.pointer, parent=handle)
+        super().__init__(handle.library, create, destroy, handle.pointer, parent=handle)
         self._handle = handle
 
     def parse(self, address: int, size: int) -> None:
         """Parse a JPEG with all scans; its bytes have to stay until it is decoded."""
-        self.calls("nvjpegJpegStreamParse", self._handle.pointer, address, size, 0, 0, self.pointer)
+        self.library("nvjpegJpegStreamParse", self._handle.pointer, address, size, 0, 0, self.pointer)
 
 
 class Buffer(Resource):
@@ -99,7 +142,7 @@ class Buffer(Resource):
 
     def __init__(self, handle: Handle, kind: str) -> None:
         create, destroy = f"nvjpegBuffer{kind}Create", f"nvjpegBuffer{kind}Destroy"
-        super().__init__(handle.calls, create, destroy, handle.pointer, None, parent=handle)
+        super().__init__(handle.library, create, destroy, handle.pointer, None, parent=handle)
         self.kind = kind
 
 
@@ -108,7 +151,7 @@ class Decoder(Resource):
 
     def __init__(self, handle: Handle, backend: Backend) -> None:
         create, destroy = "nvjpegDecoderCreate", "nvjpegDecoderDestroy"
-        super().__init__(handle.calls, create, destroy, handle.pointer, backend, parent=handle)
+        super().__init__(handle.library, create, destroy, handle.pointer, backend, parent=handle)
         self.handle = handle
 
 
@@ -117,30 +160,28 @@ class DecoderState(Resource):
 
     def __init__(self, decoder: Decoder) -> None:
         create, destroy = "nvjpegDecoderStateCreate", "nvjpegJpegStateDestroy"
-        super().__init__(decoder.calls, create, destroy, decoder.handle.pointer, decoder.pointer, parent=decoder)
+        super().__init__(decoder.library, create, destroy, decoder.handle.pointer, decoder.pointer, parent=decoder)
         self._decoder = decoder
         self._buffers: dict[str, Buffer] = {}
         self._in_use: tuple[object, ...] = ()
 
     def attach(self, buffer: Buffer) -> None:
         """Attach a buffer for intermediate results."""
-        self.calls(f"nvjpegStateAttach{buffer.kind}Buffer", self.pointer, buffer.pointer)
+        self.library(f"nvjpegStateAttach{buffer.kind}Buffer", self.pointer, buffer.pointer)
         self._buffers[buffer.kind] = buffer
 
     def decode(self, jpeg: JpegStream, target: NDArray[np.void], params: DecodeParams, stream: int) -> None:
         """Decode an image into `target`, (1,) IMAGE; returns before it is done."""
-        written = address_of(target, IMAGE, 1, "target")
         self._in_use = (jpeg, target, params)
         three = self._decoder.handle.pointer, self._decoder.pointer, self.pointer
-        self.calls("nvjpegDecodeJpeg", *three, jpeg.pointer, written, params.pointer, stream)
+        self.library("nvjpegDecodeJpeg", *three, jpeg.pointer, target.ctypes.data, params.pointer, stream)
 
 
 def decode_one(state: State, address: int, size: int, target: NDArray[np.void], stream: int) -> None:
     """Decode one image into `target`, (1,) IMAGE, with the backend of nvJPEG's choice; returns before it is done."""
-    written = address_of(target, IMAGE, 1, "target")
-    state.in_use = (target,)
     handle = state.handle.pointer
-    state.calls("nvjpegDecode", handle, state.pointer, address, size, OutputFormat.RGBI, written, stream)
+    state.in_use = target
+    state.library("nvjpegDecode", handle, state.pointer, address, size, RGBI, target.ctypes.data, stream)
 
 
 def decode_batched_ex(
@@ -153,14 +194,8 @@ def decode_batched_ex(
 ) -> None:
     """Decode a batch with parameters for each image; only HARDWARE and LOSSLESS_JPEG."""
     pointers = np.fromiter((one.pointer for one in params), np.uint64)
-    word, count = np.dtype(np.uint64), state.batch
-    arguments = (
-        address_of(addresses, word, count, "addresses"),
-        address_of(sizes, word, count, "sizes"),
-        address_of(targets, IMAGE, count, "targets"),
-        address_of(pointers, word, count, "params"),
-    )
-    state.in_use = (addresses, sizes, targets, pointers, params)
-    state.batch = 0
-    state.calls("nvjpegDecodeBatchedEx", state.handle.pointer, state.pointer, *arguments, stream)
+    count, state.batch = state.batch, 0
+    state.in_use = addresses, sizes, targets, pointers, params
+    arrays = (array.ctypes.data for array in (addresses, sizes, targets, pointers))
+    state.library("nvjpegDecodeBatchedEx", state.handle.pointer, state.pointer, *arrays, stream)
     state.batch = count

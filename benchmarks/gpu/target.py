@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from benchmarks.gpu.simulation import is_simulated, simulated_gpu
 
 if TYPE_CHECKING:
-    from gpubeton.gpu.device import Device
+    from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.nvjpeg import Library
 
 __all__ = ["Target", "open_target"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from gpubeton.gpu.device import Memory
+from gpubeton.gpu.cuda import Memory
 from gpubeton.gpu.memory_layout import round_up
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Device, PinnedMemory, Stream
+    from gpubeton.gpu.cuda import Device, PinnedMemory, Stream
 
 M = TypeVar("M", bound=Memory)
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
+    from gpubeton.gpu.cuda import Event
     from gpubeton.gpu.decode_backend import DecodeHandle, DecodeRequest
-    from gpubeton.gpu.device import Event
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.memory_layout import MemoryLayout
     from gpubeton.plan.image_executor import BadImage, ImageJob

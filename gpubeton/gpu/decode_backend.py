@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Device, Event
+    from gpubeton.gpu.cuda import Device, Event
 
 
 class DecodeRequest(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Table
-    from gpubeton.gpu.device import Device, Stream
+    from gpubeton.gpu.cuda import Device, Stream
     from gpubeton.gpu.launch import ProgramConstants
     from gpubeton.gpu.resident import ResidentJpegs
     from gpubeton.plan.cpu_services import CpuServices

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_state import BatchState
-    from gpubeton.gpu.device import Stream
+    from gpubeton.gpu.cuda import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
     from gpubeton.gpu.gpu_resources import GpuResources
     from gpubeton.gpu.launch import Augmenter

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.decode_backend import DecodeBackends
-    from gpubeton.gpu.device import Device
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.resident import ResidentJpegs

@@ -11,8 +11,8 @@ from gpubeton.gpu.entry_decoder import EntryDecoder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpubeton.gpu.cuda import Device, Stream
     from gpubeton.gpu.decode_backend import DecodeBackend
-    from gpubeton.gpu.device import Device, Stream
     from gpubeton.plan.lanes import Lane
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Device, Stream
+    from gpubeton.gpu.cuda import Device, Stream
 
 _THREADS = 128
 _AXES = 4

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Constants
-    from gpubeton.gpu.device import Device, Stream
+    from gpubeton.gpu.cuda import Device, Stream
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128

@@ -11,10 +11,10 @@ import os
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpubeton.errors import LibraryError
 
@@ -38,98 +38,89 @@ class Place:
     is_explicit: bool = False  # the user named this file: no other is tried
 
 
-def find(name: str, *, variable: str = "", bundled_in: Sequence[str] = ()) -> list[Place]:
-    """List every place where a library of CUDA was looked for, the best first."""
-    return list(_places(name, variable, bundled_in))
-
-
 def load(
     name: str,
+    read_version: Callable[[ctypes.CDLL], tuple[int, ...]] = lambda _: (0,),  # raises OSError for another library
     *,
     path: str | None = None,
     variable: str = "",
     bundled_in: Sequence[str] = (),
-    install: str,
-    check: Callable[[ctypes.CDLL, Place], str] | None = None,
-) -> tuple[ctypes.CDLL, Place]:
-    """Load a library of CUDA from the first place where it can be used; a LibraryError lists all places."""
-    places = [Place("the path given", path, is_explicit=True)] if path else _places(name, variable, bundled_in)
+) -> tuple[ctypes.CDLL, str, tuple[int, ...]]:
+    """Load a library of CUDA from the first place where it can be used: it, its file and its version."""
+    places = [Place("the path given", path, is_explicit=True)] if path else find(name, variable, bundled_in)
     tried: list[str] = []
     paths: set[str] = set()
     for place in places:
         if place.path in paths:  # cuda-pathfinder also looks into the wheels
             continue
-        library, reason = _open(place)
-        if library is not None:
-            reason = check(library, place) if check else ""
-            if not reason:
-                return library, replace(place, path=_file(library) or place.path)
-        paths |= {place.path} - {""}
+        reason = place.reason
+        if place.path:
+            paths.add(place.path)
+            try:
+                library = ctypes.CDLL(place.path)
+                version, driver = read_version(library), driver_version()
+                if driver is None or version[0] <= driver[0] or place.is_explicit:
+                    return library, _file(library) or place.path, version
+                reason = f"it is for CUDA {version[0]}, and the driver for CUDA {driver[0]}.{driver[1]}"
+            except AttributeError as error:
+                reason = f"it is another library: {error}"
+            except OSError as error:
+                reason = str(error)
         where = "" if place.path in reason else f"{place.path}: "
         tried.append(f"\n  {place.origin}: {where}{reason}")
-    advice = f"Try {install}" + (f", or set {variable} to the file" if variable and not path else "")
+    advice = f"Try {INSTALL}" + (f", or set {variable} to the file" if variable and not path else "")
     raise LibraryError(f"CUDA's library {name} was not found. {advice}. Tried:{''.join(tried)}")
+
+
+def _driver_function(name: str) -> Callable[..., int] | None:
+    """Find a function of NVIDIA's driver; None without it."""
+    try:
+        return getattr(ctypes.CDLL("libcuda.so.1"), name)  # type: ignore[no-any-return]  # ctypes makes it
+    except (OSError, AttributeError):
+        return None
 
 
 def driver_version() -> tuple[int, int] | None:
     """Ask NVIDIA's driver for the newest CUDA that it supports, such as (13, 0); None without a driver."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        version = ctypes.c_int()
-        if driver.cuDriverGetVersion(ctypes.byref(version)) != 0 or version.value <= 0:
-            return None
-    except (OSError, AttributeError):
+    version, ask = ctypes.c_int(), _driver_function("cuDriverGetVersion")
+    if ask is None or ask(ctypes.byref(version)) != 0 or version.value <= 0:
         return None
     return version.value // 1000, version.value % 1000 // 10
+
+
+def explain_no_cuda() -> str:
+    """Distinguish a missing driver from one that does not fit; what to try."""
+    newest = driver_version()
+    driver = "no driver answers" if newest is None else f"the driver is for CUDA {newest[0]}.{newest[1]}"
+    return f"{driver}. See whether nvidia-smi shows a GPU, which CUDA_VISIBLE_DEVICES may hide, and try {INSTALL}"
+
+
+def number_of_gpus() -> int:
+    """Ask NVIDIA's driver for the number of GPUs; 0 without a working driver."""
+    number, start, count = ctypes.c_int(), _driver_function("cuInit"), _driver_function("cuDeviceGetCount")
+    if start is None or count is None or start(0) != 0 or count(ctypes.byref(number)) != 0:
+        return 0
+    return number.value
 
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 @cache
-def _exchange_capture_mode() -> Callable[[Any], int] | None:
-    """Find the driver's function that sets a thread's capture mode and returns the former one; None without it."""
-    try:
-        function = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):
-        return None
-    return function
+def _exchange_capture_mode() -> Callable[..., int]:
+    """Find the driver's function that sets a thread's capture mode and returns the former one."""
+    return _driver_function("cuThreadExchangeStreamCaptureMode") or (lambda _: 0)
 
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
     """Let this thread call CUDA while another thread captures a graph; otherwise both the call and the capture fail."""
     exchange, mode = _exchange_capture_mode(), ctypes.c_int(_RELAXED)
-    if exchange is None:
-        yield
-        return
     exchange(ctypes.byref(mode))
     try:
         yield
     finally:
         exchange(ctypes.byref(mode))
-
-
-def number_of_gpus() -> int:
-    """Ask NVIDIA's driver for the number of GPUs; 0 without a working driver."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        number = ctypes.c_int()
-        if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(number)) != 0:
-            return 0
-    except (OSError, AttributeError):
-        return 0
-    return number.value
-
-
-def _open(place: Place) -> tuple[ctypes.CDLL | None, str]:
-    """Load the library of a place; return it, or the reason why it failed."""
-    if not place.path:
-        return None, place.reason
-    try:
-        return ctypes.CDLL(place.path), ""
-    except OSError as error:
-        return None, str(error)
 
 
 def _file(library: ctypes.CDLL) -> str:
@@ -150,7 +141,8 @@ class _LinkMap(ctypes.Structure):
 _RTLD_DI_LINKMAP = 2
 
 
-def _places(name: str, variable: str, bundled_in: Sequence[str]) -> Iterator[Place]:
+def find(name: str, variable: str = "", bundled_in: Sequence[str] = ()) -> Iterator[Place]:
+    """List every place where a library of CUDA may be, the best first."""
     named = os.environ.get(variable, "") if variable else ""
     if named:
         yield Place(f"${variable}", named, is_explicit=True)
@@ -174,7 +166,7 @@ def _pathfinder(name: str) -> Place:
     try:
         loaded = load_nvidia_dynamic_lib(name)
     except (RuntimeError, OSError) as error:
-        return Place(origin, reason=_first_line(error))
+        return Place(origin, reason=next(iter(str(error).splitlines()), "") or type(error).__name__)
     return Place(origin, loaded.abs_path) if loaded.abs_path else Place(origin, reason="found it without a path")
 
 
@@ -231,7 +223,3 @@ def _package_folders(package: str) -> list[str]:
 def _version(file: Path) -> list[int]:
     """Return the numbers after ``.so``; more numbers are newer."""
     return [int(number) for number in re.findall(r"\d+", file.name.partition(".so")[2])]
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -10,13 +10,13 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, NvjpegError
 from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
-from gpubeton.gpu.nvjpeg import IMAGE, Backend, Flags, Handle, JpegHeader, Library, State, Status, load
+from gpubeton.gpu.nvjpeg import IMAGE, INTERPOLATED, Handle, JpegHeader, Library, State, Status, load
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubeton.gpu.device import Device, Event, Stream
+    from gpubeton.gpu.cuda import Device, Event, Stream
     from gpubeton.gpu.gpu_options import GpuOptions
 
 # While the engines decode one request, the next one is prepared.
@@ -36,7 +36,6 @@ class _Entry:
     state: State
     stream: Stream
     event: Event  # the end of its latest work
-    keep: object = None  # the arrays that its latest work reads
 
 
 @dataclass(eq=False)
@@ -65,7 +64,7 @@ class BatchedBackend:
             )
             for kind, first in zip(*np.unique(kinds, return_index=True), strict=True):
                 if int(kind) not in self._kinds:
-                    self._header = self._header or self.handle.make_header()
+                    self._header = self._header or JpegHeader(self.handle)
                     if len(self._kinds) >= _MOST_KINDS:
                         self._kinds.clear()
                     address, size = int(request.address[first]), int(request.size[first])
@@ -89,7 +88,6 @@ class BatchedBackend:
     def settle(self) -> None:
         for entry in self._entries:
             entry.stream.synchronize()  # wait point: states idle
-            entry.keep = None
 
     def close(self) -> None:
         """Free states and handle, and give the streams back; nothing may be under way."""
@@ -100,6 +98,9 @@ class BatchedBackend:
         """Free the states and give the streams back; the next image makes new ones."""
         for entry in self._entries:
             entry.state.close()
+        if self._header is not None:
+            self._header.close()
+        self._header = None
         self.device.recycle([entry.stream for entry in self._entries])
         self._entries = []
 
@@ -111,7 +112,6 @@ class BatchedBackend:
         free = [entry for entry in self._entries if entry.state.batch == count and entry.event.is_done]
         entry = free[0] if free else self._entries[0]
         entry.event.synchronize()  # wait point: state free
-        entry.keep = None
         self._entries.remove(entry)
         self._entries.append(entry)
         return entry
@@ -119,12 +119,12 @@ class BatchedBackend:
     def _make_entry(self, number: int) -> _Entry:
         """Make a state, with memory for the largest images if there is enough."""
         try:
-            state = self.handle.make_state()
+            state = State(self.handle)
         except NvjpegError as error:
             if error.status != Status.ALLOCATOR_FAILURE:
                 raise
             self.device.empty_cache()
-            state = self.handle.make_state()
+            state = State(self.handle)
         height, width = (min(side, _MOST_AHEAD) for side in self.largest)
         try:
             state.preallocate(self.most, width, height)
@@ -144,7 +144,6 @@ class BatchedBackend:
             try:
                 if entry.state.batch != count:
                     entry.state.initialise(count)
-                entry.keep = entry.keep, part, targets
                 entry.state.decode_batched(part.address, part.size, targets, entry.stream.handle)
             except NvjpegError as error:
                 # Images that were begun still write into the arena.
@@ -195,8 +194,7 @@ def open_nvjpeg_backends(
     try:
         library = library or load()
         is_smooth = options.smooth_chroma and library.version[:2] >= _SMOOTH_SINCE
-        flags = Flags.UPSAMPLING_WITH_INTERPOLATION if is_smooth else Flags.NONE
-        handle = library.create(Backend.HARDWARE, flags)
+        handle = Handle(library, flags=INTERPOLATED if is_smooth else 0)
         engines, cores = handle.hardware_engines()
     except DeviceError as error:
         if library is None and is_library_needed:

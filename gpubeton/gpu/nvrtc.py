@@ -5,17 +5,16 @@ from __future__ import annotations
 import ctypes
 import re
 from contextlib import suppress
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.errors import KernelError
 from gpubeton.gpu import libraries
-from gpubeton.gpu.libraries import Place, driver_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 #: Names the file, and then no other is tried.
 VARIABLE = "GPUBETON_NVRTC"
@@ -23,24 +22,6 @@ VARIABLE = "GPUBETON_NVRTC"
 #: Options of every kernel. Kernels name each fused multiply-add and need denormal numbers, so that host and device
 #: give the same bits.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-
-# The functions of NVRTC that are used. Each function returns a status, 0 for success.
-_PROTOTYPES: dict[str, list[Any]] = {
-    "nvrtcVersion": [POINTER(c_int), POINTER(c_int)],
-    "nvrtcGetNumSupportedArchs": [POINTER(c_int)],
-    "nvrtcGetSupportedArchs": [POINTER(c_int)],
-    "nvrtcCreateProgram": [
-        POINTER(c_void_p), c_char_p, c_char_p, c_int, POINTER(c_char_p), POINTER(c_char_p),
-    ],
-    "nvrtcCompileProgram": [c_void_p, c_int, POINTER(c_char_p)],
-    "nvrtcGetProgramLogSize": [c_void_p, POINTER(c_size_t)],
-    "nvrtcGetProgramLog": [c_void_p, c_char_p],
-    "nvrtcGetCUBINSize": [c_void_p, POINTER(c_size_t)],
-    "nvrtcGetCUBIN": [c_void_p, c_char_p],
-    "nvrtcGetPTXSize": [c_void_p, POINTER(c_size_t)],
-    "nvrtcGetPTX": [c_void_p, c_char_p],
-    "nvrtcDestroyProgram": [POINTER(c_void_p)],
-}  # fmt: skip
 
 _COMPILATION_FAILED = 6
 _ARCHITECTURE = re.compile(r"sm_(\d+)")
@@ -58,13 +39,14 @@ class Compiled(NamedTuple):
 class Nvrtc:
     """A loaded NVRTC. Made by `load`."""
 
-    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+    def __init__(self, library: ctypes.CDLL, path: str, version: tuple[int, ...]) -> None:
         self.path = path
+        self.version = version  # e.g. (13, 0)
         self._library = library
-        self._load_builtins()
-        major, minor = c_int(), c_int()
-        self._call("nvrtcVersion", byref(major), byref(minor))
-        self.version = (major.value, minor.value)  # e.g. (13, 0)
+        # The library that NVRTC looks for by name, and would not find in a wheel's folder.
+        for file in sorted(Path(path).parent.glob("libnvrtc-builtins.so*")):
+            with suppress(OSError):  # NVRTC's own message has more
+                ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
 
     @property
     def architectures(self) -> list[int]:
@@ -82,7 +64,7 @@ class Nvrtc:
         self._call("nvrtcCreateProgram", byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
         try:
             words = [f"--gpu-architecture={target}".encode(), *(option.encode() for option in options)]
-            status = self._function("nvrtcCompileProgram")(program, len(words), (c_char_p * len(words))(*words))
+            status = self._library.nvrtcCompileProgram(program, len(words), (c_char_p * len(words))(*words))
             log = self._text(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
             if status == _COMPILATION_FAILED:
                 raise KernelError(f"{self} could not compile the kernel {name} for {architecture}:\n{log}")
@@ -108,20 +90,8 @@ class Nvrtc:
     def __str__(self) -> str:
         return f"NVRTC {self.version[0]}.{self.version[1]} ({self.path})"
 
-    def _load_builtins(self) -> None:
-        """Load the library that NVRTC looks for by name, and would not find in a wheel's folder."""
-        for file in sorted(Path(self.path).parent.glob("libnvrtc-builtins.so*")):
-            with suppress(OSError):  # NVRTC's own message has more
-                ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
-
-    def _function(self, name: str) -> Callable[..., int]:
-        function = getattr(self._library, name)
-        function.argtypes = _PROTOTYPES[name]
-        function.restype = c_int
-        return function  # type: ignore[no-any-return]  # ctypes makes it when asked for
-
     def _call(self, name: str, *arguments: Any) -> None:
-        self._check(name, self._function(name)(*arguments), "")
+        self._check(name, getattr(self._library, name)(*arguments), "")
 
     def _check(self, name: str, status: int, log: str) -> None:
         if status != 0:
@@ -141,26 +111,11 @@ class Nvrtc:
 @cache
 def load(path: str | None = None) -> Nvrtc:
     """Load NVRTC from the path, or from the first usable place; the same object each time."""
-    library, place = libraries.load(
-        "nvrtc",
-        path=path,
-        variable=VARIABLE,
-        install=libraries.INSTALL,
-        check=_why_not,
-    )
-    return Nvrtc(library, place.path)
+    return Nvrtc(*libraries.load("nvrtc", _read_version, path=path, variable=VARIABLE))
 
 
-def _why_not(library: ctypes.CDLL, place: Place) -> str:
-    """Return why a library cannot be used: not NVRTC, or for a newer CUDA than the driver's; "" if it can."""
+def _read_version(library: ctypes.CDLL) -> tuple[int, int]:
     major, minor = c_int(), c_int()
-    try:
-        status = library.nvrtcVersion(byref(major), byref(minor))
-    except AttributeError:
-        return "not NVRTC: it has no function nvrtcVersion"
-    if status != 0:
-        return f"nvrtcVersion does not give its version (status {status})"
-    driver = driver_version()
-    if driver is not None and major.value > driver[0] and not place.is_explicit:
-        return f"it is for CUDA {major.value}, and the driver for CUDA {driver[0]}.{driver[1]}"
-    return ""
+    if status := library.nvrtcVersion(byref(major), byref(minor)):
+        raise OSError(f"nvrtcVersion does not give its version (status {status})")
+    return major.value, minor.value

@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import DeviceError, LibraryError, OptionError
-from gpubeton.gpu.dali import DaliDecoder
 from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
-from gpubeton.gpu.image_decoder import reason
-from gpubeton.gpu.pynvjpeg import PynvjpegDecoder
+from gpubeton.gpu.other_decoders import DaliDecoder, PynvjpegDecoder, reason
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubeton.gpu.device import Device
-    from gpubeton.gpu.image_decoder import ImageDecoder
+    from gpubeton.gpu.cuda import Device
+    from gpubeton.gpu.other_decoders import ImageDecoder
 
 #: By name (also of the extra and of the module): the class, and a remark on installing it.
 DECODERS: dict[str, tuple[Callable[[Device], ImageDecoder], str]] = {
     "dali": (DaliDecoder, " (for CUDA 12: pip install nvidia-dali-cuda120)"),
-    "pynvjpeg": (
-        PynvjpegDecoder,
-        " --no-build-isolation, where numpy, g++ and a CUDA toolkit with nvJPEG are installed",
-    ),
+    "pynvjpeg": (PynvjpegDecoder, " --no-build-isolation, where numpy, g++ and a CUDA toolkit with nvJPEG are there"),
 }
 
 
@@ -67,21 +62,11 @@ class LibraryBackend:
 
     def begin(self, request: DecodeRequest) -> DecodeHandle:
         """Decode the images of a request."""
-        data = [
-            _bytes_at(address, size)
-            for address, size in zip(request.address.tolist(), request.size.tolist(), strict=True)
-        ]
-        places = zip(
-            request.target.tolist(),
-            request.pitch.tolist(),
-            request.height.tolist(),
-            request.width.tolist(),
-            strict=True,
-        )
-        targets = [
-            self._device.view(target, (height, width, 3), (pitch, 3, 1), "uint8")
-            for target, pitch, height, width in places
-        ]
+        data, targets = [], []
+        columns = (column.tolist() for column in request[:-1])
+        for address, size, target, pitch, height, width in zip(*columns, strict=True):
+            data.append(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).data)
+            targets.append(self._device.view(target, (height, width, 3), (pitch, 3, 1), "uint8"))
         with self._lock, self._device.using(self._stream):
             failed = dict(self._decoder.decode(data, targets, self._stream))
             event = self._device.make_event()
@@ -99,7 +84,3 @@ class LibraryBackend:
 def open_library_backends(name: str, device: Device) -> DecodeBackends:
     """Open a backend of another library, for all JPEGs that it may decode."""
     return DecodeBackends({Lane.LIBRARY: LibraryBackend(device, open_decoder(name, device))}, {Lane.LIBRARY: name})
-
-
-def _bytes_at(address: int, size: int) -> memoryview:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).data

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.timing import StageTimers
     from gpubeton.format.index import Index
+    from gpubeton.gpu.cuda import Device
     from gpubeton.gpu.decode_backend import DecodeBackends
-    from gpubeton.gpu.device import Device
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages

@@ -8,11 +8,11 @@ import simplejpeg
 from benchmarks.gpu.encoded import load_encoded
 from benchmarks.gpu.hazards import limits, order, pixels, presence, rates, sentinels
 from benchmarks.gpu.hazards.ways import WAYS, Batched, Kind
+from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.target import open_target
 from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.nvjpeg import Backend
 
 SOFTWARE = {"batch, processors", "one by one"}
 

@@ -14,11 +14,11 @@ from PIL import Image
 
 from benchmarks.gpu.hazards.pixels import decode_all, difference, do_pixels_agree
 from benchmarks.gpu.hazards.ways import Batched, Single
+from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
 from gpubeton.gpu.gpu_executor import GpuExecutor
-from gpubeton.gpu.nvjpeg import Backend
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from tests.gpu.comparing import epoch, images_loader, means_apart
 

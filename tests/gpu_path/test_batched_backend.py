@@ -5,8 +5,9 @@ import threading
 import numpy as np
 import pytest
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.nvjpeg import Backend, State, load
+from gpubeton.gpu.nvjpeg import Handle, State, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from tests.cpu.pictures import jpeg, noise, photo, pillow_jpeg
 from tests.gpu_path.pieces import Pieces
@@ -30,7 +31,7 @@ def make(device, faults):
     made = []
 
     def make(largest=(1, 1), num_states=2):
-        made.append(BatchedBackend(device, load().create(Backend.HARDWARE), 8, largest, num_states))
+        made.append(BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, largest, num_states))
         return made[-1]
 
     yield make

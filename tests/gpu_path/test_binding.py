@@ -12,13 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import (
-    Backend,
-    Flags,
-    Handle,
-    Status,
-)
-from gpubeton.gpu.nvjpeg.checked_calls import Calls
+from gpubeton.gpu.nvjpeg import HARDWARE, INTERPOLATED, Handle, Library, State, Status
 from tests.gpu_path.recording_library import RecordingLibrary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -32,7 +26,7 @@ def library():
 
 @pytest.fixture
 def handle(library):
-    return Handle(Calls(library, "nvJPEG 13.0.1"), Backend.HARDWARE, Flags.UPSAMPLING_WITH_INTERPOLATION)
+    return Handle(Library(library, "libnvjpeg.so", (13, 0, 1)), HARDWARE, INTERPOLATED)
 
 
 # --- errors
@@ -41,18 +35,18 @@ def handle(library):
 def test_a_status_becomes_an_error_that_names_the_call_and_what_to_try(library, handle):
     library.statuses["nvjpegDecodeBatchedPreAllocate"] = 5
     with pytest.raises(NvjpegError) as caught:
-        handle.make_state().preallocate(56, 4000, 3000)
+        State(handle).preallocate(56, 4000, 3000)
     assert (caught.value.call, caught.value.status) == ("nvjpegDecodeBatchedPreAllocate", Status.ALLOCATOR_FAILURE)
     message = str(caught.value)
     assert message.startswith("nvjpegDecodeBatchedPreAllocate: status 5 (ALLOCATOR_FAILURE): memory")
     assert "smaller batches" in message
-    assert message.endswith("(nvJPEG 13.0.1)")
+    assert message.endswith("(nvJPEG 13.0.1, libnvjpeg.so)")
 
 
 def test_a_status_that_nobody_knows_is_an_error_too(library, handle):
     library.statuses["nvjpegJpegStateCreate"] = 77
     with pytest.raises(NvjpegError, match="77"):
-        handle.make_state()
+        State(handle)
 
 
 @pytest.mark.parametrize(("is_there", "advice"), [(True, "no JPEG engines"), (False, "compute,utility,video")])
@@ -64,45 +58,45 @@ def test_hardware_that_cannot_be_reached_is_told_from_hardware_that_is_not_there
         if not is_there:
             raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.checked_calls.ctypes.CDLL", open_library)
+    monkeypatch.setattr("gpubeton.gpu.nvjpeg.ctypes.CDLL", open_library)
     library.statuses["nvjpegCreateEx"] = 7
     with pytest.raises(NvjpegError, match=advice) as caught:
-        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
+        Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
     assert caught.value.status == Status.ARCH_MISMATCH
 
 
-@pytest.mark.parametrize(("driver", "advice"), [(None, "No NVIDIA driver answers"), ((12, 4), "is for CUDA 12.4")])
+@pytest.mark.parametrize(("driver", "advice"), [(None, "no driver answers"), ((12, 4), "is for CUDA 12.4")])
 def test_a_missing_driver_is_told_from_an_old_one(library, monkeypatch, driver, advice):
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.checked_calls.driver_version", lambda: driver)
+    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: driver)
     library.statuses["nvjpegCreateEx"] = 6
     with pytest.raises(NvjpegError, match=advice):
-        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
+        Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
 
 
 def test_success_that_made_nothing_is_an_error(library, monkeypatch):
     monkeypatch.setattr(library, "make", lambda _: None)
     with pytest.raises(NvjpegError, match="nvjpegCreateEx"):
-        Handle(Calls(library, "nvJPEG"), Backend.HARDWARE)
+        Handle(Library(library, "libnvjpeg.so", (13, 0, 1)))
 
 
 # --- lifetimes
 
 
 def test_closing_twice_destroys_once(library, handle):
-    state = handle.make_state()
+    state = State(handle)
     state.close()
     state.close()
     assert library.names().count("nvjpegJpegStateDestroy") == 1
 
 
 def test_what_is_closed_is_refused_by_name(handle):
-    state = handle.make_state()
+    state = State(handle)
     state.close()
     with pytest.raises(NvjpegError, match="State"):
         state.initialise(1)
     handle.close()
     with pytest.raises(NvjpegError, match="Handle"):
-        handle.make_state()
+        State(handle)
 
 
 def test_a_destruction_that_fails_is_an_error(library, handle):
@@ -112,7 +106,7 @@ def test_a_destruction_that_fails_is_an_error(library, handle):
 
 
 def test_what_nobody_refers_to_any_more_is_destroyed_the_handle_last(library):
-    state = Handle(Calls(library, "nvJPEG"), Backend.HARDWARE).make_state()
+    state = State(Handle(Library(library, "libnvjpeg.so", (13, 0, 1))))
     gc.collect()
     assert not any("Destroy" in name for name in library.names())
     del state
@@ -121,21 +115,20 @@ def test_what_nobody_refers_to_any_more_is_destroyed_the_handle_last(library):
 
 
 def test_a_forked_child_destroys_nothing(library, handle):
-    state = handle.make_state()
+    state = State(handle)
     child = os.fork()
     if child == 0:
         before = len(library.calls)
         state.close()
         os._exit(0 if len(library.calls) == before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not state.is_closed
+    assert state.pointer
 
 
 def test_what_lives_when_the_interpreter_ends_is_left_alone():
     script = """
         import sys
-        from gpubeton.gpu.nvjpeg import Backend, Handle
-        from gpubeton.gpu.nvjpeg.checked_calls import Calls
+        from gpubeton.gpu.nvjpeg import Handle, Library, State
         from tests.gpu_path.recording_library import RecordingLibrary
 
         class Shouting(RecordingLibrary):
@@ -143,8 +136,8 @@ def test_what_lives_when_the_interpreter_ends_is_left_alone():
                 print(name, flush=True)
                 return super().__getitem__(name)
 
-        state = Handle(Calls(Shouting(), "nvJPEG"), Backend.HARDWARE).make_state()
-        forgotten = Handle(Calls(Shouting(), "nvJPEG"), Backend.HARDWARE)
+        state = State(Handle(Library(Shouting(), "libnvjpeg.so", (13, 0, 1))))
+        forgotten = Handle(Library(Shouting(), "libnvjpeg.so", (13, 0, 1)))
         del forgotten
     """
     run = subprocess.run(

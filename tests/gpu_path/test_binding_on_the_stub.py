@@ -10,12 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpubeton.errors import NvjpegError, OptionError
-from gpubeton.gpu.nvjpeg import (
-    Backend,
-    Status,
-    load,
-)
+from benchmarks.gpu.nvjpeg_steps import Backend
+from gpubeton.errors import NvjpegError
+from gpubeton.gpu.nvjpeg import Handle, Status, load
 from tests.cpu.pictures import decoded, jpeg
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.nvjpeg_bench import BATCHED, HEIGHT, PHOTO, TAKEN, WIDTH, bench
@@ -107,7 +104,7 @@ def test_what_would_crash_nvjpeg_does_not_reach_it(bench, faults):
     with pytest.raises(NvjpegError, match="initialise"):
         made.state.decode_batched(*arrays, made.stream.handle)
     made.state.initialise(3)
-    with pytest.raises(OptionError, match=r"addresses: uint64 of shape \(2,\); expected .* \(3,\)"):
+    with pytest.raises(NvjpegError, match="2 images for a state that is initialised for 3"):
         made.state.decode_batched(*arrays, made.stream.handle)
     assert faults.count("nvjpegDecodeBatched") == 0
     made.state.initialise(2)
@@ -122,12 +119,9 @@ def test_what_would_crash_nvjpeg_does_not_reach_it(bench, faults):
 def test_without_engines_the_hardware_is_refused_and_the_rest_remains(faults, device):
     faults.engines = 0
     with pytest.raises(NvjpegError, match=r"MIG slice|video") as caught:
-        load().create(Backend.HARDWARE)
+        Handle(load(), Backend.HARDWARE)
     assert (caught.value.call, caught.value.status) == ("nvjpegCreateEx", Status.ARCH_MISMATCH)
-    assert load().create(Backend.GPU_HYBRID).hardware_engines() == (0, 0)
-
-
-# --- questions
+    assert Handle(load(), Backend.GPU_HYBRID).hardware_engines() == (0, 0)
 
 
 # --- threads
@@ -137,7 +131,7 @@ def test_python_goes_on_while_a_call_waits():
     script = """
         import threading, time
         import numpy as np
-        from gpubeton.gpu.nvjpeg import Backend
+        from benchmarks.gpu.nvjpeg_steps import Backend
         from tests.simulator.device import SimulatedDevice
         from tests.simulator.faults import Faults
         from tests.simulator.nvjpeg_bench import Bench, TAKEN

@@ -1,4 +1,4 @@
-"""`CudaDevice` without a GPU: what it asks of CuPy and torch, with which arguments and in which order."""
+"""`Device` without a GPU: what it asks of CuPy and torch, with which arguments and in which order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu import device as protocols
 from gpubeton.gpu import libraries
-from gpubeton.gpu.cuda import CudaDevice, open_device
-from tests.simulator.device import SimulatedDevice
+from gpubeton.gpu.cuda import Device, Event, Memory, PinnedMemory, Stream, open_device
+from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedMemory, SimulatedStream
 from tests.simulator.recorded_cuda import CudaRuntimeError, DriverError, RecordedCuda, cuda_device, record
 
 __all__ = ["cuda_device", "record"]
@@ -27,14 +26,24 @@ OUT_OF_MEMORY = 2
 
 
 def members(kind):
-    return {name for name in vars(kind) if not name.startswith("_")} - {"number", "name", "architecture"}
+    return {name for name in vars(kind) if not name.startswith("_")} - {"explained"}
 
 
-@pytest.mark.parametrize("kind", [CudaDevice, SimulatedDevice])
-def test_both_devices_have_what_the_executor_asks_for(kind):
-    for name in members(protocols.Device):
-        wanted = inspect.signature(getattr(protocols.Device, name)).parameters
-        assert list(inspect.signature(getattr(kind, name)).parameters) == list(wanted), name
+@pytest.mark.parametrize(
+    ("real", "simulated"),
+    [
+        (Device, SimulatedDevice),
+        (Stream, SimulatedStream),
+        (Event, SimulatedEvent),
+        (Memory, SimulatedMemory),
+        (PinnedMemory, SimulatedMemory),
+    ],
+)
+def test_the_simulated_device_has_what_the_real_one_has(real, simulated):
+    for name in members(real):
+        own, other = getattr(real, name), getattr(simulated, name)
+        if callable(own):
+            assert list(inspect.signature(own).parameters) == list(inspect.signature(other).parameters), name
 
 
 # --- opening
@@ -365,7 +374,7 @@ def test_cupy_has_everything_that_is_used():
 
 @pytest.mark.parametrize("status", [3, 35, 100, 101, 803, 804, 999])
 def test_cuda_that_does_not_start_is_not_blamed_on_earlier_work(record, monkeypatch, status):
-    monkeypatch.setattr("gpubeton.gpu.cuda.driver_version", lambda: (12, 4))
+    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: (12, 4))
     record.fail["getDeviceCount"] = [CudaRuntimeError(status)]
     with pytest.raises(DeviceError, match=r"counting the GPUs: status \d+\. CUDA does not start") as caught:
         open_device(0)

@@ -1,16 +1,17 @@
-"""`CudaDevice` without a GPU: how it launches kernels, and what it asks of torch for the batches."""
+"""`Device` without a GPU: how it launches kernels, and what it asks of torch for the batches."""
 
 from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.cuda import DescribedMemory, open_device
+from gpubeton.gpu.cuda import open_device
 from tests.simulator.recorded_cuda import DriverError, cuda_device, record
 
 __all__ = ["cuda_device", "record"]
@@ -160,14 +161,16 @@ def test_a_view_is_described_in_bytes(cuda_device, monkeypatch, dtype):
     assert np.dtype(interface["typestr"]).itemsize == size
 
 
-def test_numpy_understands_a_described_memory_as_it_is_meant():
+def test_numpy_understands_the_description_of_a_view_as_it_is_meant(cuda_device, monkeypatch):
     numbers = np.arange(24, dtype=np.float32)
-    described = DescribedMemory(numbers.ctypes.data, (2, 3), (12, 2), numbers.dtype)
 
-    class Host:
-        __array_interface__ = described.__cuda_array_interface__ | {"version": 3}
+    def as_tensor(memory, device):
+        host = SimpleNamespace(__array_interface__=memory.__cuda_array_interface__ | {"version": 3})
+        return torch.from_numpy(np.asarray(host))
 
-    assert np.asarray(Host()).tolist() == [[0, 2, 4], [12, 14, 16]]
+    monkeypatch.setattr(torch, "as_tensor", as_tensor)
+    view = cuda_device.view(numbers.ctypes.data, (2, 3), (12, 2), "float32")
+    assert view.tolist() == [[0, 2, 4], [12, 14, 16]]
 
 
 def test_a_view_of_nothing_is_an_empty_tensor(cuda_device, record):

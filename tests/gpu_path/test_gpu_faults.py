@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.cpu.fallback import jpeg_size
 from gpubeton.errors import BadImageError, NvjpegError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.nvjpeg import Backend, State
+from gpubeton.gpu.nvjpeg import State
 from gpubeton.pipeline import PipelineSpec
 from gpubeton.transforms import Cutout, NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from tests.cpu.making import joined, segments

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu import nvjpeg_steps
 from gpubeton.errors import DeviceError, LibraryError
 from gpubeton.gpu import libraries, nvjpeg
-from gpubeton.gpu.libraries import driver_version, find, load
+from gpubeton.gpu.libraries import INSTALL, driver_version, load
 from tests.gpu_path.nvjpeg_wheel import installed_nvjpeg
 from tests.gpu_path.recording_library import RecordingLibrary
 
@@ -29,7 +30,7 @@ def nothing_around(monkeypatch):
 def put_library(path: Path) -> str:
     """Put a library that can be loaded somewhere; it is the C library's mathematics under another name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(load("m", path="libm.so.6", install="glibc")[1].path, path)
+    shutil.copy(load("m", path="libm.so.6")[1], path)
     return str(path)
 
 
@@ -45,6 +46,10 @@ def put_pathfinder(monkeypatch, find_one):
     module.load_nvidia_dynamic_lib = find_one
     monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", module)
+
+
+def find(*arguments, **keywords):
+    return list(libraries.find(*arguments, **keywords))
 
 
 def reasons(places):
@@ -67,7 +72,7 @@ def test_a_variable_that_names_no_library_is_an_error_and_not_passed_over(monkey
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv(VARIABLE, "/somewhere/else.so")
     with pytest.raises(LibraryError, match=r"\$GPUBETON_NVTHING: /somewhere/else\.so: cannot open"):
-        load(NAME, variable=VARIABLE, install="nothing")
+        load(NAME, variable=VARIABLE)
 
 
 def test_cuda_pathfinder_is_asked_before_the_wheels(monkeypatch, tmp_path):
@@ -156,8 +161,8 @@ def test_a_library_that_cannot_be_loaded_gives_way_to_the_next(monkeypatch, tmp_
     put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
     file = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
     monkeypatch.syspath_prepend(tmp_path)
-    library, place = load(NAME, install="nothing")
-    assert (place.origin, place.path) == ("NVIDIA's wheels", file)
+    library, path, _ = load(NAME)
+    assert path == file
     assert library.floor is not None
 
 
@@ -166,10 +171,12 @@ def test_a_library_that_the_check_refuses_gives_way_to_the_next(monkeypatch, tmp
     taken = put_library(tmp_path / "nvidia/nvthing/lib/libnvthing.so.12")
     monkeypatch.syspath_prepend(tmp_path)
 
-    def check(library, place):
-        return "too new" if place.path == refused else ""
+    def read_version(library):
+        if library._name == refused:
+            raise OSError("no version")
+        return 12, 5
 
-    assert load(NAME, install="nothing", check=check)[1].path == taken
+    assert load(NAME, read_version)[1:] == (taken, (12, 5))
 
 
 def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
@@ -178,12 +185,12 @@ def test_a_file_that_was_refused_once_is_not_tried_again(monkeypatch, tmp_path):
     put_pathfinder(monkeypatch, lambda _: types.SimpleNamespace(abs_path=file))
     checked = []
 
-    def check(library, place):
-        checked.append(place.path)
-        return "too new"
+    def read_version(library):
+        checked.append(library._name)
+        raise OSError("no version")
 
-    with pytest.raises(LibraryError):
-        load(NAME, install="nothing", check=check)
+    with pytest.raises(LibraryError, match="no version"):
+        load(NAME, read_version)
     assert checked == [file]
 
 
@@ -191,9 +198,9 @@ def test_the_error_lists_every_place_with_its_reason_and_says_what_to_install(mo
     broken = put_text(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LibraryError) as caught:
-        load(NAME, variable=VARIABLE, bundled_in=("carrier",), install="pip install thing")
+        load(NAME, variable=VARIABLE, bundled_in=("carrier",))
     first, *lines = str(caught.value).splitlines()
-    assert "Try pip install thing, or set GPUBETON_NVTHING to the file" in first
+    assert f"Try {INSTALL}, or set GPUBETON_NVTHING to the file" in first
     assert len(lines) == len(find(NAME, variable=VARIABLE, bundled_in=("carrier",)))
     for line in (
         "$GPUBETON_NVTHING: not set",
@@ -211,12 +218,12 @@ def test_a_path_that_is_given_is_the_only_one_tried(monkeypatch, tmp_path):
     put_library(tmp_path / "nvidia/cu13/lib/libnvthing.so.13")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LibraryError) as caught:
-        load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE, install="pip install thing")
+        load(NAME, path=str(tmp_path / "missing.so"), variable=VARIABLE)
     assert len(str(caught.value).splitlines()) == 2
 
 
 def test_the_path_is_the_file_that_the_dynamic_loader_took():
-    assert Path(load("m", path="libm.so.6", install="glibc")[1].path).is_absolute()
+    assert Path(load("m", path="libm.so.6")[1]).is_absolute()
 
 
 # --- the driver
@@ -253,20 +260,19 @@ def test_a_driver_that_is_missing_or_does_not_answer_has_no_version(monkeypatch,
 # --- nvJPEG
 
 
-def test_nvjpeg_gives_its_version_and_that_of_its_cuda_without_a_gpu():
+def test_nvjpeg_gives_its_version_without_a_gpu():
     library = nvjpeg.load(str(installed_nvjpeg()))
     assert library.version >= (12, 0, 0)
     assert library.version[0] == int(library.path.rpartition(".so.")[2])
-    assert library.cuda_version[0] == library.version[0]
+    assert nvjpeg_steps.cuda_version(library)[0] == library.version[0]
 
 
 def test_the_version_of_cuda_has_a_function_of_its_own():
     functions = RecordingLibrary()
-    library = nvjpeg.Library(functions, "libnvjpeg.so.13")
-    before = len(functions.calls)
-    assert library.cuda_version == (0, 0, 0)
-    assert functions.names()[before:] == ["nvjpegGetCudartProperty"] * 3
-    assert [arguments[0] for _, arguments in functions.calls[before:]] == [0, 1, 2]
+    library = nvjpeg.Library(functions, "libnvjpeg.so.13", (13, 0, 0))
+    assert nvjpeg_steps.cuda_version(library) == (0, 0, 0)
+    assert functions.names() == ["nvjpegGetCudartProperty"] * 3
+    assert [arguments[0] for _, arguments in functions.calls] == [0, 1, 2]
 
 
 def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
@@ -276,7 +282,7 @@ def test_another_library_is_not_taken_for_nvjpeg(tmp_path):
 
 def test_an_nvjpeg_that_is_too_new_for_the_driver_is_passed_over_unless_it_was_named(monkeypatch):
     wheel = installed_nvjpeg()
-    monkeypatch.setattr("gpubeton.gpu.nvjpeg.library.driver_version", lambda: (11, 8))
+    monkeypatch.setattr("gpubeton.gpu.libraries.driver_version", lambda: (11, 8))
     with pytest.raises(LibraryError, match=r"CUDA 1\d.*CUDA 11\.8") as caught:
         nvjpeg.load()
     assert "torchvision's copy" in str(caught.value)

@@ -11,13 +11,11 @@ import pytest
 from benchmarks.gpu import nvjpeg_steps
 from gpubeton.errors import NvjpegError
 from gpubeton.gpu import nvjpeg
-from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES, bind
+from gpubeton.gpu.nvjpeg import PROTOTYPES, bind
 from tests.gpu_path.nvjpeg_wheel import header, installed_nvjpeg
 
 ENUMERATIONS = {
-    "nvjpegBackend_t": ("NVJPEG_BACKEND_", nvjpeg.Backend, {}),
-    "nvjpegOutputFormat_t": ("NVJPEG_OUTPUT_", nvjpeg.OutputFormat, {}),
-    "nvjpegChromaSubsampling_t": ("NVJPEG_", nvjpeg.ChromaSubsampling, {}),
+    "nvjpegBackend_t": ("NVJPEG_BACKEND_", nvjpeg_steps.Backend, {}),
     "nvjpegScaleFactor_t": (
         "NVJPEG_SCALE_",
         nvjpeg_steps.ScaleFactor,
@@ -60,7 +58,7 @@ def fits(kind, ours):
         results |= dict.fromkeys(OPAQUE, c_void_p) | dict.fromkeys(ENUMERATIONS, c_int)
         return ours is c_void_p or (pointee in results and ours is POINTER(results[pointee]))
     values = {"int": c_int, "unsigned int": c_uint, "size_t": c_size_t, "libraryPropertyType": c_int}
-    return ours is {**values, **dict.fromkeys(ENUMERATIONS, c_int)}[kind]
+    return ours is {**values, **dict.fromkeys(enumerations_of_the_header(), c_int)}[kind]
 
 
 OPAQUE = {
@@ -98,11 +96,23 @@ def test_the_enumeration_is_what_the_header_says(name):
     assert {member.name: member.value for member in ours}.items() <= expected.items(), "all that are used"
 
 
+def test_the_constants_are_what_the_header_says():
+    found = enumerations_of_the_header()
+    constants = {
+        ("nvjpegBackend_t", "NVJPEG_BACKEND_HARDWARE"): nvjpeg.HARDWARE,
+        ("nvjpegOutputFormat_t", "NVJPEG_OUTPUT_RGBI"): nvjpeg.RGBI,
+        ("nvjpegChromaSubsampling_t", "NVJPEG_CSS_444"): nvjpeg._CSS_444,
+    }
+    for (kind, name), ours in constants.items():
+        assert int(found[kind][name], 0) == ours
+
+
 def test_the_flags_are_what_the_header_says():
     found = dict(re.findall(r"#define\s+NVJPEG_FLAGS_(\w+)\s+([0-9<]+)", header()))
     values = {name: int(base or 0) << int(shift or 0) for name, (base, _, shift) in split(found).items()}
-    assert values["DEFAULT"] == nvjpeg.Flags.NONE
-    assert {flag.name: flag.value for flag in nvjpeg.Flags if flag}.items() <= values.items()
+    assert values["DEFAULT"] == nvjpeg_steps.Flags.NONE
+    assert values["UPSAMPLING_WITH_INTERPOLATION"] == nvjpeg.INTERPOLATED
+    assert nvjpeg_steps.Flags.UPSAMPLING_WITH_INTERPOLATION == nvjpeg.INTERPOLATED
 
 
 def split(found):
@@ -123,12 +133,12 @@ def test_a_call_without_anything_is_refused_by_the_library(name):
     assert function(*nothing) == nvjpeg.Status.INVALID_PARAMETER
 
 
-@pytest.mark.parametrize("backend", nvjpeg.Backend)
+@pytest.mark.parametrize("backend", nvjpeg_steps.Backend)
 def test_without_a_gpu_a_handle_is_refused_with_what_to_try(backend):
     library = nvjpeg.load(str(installed_nvjpeg()))
     skip_where_there_is_a_gpu()
     with pytest.raises(NvjpegError, match="nvidia-smi shows a GPU") as caught:
-        library.create(backend)
+        nvjpeg.Handle(library, backend)
     assert (caught.value.call, caught.value.status) == ("nvjpegCreateEx", nvjpeg.Status.EXECUTION_FAILED)
 
 

@@ -11,14 +11,13 @@ import pytest
 
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
-from gpubeton.cpu.pack import pack_regions
 from gpubeton.engine import executors
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
 from gpubeton.format.entry_points import ENTRY
 from gpubeton.gpu.gpu_options import GpuOptions
-from gpubeton.gpu.resident import load_resident
 from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
+from gpubeton.loader.resident_images import load_resident
 from gpubeton.storage import MappedStorage
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.test_entry_decoder import indexed
@@ -144,9 +143,9 @@ def test_only_the_samples_of_the_loader_are_copied(gpus, path, copied):
 def test_many_pieces(gpus, path, faults, piece):
     faults.slow_down(2000)
     loader = loader_of(path, "auto")
-    jpegs, files, reader = loader._resources.resident._jpegs["image"], loader._resources._mapped, JpegReader()
+    jpegs, files = loader._resources.resident._jpegs["image"], loader._resources._mapped
     device, done = loader.gpu.device, []
-    resident = load_resident(device, reader, pack_regions, files.fetch, piece, jpegs, done.append, piece_nbytes=piece)
+    resident = load_resident(device, files, piece, jpegs, done.append, piece_nbytes=piece)
     assert done[-1] == len(jpegs.samples)
     for number in DECODED:
         data = IMAGES[number].data

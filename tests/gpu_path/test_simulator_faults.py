@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import (
-    Backend,
-    load,
-)
+from gpubeton.gpu.nvjpeg import Handle, State, load
 from tests.cpu.pictures import decoded, jpeg, noise
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.faults import hash_of
@@ -79,12 +77,12 @@ def test_an_image_can_be_larger_than_its_header_says_but_stays_in_its_memory(ben
 
 def test_a_call_can_be_made_to_fail(device, faults):
     faults.fail_call("nvjpegJpegStateCreate", 5, after=1, times=1)
-    handle = load().create(Backend.HYBRID)
-    handle.make_state()
+    handle = Handle(load(), Backend.HYBRID)
+    State(handle)
     with pytest.raises(NvjpegError) as caught:
-        handle.make_state()
+        State(handle)
     assert caught.value.status == 5
-    handle.make_state()
+    State(handle)
     assert faults.count("nvjpegJpegStateCreate") == 3
 
 

@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import Backend
 from tests.cpu.pictures import decoded
 from tests.simulator.active_device import device, faults, simulated_device
 from tests.simulator.device import SimulatedDevice
@@ -104,8 +104,9 @@ def test_two_threads_in_one_state_are_misuse(bench, faults):
 def test_a_handle_that_was_closed_is_misuse(bench, faults):
     made = bench()
     pointer = made.handle.pointer
+    made.state.close()
     made.handle.close()
-    assert made.handle.calls.status("nvjpegDestroy", pointer) == 2
+    assert made.handle.library.status("nvjpegDestroy", pointer) == 2
     assert "no handle, or was destroyed" in only_misuse(faults)
 
 

@@ -7,12 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.errors import NvjpegError
-from gpubeton.gpu.nvjpeg import (
-    Backend,
-    load,
-)
-from gpubeton.gpu.nvjpeg.c_types import PROTOTYPES
+from gpubeton.gpu.nvjpeg import PROTOTYPES, Handle, load
 from tests.cpu.pictures import decoded
 from tests.simulator.active_device import GARBAGE, device, faults, simulated_device
 from tests.simulator.build import build
@@ -156,11 +153,11 @@ def test_of_an_image_that_is_cut_short_a_batch_says_so_and_alone_gray_is_success
 def test_without_engines_there_is_no_hardware_handle(faults, device):
     faults.engines = 0
     with pytest.raises(NvjpegError) as caught:
-        load().create(Backend.HARDWARE)
+        Handle(load(), Backend.HARDWARE)
     assert caught.value.status == 7
-    assert load().create(Backend.HYBRID).hardware_engines() == (0, 0)
+    assert Handle(load(), Backend.HYBRID).hardware_engines() == (0, 0)
 
 
 def test_engines_and_cores_are_as_many_as_asked_for(faults, device):
     faults.engines, faults.cores = 3, 5
-    assert load().create(Backend.HARDWARE).hardware_engines() == (3, 5)
+    assert Handle(load(), Backend.HARDWARE).hardware_engines() == (3, 5)

@@ -7,12 +7,13 @@ import threading
 
 import numpy as np
 
+from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table
 from gpubeton.gpu.entry_decoder import EntryDecoder
-from gpubeton.gpu.nvjpeg import Backend, load
+from gpubeton.gpu.nvjpeg import Handle, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
 from gpubeton.gpu.resident import send_piece
@@ -187,14 +188,14 @@ def pieces_of_a_lane(bench, lane, pieces, images):
 
 def a_state_is_used_again(bench, device):
     """For batches of other sizes, so that it is initialised each time."""
-    lane = BatchedBackend(device, load().create(Backend.HARDWARE), 8, num_states=1)
+    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     images = [[own.data for own in JPEGS[: 2 + number % 3]] for number in range(5)]
     pieces_of_a_lane(bench, lane, Pieces(device), images)
 
 
 def a_piece_fails(bench, device):
     """Images before the culprit are on their way when the call returns its status."""
-    lane = BatchedBackend(device, load().create(Backend.HARDWARE), 8, num_states=1)
+    lane = BatchedBackend(device, Handle(load(), Backend.HARDWARE), 8, num_states=1)
     good, bad = [own.data for own in JPEGS[:3]], pillow_jpeg(photo(9, 9), progressive=True)
     pieces_of_a_lane(bench, lane, Pieces(device), [good, [*good, good[0], bad], good, good[:2]])
 

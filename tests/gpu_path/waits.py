@@ -22,7 +22,7 @@ from gpubeton.gpu.other_libraries import LibraryBackend
 from tests.simulator.device import SimulatedDevice, SimulatedEvent, SimulatedStream
 
 #: The simulated device is in the place of the first two; `test_decoders.py` tests the waits of the others.
-LEFT_OUT = {"cuda.py", "device.py", "dali.py", "pynvjpeg.py"}
+LEFT_OUT = {"cuda.py", "other_decoders.py"}
 
 MARK = "# wait point: "
 

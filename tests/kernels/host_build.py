@@ -116,7 +116,7 @@ class HostKernels:
         return [_TYPES[letter] for letter in letters().decode()]
 
     def launch(self, name, grid, block, arguments, order=FORWARD, seed=0):
-        """Run a kernel to its end; `arguments` as for `gpubeton.gpu.device.Device.launch`."""
+        """Run a kernel to its end; `arguments` as for `gpubeton.gpu.cuda.Device.launch`."""
         given, wanted = [type(argument) for argument in arguments], self.parameters(name)
         if given != wanted:
             raise TypeError(

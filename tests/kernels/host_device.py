@@ -10,7 +10,7 @@ from tests.kernels.host_build import FORWARD, host_kernels, kernels_of
 
 
 class HostDevice:
-    """Stands in for `gpubeton.gpu.device.Device` where only kernels are launched.
+    """Stands in for `gpubeton.gpu.cuda.Device` where only kernels are launched.
 
     Parameters
     ----------

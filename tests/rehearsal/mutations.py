@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
-from gpubeton.gpu.cuda import CudaDevice, CudaEvent, CudaStream
+from gpubeton.gpu.cuda import Device, Event, Stream
 
 
 def _nothing(*_):
@@ -33,14 +33,12 @@ def _ask_without_forgetting():
 MUTATIONS = {
     "tensors handed over are not recorded on the stream": _leave_out(torch.Tensor, "record_stream"),
     "the stream that gets tensors does not wait for them": _hand_over_without_waiting,
-    "a stream does not wait for an event": _leave_out(CudaStream, "wait"),
-    "events are not recorded": _leave_out(CudaEvent, "record"),
-    "the host does not wait for an event": _leave_out(CudaEvent, "synchronize"),
-    "the host does not wait for a stream": _leave_out(CudaStream, "synchronize"),
-    "every event is taken for done": _leave_out(CudaEvent, "is_done", instead=True),
+    "a stream does not wait for an event": _leave_out(Stream, "wait"),
+    "events are not recorded": _leave_out(Event, "record"),
+    "the host does not wait for an event": _leave_out(Event, "synchronize"),
+    "the host does not wait for a stream": _leave_out(Stream, "synchronize"),
+    "every event is taken for done": _leave_out(Event, "is_done", instead=True),
     "that an event is not ready stays the thread's last error": _ask_without_forgetting,
-    "torch works on the stream that was current before": _leave_out(
-        CudaDevice, "using", instead=lambda *_: nullcontext()
-    ),
-    "the device is not made current": _leave_out(CudaDevice, "active", instead=lambda _: nullcontext()),
+    "torch works on the stream that was current before": _leave_out(Device, "using", instead=lambda *_: nullcontext()),
+    "the device is not made current": _leave_out(Device, "active", instead=lambda _: nullcontext()),
 }

@@ -1,4 +1,4 @@
-"""A GPU made of threads and host memory: what `gpubeton.gpu.cuda.CudaDevice` is on real hardware.
+"""A GPU made of threads and host memory: what `gpubeton.gpu.cuda.Device` is on real hardware.
 
 Streams run beside the calling thread, with delays that `tests.simulator.faults` sets, so that a wait that is missing
 shows. Memory is garbage when new, lies between unreadable pages, and can never be touched again once it is freed: the
@@ -37,7 +37,7 @@ _STATUSES = {
 
 
 class SimulatedEvent:
-    """`gpubeton.gpu.device.Event`."""
+    """`gpubeton.gpu.cuda.Event`."""
 
     def __init__(self, device, is_timed):
         self.device = device
@@ -70,7 +70,7 @@ class SimulatedEvent:
 
 
 class SimulatedStream:
-    """`gpubeton.gpu.device.Stream`."""
+    """`gpubeton.gpu.cuda.Stream`."""
 
     def __init__(self, device, name):
         self.device = device
@@ -94,7 +94,7 @@ class SimulatedStream:
 
 
 class SimulatedMemory:
-    """`gpubeton.gpu.device.Memory` and `PinnedMemory`."""
+    """`gpubeton.gpu.cuda.Memory` and `PinnedMemory`."""
 
     def __init__(self, device, nbytes, kind):
         self.nbytes = nbytes
@@ -120,7 +120,7 @@ class SimulatedMemory:
 
 
 class SimulatedDevice:
-    """`gpubeton.gpu.device.Device`."""
+    """`gpubeton.gpu.cuda.Device`."""
 
     name = "Simulated GPU"
     architecture = "sm_90"

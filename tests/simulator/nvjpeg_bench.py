@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gpu.nvjpeg_steps import decode_one
-from gpubeton.gpu.nvjpeg import IMAGE, Backend, OutputFormat, load
+from benchmarks.gpu.nvjpeg_steps import Backend, decode_one
+from gpubeton.gpu.nvjpeg import IMAGE, RGBI, Handle, State, load
 from tests.cpu.pictures import jpeg, noise, pillow_jpeg, planes
 from tests.cpu.plain_jpeg import components_of, write
 from tests.simulator.active_device import GARBAGE
@@ -32,8 +32,8 @@ class Bench:
 
     def __init__(self, device, backend, images):
         self.device = device
-        self.handle = load().create(backend)
-        self.state = self.handle.make_state()
+        self.handle = Handle(load(), backend)
+        self.state = State(self.handle)
         self.stream = device.make_stream()
         self.inputs = [device.allocate_pinned(len(image)) for image in images]
         for memory, image in zip(self.inputs, images, strict=True):
@@ -66,11 +66,11 @@ class Bench:
         pointers = self.handle.pointer, self.state.pointer
         arrays = (array.ctypes.data for array in (self.addresses, self.sizes, self.targets))
         stream = self.stream if stream is None else stream
-        return self.handle.calls.status("nvjpegDecodeBatched", *pointers, *arrays, stream and stream.handle)
+        return self.handle.library.status("nvjpegDecodeBatched", *pointers, *arrays, stream and stream.handle)
 
     def status_of_initialise(self):
         pointers = self.handle.pointer, self.state.pointer
-        return self.handle.calls.status("nvjpegDecodeBatchedInitialize", *pointers, 1, 1, OutputFormat.RGBI)
+        return self.handle.library.status("nvjpegDecodeBatchedInitialize", *pointers, 1, 1, RGBI)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Stand-ins for `cupy.cuda` and `torch.cuda` that write down what they are asked for, for the tests of `CudaDevice`.
+"""Stand-ins for `cupy.cuda` and `torch.cuda` that write down what they are asked for, for the tests of `Device`.
 
 Signatures are those of CuPy 14; `test_cupy_has_everything_that_is_used` compares them where CuPy is installed.
 """

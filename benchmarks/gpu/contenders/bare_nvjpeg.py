@@ -12,8 +12,9 @@ from benchmarks.gpu.ceiling import BareLoop, Setting
 from benchmarks.gpu.contenders.service import Ready, serve
 from benchmarks.gpu.contenders.work import GpuWork
 from benchmarks.gpu.encoded import load_encoded
+from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.target import Target, open_target
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.nvjpeg import Handle
 
 _SM_PER_CALL = 128
 
@@ -34,7 +35,7 @@ def prepare(work: GpuWork, stack: ExitStack) -> Ready:
 
 
 def _engines(target: Target) -> Setting:
-    handle = target.library.create(Backend.HARDWARE)
+    handle = Handle(target.library, Backend.HARDWARE)
     engines, cores = handle.hardware_engines()
     handle.close()
     return Setting(Backend.HARDWARE, max(engines * cores, 1) * 8, states=3)

@@ -9,9 +9,10 @@ from typing import Any
 from benchmarks.gpu.ceiling import BareLoop, Rate, Setting
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.hazards.finding import Finding
+from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.nvjpeg import Handle, State
 
 __all__ = ["do_threads_help", "what_does_allocating_before_take"]
 
@@ -50,8 +51,8 @@ def what_does_allocating_before_take(target: Target) -> Finding:
     """Measure the memory of the GPU that a state takes for 28 images of a size."""
     figures: dict[str, Any] = {}
     for width, height in SIZES:
-        handle = target.library.create(Backend.HARDWARE)
-        state = handle.make_state()
+        handle = Handle(target.library, Backend.HARDWARE)
+        state = State(handle)
         before = _free(target)
         try:
             state.preallocate(28, width, height)

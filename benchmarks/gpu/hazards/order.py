@@ -14,7 +14,7 @@ from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.hazards.ways import WAYS, Kind, Way
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.device import Memory, PinnedMemory, Stream
+from gpubeton.gpu.cuda import Memory, PinnedMemory, Stream
 
 __all__ = ["does_it_write_early", "is_it_done_when_the_stream_is"]
 

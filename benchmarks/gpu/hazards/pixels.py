@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from benchmarks.gpu.encoded import Encoded
 from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.hazards.ways import Batched, Single, Way
+from benchmarks.gpu.nvjpeg_steps import Backend, Flags
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.nvjpeg import Backend, Flags
 
 __all__ = ["decode_all", "difference", "do_pixels_agree"]
 

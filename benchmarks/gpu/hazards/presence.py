@@ -6,16 +6,17 @@ import ctypes
 from typing import Any
 
 from benchmarks.gpu.hazards.finding import Finding
+from benchmarks.gpu.nvjpeg_steps import Backend, cuda_version
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.nvjpeg import Handle
 
 __all__ = ["are_the_engines_there"]
 
 
 def are_the_engines_there(target: Target) -> Finding:
     """Check which backends start, how many engines there are, and whether the driver's decoding library exists."""
-    figures: dict[str, Any] = {"nvjpeg": target.library.version, "cuda": target.library.cuda_version}
+    figures: dict[str, Any] = {"nvjpeg": target.library.version, "cuda": cuda_version(target.library)}
     try:
         ctypes.CDLL("libnvcuvid.so.1")
         figures["libnvcuvid"] = "found"
@@ -23,7 +24,7 @@ def are_the_engines_there(target: Target) -> Finding:
         figures["libnvcuvid"] = str(error)
     for backend in Backend:
         try:
-            handle = target.library.create(backend)
+            handle = Handle(target.library, backend)
         except DeviceError as error:
             figures[backend.name] = str(error)
             continue

@@ -13,10 +13,10 @@ from benchmarks.gpu.ceiling import BareLoop, Rate, Setting, keep_decoding
 from benchmarks.gpu.encoded import Encoded, Piece, load_encoded
 from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.hazards.ways import StepByStep
-from benchmarks.gpu.nvjpeg_steps import DecodeParams, ScaleFactor
+from benchmarks.gpu.nvjpeg_steps import Backend, DecodeParams, ScaleFactor
 from benchmarks.gpu.target import Target
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.nvjpeg import Backend
+from gpubeton.gpu.nvjpeg import Handle
 
 __all__ = [
     "do_processors_help",
@@ -134,7 +134,7 @@ def do_scale_and_region_help(target: Target, encoded: Encoded, *, seconds: float
 def _cores(target: Target) -> int:
     """Return the cores of all engines; 1 without engines."""
     try:
-        handle = target.library.create(Backend.HARDWARE)
+        handle = Handle(target.library, Backend.HARDWARE)
     except DeviceError:
         return 1
     engines, cores = handle.hardware_engines()

@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.encoded import Piece
 from benchmarks.gpu.nvjpeg_steps import (
+    Backend,
     Buffer,
     DecodeParams,
     Decoder,
     DecoderState,
+    Flags,
     JpegStream,
     decode_batched_ex,
     decode_one,
 )
 from benchmarks.gpu.target import Target
-from gpubeton.gpu.device import Event, Stream
-from gpubeton.gpu.nvjpeg import Backend, Flags, OutputFormat
+from gpubeton.gpu.cuda import Event, Stream
+from gpubeton.gpu.nvjpeg import RGBI, Handle, State
 
 __all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way"]
 
@@ -32,7 +34,7 @@ class Way(ABC):
 
     def __init__(self, target: Target, backend: Backend, flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION) -> None:
         self.target = target
-        self.handle = target.library.create(backend, flags)
+        self.handle = Handle(target.library, backend, flags)
 
     def __enter__(self) -> Way:
         return self
@@ -60,7 +62,7 @@ class Batched(Way):
         wish: Callable[[DecodeParams], object] | None = None,
     ) -> None:
         super().__init__(target, backend, flags)
-        self._state = self.handle.make_state()
+        self._state = State(self.handle)
         self._params: DecodeParams | None = None
         if wish is not None:
             self._params = DecodeParams(self.handle)
@@ -88,7 +90,7 @@ class Single(Way):
         states: int = 4,
     ) -> None:
         super().__init__(target, backend, flags)
-        self._states = [self.handle.make_state() for _ in range(states)]
+        self._states = [State(self.handle) for _ in range(states)]
 
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
         """Begin to decode a piece."""
@@ -118,7 +120,7 @@ class StepByStep(Way):
         engines, cores = self.handle.hardware_engines() if not states else (0, 0)
         decoder = Decoder(self.handle, backend)
         self._params = DecodeParams(self.handle)
-        self._params.set_output_format(OutputFormat.RGBI)
+        self._params.set_output_format(RGBI)
         self._entries = []
         for _ in range(states or max(2 * engines * cores, 2)):
             state = DecoderState(decoder)
