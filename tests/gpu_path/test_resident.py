@@ -80,7 +80,9 @@ def test_after_the_first_epoch_no_image_is_read_or_copied(gpus, path, copied, mo
     fetch, probed, fetched = MappedStorage.fetch, [], []
     monkeypatch.setattr(JpegReader, "read", None)
     monkeypatch.setattr(executors, "probe_jpegs", lambda at, size, out: probed.extend(at) or probe_jpegs(at, size, out))
-    monkeypatch.setattr(MappedStorage, "fetch", lambda own, at, size: fetched.extend(size) or fetch(own, at, size))
+    monkeypatch.setattr(
+        MappedStorage, "fetch", lambda own, at, size, *which: fetched.extend(size) or fetch(own, at, size, *which)
+    )
     found += [list(loader) for _ in range(2)]
     monkeypatch.undo()
     assert not crossed(copied)
