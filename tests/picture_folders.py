@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -22,3 +26,19 @@ def write_folder(root: Path, count: int = 9, classes: tuple[str, ...] = ("cat", 
         suffix = "png" if number % 5 == 4 else "jpg"
         write_picture(root / classes[number % len(classes)] / f"{number:04}.{suffix}", number, 24 + number % 3)
     return root
+
+
+def write_tars(
+    folder: Path, count: int, samples: int = 3, label: Callable[[int], Any] = lambda number: number % 2
+) -> Path:
+    """Write tar files of webdataset, each with so many samples."""
+    folder.mkdir(parents=True)
+    for shard in range(count):
+        with tarfile.open(folder / f"{shard:03}.tar", "w") as tar:
+            for number in range(shard * samples, (shard + 1) * samples):
+                image = write_picture(folder.parent / "one.jpg", number).read_bytes()
+                for ending, content in (("jpg", image), ("cls", str(label(number)).encode())):
+                    member = tarfile.TarInfo(f"{number:05}.{ending}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+    return folder

@@ -151,5 +151,6 @@ PUBLIC = (
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.lightning",
+    "gpubeton.integrations.ray",
     *(f"gpubeton.{module}" for module in FFCV),
 )

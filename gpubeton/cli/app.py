@@ -34,6 +34,7 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
         "gpubeton convert 'train-{000..146}.tar' train.beton --on-error skip",
         "gpubeton convert labels.csv train.beton --image path --label class",
         "gpubeton convert torchvision:CIFAR10 cifar.beton --split train --download --write-mode raw",
+        "gpubeton convert 'train-{000..146}.tar' s3://bucket/train/ --shards 73 --on ray",
     ),
     info: ("gpubeton info train.beton", "gpubeton info train.beton --json | jq .fields"),
     verify: ("gpubeton verify train.beton && echo sound",),

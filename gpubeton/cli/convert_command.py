@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from gpubeton.cli.shared_options import Json, Workers, read_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from gpubeton.conversion import BadSource, Conversion
+    from collections.abc import Mapping
+
+    from gpubeton.conversion import BadSource, Conversion, ShardedConversion, ShardPlan
 
 _MAX_LINES = 50
 _MAX_SAME_REASON = 5
@@ -37,7 +39,13 @@ def convert(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="The .beton file to write.", show_default=False)],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="The .beton file to write; with --shards a folder, or a prefix such as s3://bucket/train/.",
+            show_default=False,
+        ),
+    ],
     kind: Annotated[
         str | None,
         typer.Option(
@@ -101,6 +109,17 @@ def convert(
         int | None, typer.Option(help="Put a restart marker after so many MCUs into JPEG files, without loss.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
+    shards: Annotated[int | None, typer.Option(help="Make so many files of a dataset.", show_default=False)] = None,
+    shard: Annotated[
+        int | None,
+        typer.Option(help="Make only this one of the --shards, from 0 on: $SLURM_ARRAY_TASK_ID.", show_default=False),
+    ] = None,
+    on: Annotated[
+        str, typer.Option(help="Where shards are made: here, or ray.", autocompletion=lambda: ["here", "ray"])
+    ] = "here",
+    scratch: Annotated[
+        Path | None, typer.Option(help="Folder for a shard that is uploaded later.", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a .beton file from a dataset of images, with all cores.
@@ -111,9 +130,9 @@ def convert(
     from gpubeton import conversion
 
     names = None if classes is None else _class_names(classes)
-    opened = conversion.open_source(
-        source, kind, image=image, label=label, class_names=names, split=split, root=root, download=download
-    )
+    options: dict[str, Any] = {
+        "image": image, "label": label, "class_names": names, "split": split, "root": root, "download": download,
+    }  # fmt: skip
     settings = conversion.Settings(
         write_mode=write_mode or "",
         max_resolution=max_resolution,
@@ -130,6 +149,15 @@ def convert(
         index=index,
         restart_interval=restart_interval,
     )
+    if shards is not None:
+        if fresh:
+            raise OptionError("--fresh is for one file; delete the shards to make them again")
+        plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
+        _make_shards(plan, shard, scratch, on=on, workers=workers, json=json)
+        return
+    if shard is not None or on != "here" or "://" in out:
+        raise OptionError(f"{out}: --shard, --on ray, and prefixes of object stores need --shards")
+    opened = conversion.open_source(source, kind, **options)
     with progress("Converting") as advance:
         done = conversion.convert(
             opened, out, settings, on_error=on_error, num_workers=workers, fresh=fresh, on_progress=advance
@@ -178,26 +206,65 @@ def _left_out(skipped: list[BadSource]) -> list[str]:
 
 
 def _draw(done: Conversion) -> None:
+    _draw_left_out(done.skipped, done.passed_over)
     console = result_console()
-    lines = _left_out(done.skipped)
-    for line in lines[:_MAX_LINES]:
-        console.print(line)
-    if len(lines) > _MAX_LINES:
-        console.print(f"... and {len(lines) - _MAX_LINES:,} more; --json and the file's notes list all")
-    if done.passed_over:
-        endings = ", ".join(
-            f"{count:,} {ending or 'without an extension'}" for ending, count in done.passed_over.items()
-        )
-        console.print(f"ignored, because they have no image extension or no class: {endings}")
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
     if done.began_anew:
         console.print("Deleted an unfinished file that had other settings or another source.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
-    classes = (
-        "" if done.class_names is None else f" of {len(done.class_names):,} class{'es' * (len(done.class_names) != 1)}"
-    )
     console.print(
-        f"{done.path}: {counted(done.samples, 'sample')}{classes}{resumed}{left_out}; {size_text(done.bytes)}",
+        f"{done.path}: {counted(done.samples, 'sample')}{_of_classes(done)}{resumed}{left_out}; "
+        f"{size_text(done.bytes)}",
+    )
+
+
+def _draw_left_out(skipped: list[BadSource], passed_over: Mapping[str, int]) -> None:
+    console = result_console()
+    lines = _left_out(skipped)
+    for line in lines[:_MAX_LINES]:
+        console.print(line)
+    if len(lines) > _MAX_LINES:
+        console.print(f"... and {len(lines) - _MAX_LINES:,} more; --json and the file's notes list all")
+    if passed_over:
+        endings = ", ".join(f"{count:,} {ending or 'without an extension'}" for ending, count in passed_over.items())
+        console.print(f"ignored, because they have no image extension or no class: {endings}")
+
+
+def _of_classes(done: Conversion | ShardedConversion) -> str:
+    count = len(done.class_names or ())
+    return "" if done.class_names is None else f" of {count:,} class{'es' * (count != 1)}"
+
+
+def _make_shards(
+    plan: ShardPlan, shard: int | None, scratch: Path | None, *, on: str, workers: int, json: bool
+) -> None:
+    """Make all shards, or one; the one that completes the dataset finishes it."""
+    from gpubeton import conversion
+
+    if shard is None:
+        with progress("Converting") as advance:
+            done = conversion.convert_shards(plan, scratch, on=on, num_workers=workers, on_progress=advance)
+    else:
+        made = conversion.convert_shard(plan, shard, scratch, num_workers=workers)
+        missing = plan.missing()
+        if missing:
+            state = {"target": plan.target, "shard": shard, "made": made, "missing": missing}
+            if json:
+                show_json(state)
+            else:
+                done_by = "made" if made else "it was there"
+                left = f"{len(missing):,} of {len(plan):,} shards are missing"
+                result_console().print(f"{plan.folder.place(plan.names[shard])}: {done_by}; {left}")
+            return
+        done = conversion.finish(plan)
+    if json:
+        show_json({**vars(done), "skipped": [vars(bad) for bad in done.skipped]})
+        return
+    _draw_left_out(done.skipped, done.passed_over)
+    left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
+    result_console().print(
+        f"{done.target}: {counted(done.samples, 'sample')}{_of_classes(done)} in {counted(done.shards, 'file')}"
+        f"{left_out}; {size_text(done.bytes)}"
     )

@@ -163,7 +163,7 @@ def convert(
         raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
     if not 1 <= chunksize <= MAX_CHUNKSIZE:
         raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
-    chosen = _choose(len(source), settings)
+    chosen = choose_samples(len(source), settings)
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
@@ -312,7 +312,8 @@ class _Run:
         return notes
 
 
-def _choose(count: int, settings: Settings) -> list[int]:
+def choose_samples(count: int, settings: Settings) -> list[int]:
+    """Choose the samples of a source, in the order of the rows of the file."""
     order = np.random.default_rng(settings.seed).permutation(count) if settings.shuffle else np.arange(count)
     chosen: list[int] = order[: settings.limit].tolist()
     return chosen

@@ -48,6 +48,9 @@ class FolderSource(LabelledSource):
         path = self._images.files[index]
         return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
 
+    def image_files(self) -> Sequence[str]:
+        return self._images.files
+
 
 _IMAGE_COLUMNS = ("image", "path", "image_path", "img_path", "img", "file", "filepath", "file_name", "filename")
 _LABEL_COLUMNS = ("label", "target", "class_id", "class", "category", "y")
@@ -109,6 +112,9 @@ class TableSource(LabelledSource):
         if isinstance(value, str):
             return f"{value} {label} {stat_identity(self._file(value))}"
         return f"{index} {label} {stat_identity(self._path)}"
+
+    def image_files(self) -> Sequence[str] | None:
+        return self._images if all(isinstance(value, str) for value in self._images) else None
 
     def _file(self, value: Any) -> Path:
         path = value.get("path") if isinstance(value, Mapping) else value
@@ -200,7 +206,7 @@ class TarSource(LabelledSource):
         class_names: Sequence[str] | None = None,
     ) -> None:
         given = [shards] if isinstance(shards, str | os.PathLike) else shards
-        self._shards = [path for shard in given for path in _find_tar_files(os.fspath(shard))]
+        self._shards = [path for shard in given for path in find_tar_files(os.fspath(shard))]
         self._image_names = (image,) if image is not None else _IMAGE_MEMBERS
         self._label_member = label
         # A few numbers for each sample, not its members: there may be millions.
@@ -312,7 +318,8 @@ def _alternatives(text: str) -> list[str]:
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
 
 
-def _find_tar_files(pattern: str) -> list[Path]:
+def find_tar_files(pattern: str) -> list[Path]:
+    """Find the tar files that a pattern with braces names, or that lie in a folder."""
     found = [Path(name) for name in expand_braces(pattern)]
     found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
     missing = [path for path in found if not path.is_file()]

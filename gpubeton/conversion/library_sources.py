@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.source import LabelledSource, Labels
+from gpubeton.conversion.source import LabelledSource, Labels, stat_identity
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class HuggingFaceSource(LabelledSource):
                 "Try: pip install 'gpubeton[huggingface]'"
             ) from error
         self._path = Path(path)
-        dataset: Any = datasets.load_from_disk(os.fspath(path))
+        is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of
+        dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
         images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
@@ -60,7 +61,7 @@ class HuggingFaceSource(LabelledSource):
         if label is not None:
             names = class_names or getattr(dataset.features[label], "names", None)
             self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path)))
-        self._identity = _fingerprint(self._path, split)
+        self._identity = stat_identity(self._path) if is_file else _fingerprint(self._path, split)
 
     def __len__(self) -> int:
         return len(self._dataset)

@@ -134,6 +134,15 @@ class LabelledSource(Source):
     fields: Mapping[str, str] = MappingProxyType({})
     _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
 
+    @property
+    def labels(self) -> Sequence[int] | Sequence[float]:
+        """The label of each sample, or nothing."""
+        return self._labels
+
+    def image_files(self) -> Sequence[str] | None:
+        """Name the file of each image, absolute or from the table's folder; None if images are not files."""
+        return None
+
     def _set_labels(self, labels: Labels) -> None:
         self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
 

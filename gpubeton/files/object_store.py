@@ -217,20 +217,23 @@ def head_object(url: str, remote: RemoteOptions | None = None) -> ObjectIdentity
     return _identity(url, remote, found)
 
 
-def list_objects(prefix: str, remote: RemoteOptions | None = None) -> list[tuple[str, int, str | None]]:
-    """List the objects whose names are `prefix`, which ends in "/", and a name without "/": URL, size and ETag."""
+def list_objects(
+    prefix: str, remote: RemoteOptions | None = None, *, is_deep: bool = False
+) -> list[tuple[str, int, str | None]]:
+    """List the objects of a folder, `prefix`, which ends in "/"; with `is_deep` also below it: URL, size and ETag."""
     remote = remote or RemoteOptions()
     scheme, place, key = split_url(prefix)
     if scheme in ("http", "https"):
         raise OptionError(f"{prefix}: web servers have no standard way to list files. Give a list of the URLs.")
-    found = ask(
-        prefix,
-        remote,
-        "a list of objects",
-        lambda obstore, store, _: obstore.list_with_delimiter(store, key.rstrip("/")),
-    )
+
+    def find(obstore: Any, store: Any, _: str) -> list[Any]:
+        folder = key.rstrip("/")
+        found = obstore.list(store, folder) if is_deep else [obstore.list_with_delimiter(store, folder)["objects"]]
+        return [each for some in found for each in some]
+
+    found = ask(prefix, remote, "a list of objects", find)
     start = f"{scheme}://{place}/"
-    return sorted((start + each["path"], int(each["size"]), each["e_tag"]) for each in found["objects"])
+    return sorted((start + each["path"], int(each["size"]), each["e_tag"]) for each in found)
 
 
 def read_object(url: str, remote: RemoteOptions | None = None) -> bytes:

@@ -1,7 +1,8 @@
 """Loaders for the training loops of other libraries.
 
 `data_loader`: for code that expects a ``torch.utils.data.DataLoader``. `lightning`: PyTorch Lightning. `accelerate`:
-Hugging Face Accelerate. The last two import their library, so import them by their full name.
+Hugging Face Accelerate. `ray`: tasks and a sink of Ray. The last three import their library, so import them by their
+full name.
 """
 
 from __future__ import annotations

@@ -153,3 +153,31 @@ def test_a_folder_is_no_name_for_a_file_and_that_is_told_before_the_work(tmp_pat
     done = run(tmp_path / "photos", out)
     assert (done.exit_code, "is a folder; expected the name of a file" in " ".join(done.stderr.split())) == (1, True)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "photos"]
+
+
+def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(tmp_path):
+    write_folder(tmp_path / "photos")
+    (tmp_path / "photos" / "README").touch()
+    done = run(tmp_path / "photos", tmp_path / "all", "--shards", "3", "--shuffle", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert (result["shards"], result["samples"], result["class_names"]) == (3, 9, ["cat", "dog", "eel"])
+    assert (result["passed_over"], result["skipped"]) == ({"": 1}, [])
+    for number in ("2", "0"):
+        one = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", number)
+        assert one.exit_code == 0
+        assert f"0000{number}.beton: made" in one.stdout
+    assert not (tmp_path / "each" / "converted.json").exists()
+    last = run(tmp_path / "photos", tmp_path / "each", "--shards", "3", "--shuffle", "--shard", "1")
+    assert "9 samples of 3 classes in 3 files" in " ".join(last.stdout.split())
+    names = {path.name for path in (tmp_path / "all").iterdir()}
+    assert names == {path.name for path in (tmp_path / "each").iterdir()}
+    for name in names - {"index.json"}:  # it has the times of the files
+        assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "each" / name).read_bytes()
+
+
+def test_options_of_shards_need_shards(tmp_path):
+    write_folder(tmp_path / "photos")
+    for wrong in (("--shard", "0"), ("--on", "ray"), ("--shards", "2", "--fresh"), ("--shards", "2", "--on", "mars")):
+        assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
+    assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from gpubeton.reader import Reader
 from tests.examples.example import EXAMPLES
+from tests.picture_folders import write_folder
 
 SLURM = EXAMPLES / "slurm"
 pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is of util-linux, which Linux has")
@@ -159,3 +163,20 @@ def test_the_job_copies_on_every_node_and_trains_on_the_copies(file, tmp_path):
     assert options["--config"] == "some.yaml"
     assert (tmp_path / "log").read_text().count("--ntasks=2 --ntasks-per-node=1") == 3
     assert f"{EXAMPLES}/imagenet/train_imagenet.py" in started
+
+
+def test_tasks_of_an_array_make_a_shard_each_and_the_last_one_finishes(tmp_path):
+    write_folder(tmp_path / "photos")
+    for task in ("1", "0"):
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SLURM_ARRAY_TASK_ID": task,
+            "SLURM_ARRAY_TASK_MAX": "1",
+            "SLURM_CPUS_PER_TASK": "1",
+            "SLURM_TMPDIR": str(tmp_path),
+        }
+        command = ["bash", str(SLURM / "convert.sbatch"), "photos", "out", "--shuffle"]
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+        assert (tmp_path / "out" / "index.json").exists() == (task == "0")
+    assert Reader(tmp_path / "out").num_samples == 9

@@ -1,0 +1,176 @@
+"""Division: the parts that a source is divided into, found once for all shards."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from gpubeton.conversion.conversion import choose_samples
+from gpubeton.conversion.file_sources import TarSource, expand_braces, find_tar_files
+from gpubeton.conversion.object_copies import copy_object, list_urls
+from gpubeton.conversion.parts import Layout, Part
+from gpubeton.conversion.source import LABEL, LabelledSource, Source
+from gpubeton.conversion.source_kinds import open_source, recognise
+from gpubeton.errors import OptionError
+from gpubeton.writing.datasets import IMAGE_SUFFIXES
+from gpubeton.writing.target_folder import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubeton.conversion.file_settings import Settings
+    from gpubeton.files.remote_options import RemoteOptions
+
+#: Endings of the files that parts are made of, for each kind of source that has such files.
+_ENDINGS = {"webdataset": ".tar", "table": ".parquet", "huggingface": ".arrow"}
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The samples of a source that is not divided by its files."""
+
+    count: int
+    fields: Mapping[str, str]
+    class_names: tuple[str, ...] | None
+    images: Sequence[str] | None = None  # their paths or URLs, if each is a file
+    labels: Sequence[Any] = ()  # of the images
+    passed_over: Mapping[str, int] = field(default_factory=dict)
+
+    def part(self, chosen: Sequence[int]) -> Part:
+        """Make the part with these samples."""
+        if self.images is None:
+            return {"rows": list(chosen)}
+        part: Part = {"images": [self.images[index] for index in chosen]}
+        if self.labels:
+            part["labels"] = [self.labels[index] for index in chosen]
+        return part
+
+
+def divide(
+    source: str, kind: str | None, options: Mapping[str, Any], settings: Settings, count: int,
+    remote: RemoteOptions | None,
+) -> tuple[Layout, list[Part]]:  # fmt: skip
+    """Divide a source into `count` parts: of whole files if it has many, otherwise of images or rows."""
+    names = _list_names(source, remote)
+    kind = kind or _recognise(source, names)
+    files = _choose_files(source, kind, names, options)
+    if files and (len(files) > 1 or is_url(source) or kind == "webdataset"):
+        opened = _open_first(files, kind, options, remote)
+        if not (isinstance(opened, LabelledSource) and opened.image_files()):
+            if settings.limit is not None:
+                raise OptionError(f"{source}: limit is {settings.limit}, but shards of it are made of whole files")
+            shares = _share(source, "files", choose_samples(len(files), settings), count)
+            layout = Layout(source, kind, options, dict(opened.fields), opened.class_names, {})
+            return layout, [{"files": [files[number] for number in share]} for share in shares]
+        if len(files) > 1:
+            raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
+    if kind == "folder" and is_url(source):
+        samples = _list_folder(source, names)
+    else:
+        samples = _list_samples(source, _open_first([source], kind, options, remote), options)
+    shares = _share(source, "samples", choose_samples(samples.count, settings), count)
+    layout = Layout(source, kind, options, samples.fields, samples.class_names, samples.passed_over)
+    return layout, [samples.part(share) for share in shares]
+
+
+def _list_names(source: str, remote: RemoteOptions | None) -> list[str]:
+    """List the files that a source consists of; those of a local folder only where they are directly in it."""
+    if is_url(source):
+        found = [list_urls(name, remote) if name.endswith("/") else [name] for name in expand_braces(source)]
+        return [name for names in found for name in names]
+    if Path(source).is_dir():
+        return sorted(entry.path for entry in os.scandir(source) if entry.is_file())
+    return expand_braces(source)
+
+
+def _recognise(source: str, names: Sequence[str]) -> str:
+    endings = Counter(PurePosixPath(name).suffix.lower() for name in names)
+    if not is_url(source):
+        kind = recognise(source)
+        return "table" if kind == "folder" and endings[".parquet"] and not _has_folders(source) else kind
+    for kind, ending in {**_ENDINGS, "table ": ".csv", "folder": ""}.items():
+        if endings[ending] or (kind == "folder" and any(endings[each] for each in IMAGE_SUFFIXES)):
+            return kind.strip()
+    raise OptionError(
+        f"{source}: {len(names)} objects, none of a known kind; expected .tar, .parquet, .csv or .arrow files, or "
+        'images. The name of a folder ends in "/". Name the kind: --from KIND'
+    )
+
+
+def _has_folders(path: str) -> bool:
+    return any(entry.is_dir() for entry in os.scandir(path))
+
+
+def _choose_files(source: str, kind: str, names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Choose the files that parts are made of."""
+    if kind == "webdataset" and not is_url(source):
+        return [os.fspath(path.absolute()) for path in find_tar_files(source)]
+    if kind not in _ENDINGS or (kind == "huggingface" and not is_url(source)):
+        return []
+    files = [name for name in names if name.lower().endswith(_ENDINGS[kind])]
+    if kind == "huggingface":
+        split = options.get("split")
+        files = [name for name in files if split is None or f"/{split}/" in name]
+        if len({name.rpartition("/")[0] for name in files}) > 1:
+            raise OptionError(f"{source}: several splits, choose one: --split NAME")
+    return files if is_url(source) else [os.path.abspath(name) for name in files]  # noqa: PTH100  a text
+
+
+def _open_first(files: Sequence[str], kind: str, options: Mapping[str, Any], remote: RemoteOptions | None) -> Source:
+    """Open the first file, which shows what all of them have in common."""
+    with TemporaryDirectory() as folder:
+        path = os.fspath(copy_object(files[0], Path(folder), remote)) if is_url(files[0]) else files[0]
+        opened = open_source(path, kind, **options)
+    if len(files) == 1 or opened.class_names is None or "class_names" in options or kind == "huggingface":
+        return opened
+    # Names of classes that are labels: other files may have others.
+    if kind != "webdataset" or is_url(files[0]):
+        raise OptionError(
+            f"{files[0]}: its labels are names of classes, and each of the {len(files)} files may have others. "
+            "Give the names of all: --classes FILE"
+        )
+    return TarSource(files, **options)
+
+
+def _list_samples(source: str, opened: Source, options: Mapping[str, Any]) -> _Samples:
+    common = len(opened), dict(opened.fields), opened.class_names
+    if not isinstance(opened, LabelledSource) or (found := opened.image_files()) is None:
+        return _Samples(*common, passed_over=dict(opened.passed_over))
+    root = options.get("root") or (source.rpartition("/")[0] if is_url(source) else os.path.dirname(source))  # noqa: PTH120
+    images = [name if is_url(name) else os.path.join(root, name) for name in found]  # noqa: PTH118  also of URLs
+    return _Samples(*common, images, opened.labels, dict(opened.passed_over))
+
+
+def _list_folder(source: str, names: Sequence[str]) -> _Samples:
+    """List the images below a prefix, with the classes, the labels and the order of a folder."""
+    by_class: dict[str, list[tuple[str, str]]] = {}
+    passed_over: Counter[str] = Counter()
+    for name in names:
+        folder, _, file = name.removeprefix(source).rpartition("/")
+        if file.lower().endswith(IMAGE_SUFFIXES):
+            by_class.setdefault(folder.partition("/")[0], []).append((folder, file))
+        elif file and not file.startswith("."):
+            passed_over[PurePosixPath(file).suffix.lower()] += 1
+    classes = sorted(name for name in by_class if name)
+    if classes:  # images beside the folders of the classes have no class
+        passed_over.update(PurePosixPath(file).suffix.lower() for _, file in by_class.pop("", []))
+    images, labels = [], []
+    for label, name in enumerate(classes or [""]):
+        found = sorted(by_class.get(name, []))
+        images += [f"{source}{folder}/{file}" if folder else source + file for folder, file in found]
+        labels += [label] * len(found) if classes else []
+    fields = {LABEL: "int"} if classes else {}
+    return _Samples(len(images), fields, tuple(classes) or None, images, labels, dict(sorted(passed_over.items())))
+
+
+def _share(source: str, what: str, chosen: Sequence[int], count: int) -> list[Sequence[int]]:
+    """Divide numbers into shares of equal size, or nearly so."""
+    if not 1 <= count <= len(chosen):
+        raise OptionError(f"{source}: {count} shards of {len(chosen)} {what}; expected 1 to {len(chosen)} shards")
+    bounds = [number * len(chosen) // count for number in range(count + 1)]
+    return [chosen[start:stop] for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,171 @@
+"""Parts: the shares of a source that shards are made of, each opened without the others."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpubeton.conversion.object_copies import copy_object
+from gpubeton.conversion.source import LABEL, LabelledSource, Source, stat_identity
+from gpubeton.conversion.source_kinds import open_source
+from gpubeton.errors import OptionError
+from gpubeton.writing.target_folder import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpubeton.files.remote_options import RemoteOptions
+
+#: Images that are copied from an object store at once.
+_COPIES = 32
+
+Part = dict[str, list[Any]]
+"""One of: ``files``, which are opened whole; ``images`` and, if there are any, ``labels``; ``rows`` of the source."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all parts of a source have in common."""
+
+    source: str
+    kind: str
+    options: Mapping[str, Any]  # of `open_source`
+    fields: Mapping[str, str]  # as of `Source`
+    class_names: tuple[str, ...] | None
+    passed_over: Mapping[str, int]  # as of `Source`
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert it to values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Layout:
+        """Read the result of `to_dict`."""
+        names = values["class_names"]
+        return cls(**{**values, "class_names": None if names is None else tuple(names)})
+
+
+def open_part(layout: Layout, part: Part, scratch: Path, remote: RemoteOptions | None) -> Source:
+    """Open a part; what lies in an object store is copied to the folder `scratch` before."""
+    if "images" in part:
+        files = copy_images(part["images"], scratch, remote)
+        return ImageListSource(layout, part["images"], files, part.get("labels", []))
+    names = part.get("files", [layout.source])
+    rows = part.get("rows")
+    paths = [os.fspath(copy_object(name, scratch, remote)) if is_url(name) else name for name in names]
+    options = dict(layout.options)
+    if layout.class_names is not None and layout.kind != "folder":
+        options["class_names"] = layout.class_names
+    return PartSource(layout, dict(zip(paths, names, strict=True)), options, rows)
+
+
+def copy_images(names: Sequence[str], scratch: Path, remote: RemoteOptions | None) -> list[str]:
+    """Copy images from object stores; give the path of each."""
+
+    def copied(name: str) -> str:
+        try:
+            return os.fspath(copy_object(name, scratch, remote))
+        except FileNotFoundError:  # the sample is bad, and not the part
+            return name
+
+    urls = list(dict.fromkeys(filter(is_url, names)))  # each once: two threads would disturb each other
+    with ThreadPoolExecutor(_COPIES) as threads:
+        copies = dict(zip(urls, threads.map(copied, urls), strict=True))
+    return [copies.get(name, name) for name in names]
+
+
+class ImageListSource(LabelledSource):
+    """Images that the plan lists, with their labels."""
+
+    def __init__(self, layout: Layout, names: Sequence[str], files: Sequence[str], labels: Sequence[Any]) -> None:
+        self.kind, self.fields, self.class_names = layout.kind, layout.fields, layout.class_names
+        self._names, self._files, self._labels = names, files, labels
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        name, file = self._names[index], self._files[index]
+        if not is_url(name):
+            return self._with_label(Path(file), index)
+        if is_url(file):
+            raise FileNotFoundError(f"{name}: no such object")
+        # Its content: an error would name the copy.
+        return self._with_label(Path(file).read_bytes(), index)
+
+    def name(self, index: int) -> str:
+        return self._names[index]
+
+    def identity(self, index: int) -> str:
+        return f"{self._names[index]} {self._label_text(index)} {stat_identity(self._files[index])}"
+
+
+class PartSource(Source):
+    """Whole files, or rows of a source, with the fields and the classes that the plan fixed."""
+
+    def __init__(
+        self, layout: Layout, files: Mapping[str, str], options: Mapping[str, Any], rows: Sequence[int] | None
+    ) -> None:
+        """Open the files; `files` gives the name of each in the source."""
+        self.kind, self.fields, self.class_names = layout.kind, layout.fields, layout.class_names
+        self._files = dict(files)
+        self._opened = [open_source(path, layout.kind, **options) for path in files]
+        for opened, name in zip(self._opened, files.values(), strict=True):
+            self._check(opened, name)
+        self._ends = list(accumulate(map(len, self._opened)))
+        self._rows = range(self._ends[-1]) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        opened, own = self._find(index)
+        try:
+            sample = opened[own]
+        except Exception as error:
+            reason = self._renamed(str(error))
+            if reason == str(error):
+                raise
+            raise OSError(reason) from error
+        return sample[: 1 + len(self.fields)]
+
+    def name(self, index: int) -> str:
+        opened, own = self._find(index)
+        return self._renamed(opened.name(own))
+
+    def identity(self, index: int) -> str:
+        opened, own = self._find(index)
+        return opened.identity(own)
+
+    def _find(self, index: int) -> tuple[Source, int]:
+        row = self._rows[index]
+        number = bisect_right(self._ends, row)
+        return self._opened[number], row - (self._ends[number - 1] if number else 0)
+
+    def _renamed(self, text: str) -> str:
+        """Name files instead of their copies, which have other names in each run."""
+        for path, name in self._files.items():
+            text = text.replace(path, name)
+        return text
+
+    def _check(self, opened: Source, name: str) -> None:
+        found = opened.fields.get(LABEL)
+        if self.fields and found != self.fields[LABEL] and (found, self.fields[LABEL]) != ("int", "float"):
+            raise OptionError(
+                f"{name}: its labels are {_kind_of_labels(found)}, and those of the first file "
+                f"{_kind_of_labels(self.fields[LABEL])}. Make them alike, or choose the column or the ending: --label"
+            )
+        if self.fields and opened.class_names != self.class_names:
+            raise OptionError(
+                f"{name}: its classes are {opened.class_names}, expected {self.class_names}. Give the names of all "
+                "classes: --classes FILE"
+            )
+
+
+def _kind_of_labels(kind: str | None) -> str:
+    return {None: "missing", "int": "whole numbers or names"}.get(kind, "numbers")

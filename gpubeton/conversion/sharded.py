@@ -1,0 +1,323 @@
+"""Sharded conversion: one shard at a time, on any machine, and all of them from here or on a cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpubeton.conversion.conversion import BadSource, convert
+from gpubeton.conversion.parts import open_part
+from gpubeton.conversion.shard_plan import choose_settings, read_part
+from gpubeton.errors import GpubetonError, OptionError, StorageError, WriteError
+from gpubeton.fields.registry import open_index
+from gpubeton.format.file_notes import read_notes
+from gpubeton.format.manifest import write_manifest
+from gpubeton.machine import count_cores
+from gpubeton.writing.target_folder import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpubeton.conversion.conversion import Progress
+    from gpubeton.conversion.shard_plan import ShardPlan
+
+RESULT_NAME = "converted.json"
+_ATTEMPTS = 4
+#: Shards whose notes are read at once.
+_READERS = 16
+
+
+@dataclass(frozen=True)
+class ShardedConversion:
+    """The result of a conversion to shards.
+
+    Made by `convert_shards` and `finish`.
+
+    Attributes
+    ----------
+    target : str
+        The folder, or the prefix of an object store.
+    shards : int
+        Files in it.
+    samples : int
+        Samples of all of them.
+    bytes : int
+        Size of all of them.
+    class_names : tuple of str or None
+        Names of the classes, whose position is the label.
+    skipped : list of BadSource
+        Samples that were left out.
+    passed_over : dict of str to int
+        How many files of the source are not images by their names, by their ending.
+    """
+
+    target: str
+    shards: int
+    samples: int
+    bytes: int
+    class_names: tuple[str, ...] | None
+    skipped: list[BadSource] = field(default_factory=list)
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+
+def convert_shard(
+    plan: ShardPlan, number: int, scratch: str | os.PathLike[str] | None = None, *, num_workers: int = 1
+) -> bool:
+    """Make one shard, unless it is there.
+
+    Any machine can do so, in any order. The shard is the same, byte for byte, and appears under its name when it is
+    complete; shards that fail or are killed do not concern others. Only the shard's part of the source is read. For an
+    object store the file is made in `scratch` and then uploaded.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        The plan.
+    number : int
+        The number of the shard, from 0 on.
+    scratch : str or path, optional
+        A folder on a disk of this machine for one shard, and for the part of the source that it is made of, if that is
+        in an object store. By default the system's folder for temporary files.
+    num_workers : int
+        Number of processes; less than 1 means one for each core.
+
+    Returns
+    -------
+    bool
+        Whether it was made by this call.
+
+    Raises
+    ------
+    WriteError
+        If it cannot be made. The message names the shard, the file and the sample.
+
+    Examples
+    --------
+    >>> from gpubeton.conversion import plan_shards
+    >>> plan = plan_shards("train", "shards", 3)
+    >>> convert_shard(plan, 1), convert_shard(plan, 1)
+    (True, False)
+    """
+    if not 0 <= number < len(plan):
+        raise OptionError(f"shard {number} of {plan.target}: expected 0 to {len(plan) - 1}")
+    folder, name = plan.folder, plan.names[number]
+    try:
+        if folder.holds(name):
+            return False
+        with _work_folder(plan, number, scratch) as work:
+            part = read_part(plan, number)
+            source = open_part(plan.layout, part, work, plan.remote)
+            path = (folder.path or work) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A fork is no good for a process that has used an object store.
+            is_remote = folder.path is None or any(map(is_url, part.get("files", part.get("images", ()))))
+            start_method = "forkserver" if is_remote else None
+            settings = choose_settings(plan, number, part)
+            convert(source, path, settings, on_error=plan.on_error, num_workers=num_workers, start_method=start_method)
+            if folder.path is None:
+                folder.upload(name, path)  # another worker may have been faster: its file is the same
+    except (GpubetonError, OSError) as error:
+        raise WriteError(f"shard {number} of {len(plan)}, {folder.place(name)}: {error}") from error
+    return True
+
+
+def convert_shards(
+    plan: ShardPlan,
+    scratch: str | os.PathLike[str] | None = None,
+    *,
+    on: str = "here",
+    num_workers: int = -1,
+    on_progress: Progress | None = None,
+) -> ShardedConversion:
+    """Make all shards that are missing, here or on a Ray cluster, and finish the dataset.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        The plan.
+    scratch : str or path, optional
+        As for `convert_shard`; there is a shard of each process at a time.
+    on : {"here", "ray"}
+        Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
+        ``pip install 'gpubeton[ray]'`` there.
+    num_workers : int
+        Processes of this machine, less than 1 means one for each core. On Ray, the cores of a task, by default one.
+    on_progress : callable, optional
+        Called with the number of finished shards and of all shards.
+
+    Returns
+    -------
+    ShardedConversion
+        The result.
+
+    Raises
+    ------
+    WriteError
+        If a shard cannot be made. Others are kept: the same call makes those that are missing.
+
+    Examples
+    --------
+    >>> from gpubeton.conversion import plan_shards
+    >>> done = convert_shards(plan_shards("train", "shards", 3), num_workers=1)
+    >>> done.shards, done.samples, done.class_names
+    (3, 300, ('class_0', 'class_1', 'class_2'))
+    """
+    if on not in ("here", "ray"):
+        raise OptionError(f"on is {on!r}, expected 'here' or 'ray'")
+    on_progress = on_progress or (lambda *_: None)
+    missing = plan.missing()
+    on_progress(len(plan) - len(missing), len(plan))
+    finished = None if missing else _read_result(plan)
+    if finished is not None:
+        return finished
+    call = partial(convert_shard, plan, scratch=scratch)
+    if on == "ray" and missing:
+        try:
+            from gpubeton.integrations.ray import run_tasks
+        except ModuleNotFoundError as error:
+            raise OptionError(str(error)) from error
+
+        done: Iterator[object] = run_tasks(call, missing, num_cpus=max(1, num_workers))
+    else:
+        done = _run_here(call, missing, num_workers if num_workers >= 1 else count_cores())
+    for count, _ in enumerate(done, 1):
+        on_progress(len(plan) - len(missing) + count, len(plan))
+    return finish(plan)
+
+
+def finish(plan: ShardPlan) -> ShardedConversion:
+    """Check all shards, and write two files beside them.
+
+    ``index.json`` lets loaders open the whole folder at once, and ``converted.json`` lists samples that were left out.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        The plan.
+
+    Returns
+    -------
+    ShardedConversion
+        The result.
+
+    Raises
+    ------
+    WriteError
+        If shards are missing.
+
+    Examples
+    --------
+    >>> from gpubeton.conversion import plan_shards
+    >>> finish(plan_shards("train", "shards", 3))                                                # doctest: +SKIP
+    ShardedConversion(target='/data/shards', shards=3, samples=300, ...)
+    """
+    missing = plan.missing()
+    if missing:
+        some = ", ".join(map(str, missing[:10])) + ", ..." * (len(missing) > 10)
+        raise WriteError(
+            f"{plan.target}: {len(missing)} of {len(plan)} shards are missing: {some}. Convert again: only these are "
+            "made"
+        )
+    folder = plan.folder
+    index, _ = open_index([folder.place(name) for name in plan.names], remote=plan.remote)
+    write_manifest(folder.name, index, plan.remote)
+    with ThreadPoolExecutor(_READERS) as threads:
+        notes = list(threads.map(lambda file: read_notes(file.path, file.identity), index.files))
+    done = ShardedConversion(
+        plan.target,
+        len(plan),
+        index.num_samples,
+        index.file_size,
+        plan.layout.class_names,
+        [BadSource(**bad) for each in notes if each is not None for bad in each.content.get("skipped", ())],
+        dict(plan.layout.passed_over),
+    )
+    values = asdict(done)
+    del values["target"]  # the folder may be renamed
+    folder.write(RESULT_NAME, json.dumps(values, indent=1).encode() + b"\n")
+    return done
+
+
+def _read_result(plan: ShardPlan) -> ShardedConversion | None:
+    """Read what `finish` has written, None if there is nothing."""
+    try:
+        values = json.loads(plan.folder.read(RESULT_NAME))
+    except FileNotFoundError:
+        return None
+    skipped = [BadSource(**each) for each in values["skipped"]]
+    return ShardedConversion(
+        **{**values, "target": plan.target, "skipped": skipped, "class_names": plan.layout.class_names}
+    )
+
+
+def _run_here(call: Callable[..., bool], numbers: Sequence[int], num_workers: int) -> Iterator[object]:
+    """Call a function for each number, in processes of this machine; each serves one shard only."""
+    at_once = min(num_workers, len(numbers))
+    call = partial(call, num_workers=num_workers // max(1, at_once))
+    if at_once <= 1:
+        yield from map(call, numbers)
+        return
+    # Where each process starts from: otherwise all of them import everything.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
+    with ThreadPoolExecutor(at_once) as threads:
+        try:
+            for future in as_completed([threads.submit(_run_alone, call, number) for number in numbers]):
+                yield future.result()
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)  # those that have begun go on
+            raise
+
+
+def _set_environment(values: dict[str, str]) -> None:
+    os.environ.update(values)
+
+
+def _run_alone(call: Callable[[int], bool], number: int) -> bool:
+    """Call a function in a process started for it, again if that one is killed."""
+    # A fork of this process, which has threads and may have used an object store, is no good.
+    context = multiprocessing.get_context("forkserver")
+    for _ in range(_ATTEMPTS):
+        with (
+            suppress(BrokenProcessPool),
+            # The server that is forked may be older than this process's credentials.
+            ProcessPoolExecutor(1, context, _set_environment, (dict(os.environ),)) as process,
+        ):
+            return process.submit(call, number).result()
+    raise WriteError(
+        f"shard {number}: its process was killed {_ATTEMPTS} times. SIGKILL usually means that memory ran out: use "
+        "fewer processes"
+    )
+
+
+@contextmanager
+def _work_folder(plan: ShardPlan, number: int, scratch: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Give a folder for one shard that stays if the block fails, so that the next attempt continues."""
+    digest = hashlib.sha256(f"{plan.target} {plan.places}".encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir() if scratch is None else scratch) / f"gpubeton-{os.getuid()}-{digest}-{number}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{folder}: another process of this machine makes the same shard") from None
+        yield folder
+        shutil.rmtree(folder)
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # if it is empty
+        os.close(descriptor)

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpubeton.conversion import (
+    Settings,
+    convert,
+    convert_shard,
+    convert_shards,
+    finish,
+    load_plan,
+    open_source,
+    plan_shards,
+    sharded,
+)
+from gpubeton.errors import OptionError, WriteError
+from gpubeton.format import Index
+from gpubeton.loader import Loader, OrderOption
+from gpubeton.reader import Reader
+from tests.picture_folders import write_folder, write_picture, write_tars
+
+SETTINGS = Settings(page_size=1 << 21)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    # The manifest has the times of the files.
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "index.json"}
+
+
+def values(*files: Path) -> list[tuple[bytes, int]]:
+    """List the images of files as they are stored, and the labels."""
+    found = []
+    for path in files:
+        index, content = Index.open(path), path.read_bytes()
+        places = index.regions("image")
+        images = [content[start : start + size] for start, size in zip(places.offset, places.size, strict=True)]
+        found += zip(images, index.column("label").tolist(), strict=True)
+    return found
+
+
+def shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.beton"))
+
+
+def whole(source, tmp_path, **settings) -> list[tuple[bytes, int]]:
+    """Convert to one file, and list its samples."""
+    made = convert(open_source(source), tmp_path / "whole.beton", replace(SETTINGS, **settings), num_workers=1)
+    return values(made.path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_folder(tmp_path / "photos", 17)
+
+
+def test_shards_have_the_samples_of_one_file_in_its_order_and_the_classes_of_the_whole_source(photos, tmp_path):
+    done = convert_shards(plan_shards(photos, tmp_path / "out", 4, SETTINGS), num_workers=1)
+    files = shards(tmp_path / "out")
+    assert [path.name for path in files] == ["00000.beton", "00001.beton", "00002.beton", "00003.beton"]
+    assert values(*files) == whole(photos, tmp_path)
+    assert [len(values(path)) for path in files] == [4, 4, 4, 5]
+    # The first shard has images of one class only.
+    assert {Reader(path).class_names for path in files} == {("cat", "dog", "eel")} == {done.class_names}
+    assert (done.shards, done.samples, done.bytes) == (4, 17, sum(path.stat().st_size for path in files))
+
+
+def test_images_are_shuffled_over_all_shards_as_in_one_file(photos, tmp_path):
+    settings = replace(SETTINGS, shuffle=True, seed=5, limit=11)
+    convert_shards(plan_shards(photos, tmp_path / "out", 3, settings), num_workers=1)
+    assert values(*shards(tmp_path / "out")) == whole(photos, tmp_path, shuffle=True, seed=5, limit=11)
+
+
+def test_any_order_and_number_of_processes_give_the_same_bytes(photos, tmp_path):
+    settings = replace(SETTINGS, shuffle=True, write_mode="proportion", restart_interval=2, max_resolution=20)
+    plans = [plan_shards(photos, tmp_path / name, 4, settings) for name in ("loop", "apart", "processes")]
+    convert_shards(plans[0], num_workers=1)
+    for number in (2, 0, 3, 1):
+        # Another machine reads the plan from the target.
+        assert convert_shard(pickle.loads(pickle.dumps(load_plan(plans[1].target))), number)
+    finish(plans[1])
+    convert_shards(plans[2], num_workers=5)
+    expected = contents(tmp_path / "loop")
+    assert {*expected} == {"conversion.json", "conversion.parts", "converted.json", "index.bin", *plans[0].names}
+    assert contents(tmp_path / "apart") == expected
+    assert contents(tmp_path / "processes") == expected
+
+
+def test_whole_tar_files_are_parts_and_a_task_opens_only_its_own(tmp_path):
+    tars = write_tars(tmp_path / "tars", 5)
+    plan = plan_shards(tars, tmp_path / "out", 2, SETTINGS)
+    expected = whole(tars, tmp_path)
+    for path in sorted(tars.iterdir())[2:]:
+        path.unlink()
+    convert_shard(plan, 0)
+    assert values(*shards(tmp_path / "out")) == expected[:6]
+    with pytest.raises(WriteError, match=r"shard 1 of 2.*002\.tar"):
+        convert_shard(plan, 1)
+
+
+def test_tar_files_are_shuffled_and_then_the_samples_of_each_shard(tmp_path):
+    tars = write_tars(tmp_path / "tars", 6, 4)
+    convert_shards(plan_shards(tars, tmp_path / "out", 3, replace(SETTINGS, shuffle=True)), num_workers=1)
+    in_order = whole(tars, tmp_path)
+    found = [[in_order.index(each) for each in values(path)] for path in shards(tmp_path / "out")]
+    assert sorted(number for numbers in found for number in numbers) == list(range(24))
+    files = [sorted({number // 4 for number in numbers}) for numbers in found]
+    assert [len(each) for each in files] == [2, 2, 2]
+    assert files != [[0, 1], [2, 3], [4, 5]]
+    assert all(numbers != sorted(numbers) for numbers in found)
+    assert len({tuple(np.argsort(numbers)) for numbers in found}) == 3  # each shard has a permutation of its own
+
+
+def test_names_of_classes_in_tar_files_are_numbered_over_all_files(tmp_path):
+    names = ["dog", "ant", "cat", "bee", "ape"]
+    tars = write_tars(tmp_path / "tars", 5, 1, names.__getitem__)
+    done = convert_shards(plan_shards(tars, tmp_path / "out", 5, SETTINGS), num_workers=1)
+    assert done.class_names == ("ant", "ape", "bee", "cat", "dog")
+    assert [label for _, label in values(*shards(tmp_path / "out"))] == [4, 0, 3, 2, 1]
+
+
+def test_a_tar_file_with_other_labels_than_the_first_is_named(tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0, 1, "cat", 1][number])
+    plan = plan_shards(tars, tmp_path / "out", 2, SETTINGS)
+    assert convert_shard(plan, 0)
+    with pytest.raises(WriteError, match=r"shard 1 of 2.*001\.tar.*--classes"):
+        convert_shard(plan, 1)
+
+
+def test_numbers_of_the_first_file_decide_the_type_of_labels(tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0.5, 1, 2, 3][number])
+    convert_shards(plan_shards(tars, tmp_path / "out", 2, SETTINGS), num_workers=1)
+    assert [label for _, label in values(*shards(tmp_path / "out"))] == [0.5, 1, 2, 3]
+
+
+def test_tables_of_paths_and_of_images_are_converted(photos, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    files = sorted(photos.glob("*/*"))
+    with (photos / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("path", "label"), *((path.relative_to(photos), path.parent.name) for path in files)]
+        )
+    convert_shards(plan_shards(photos / "table.csv", tmp_path / "paths", 3, SETTINGS), num_workers=1)
+    assert values(*shards(tmp_path / "paths")) == whole(photos / "table.csv", tmp_path)
+    (tmp_path / "parquet").mkdir()
+    for number in range(3):
+        rows = {"image": [path.read_bytes() for path in files[number::3]], "label": list(range(len(files[number::3])))}
+        parquet.write_table(pyarrow.table(rows), tmp_path / "parquet" / f"{number}.parquet")
+    convert_shards(plan_shards(tmp_path / "parquet", tmp_path / "images", 3, SETTINGS), num_workers=1)
+    made = shards(tmp_path / "images")
+    assert [len(values(path)) for path in made] == [6, 6, 5]
+    assert values(made[1]) == whole(tmp_path / "parquet" / "1.parquet", tmp_path)
+    # One file alone is divided by its rows.
+    convert_shards(plan_shards(tmp_path / "parquet" / "1.parquet", tmp_path / "rows", 2, SETTINGS), num_workers=1)
+    assert values(*shards(tmp_path / "rows")) == values(made[1])
+
+
+def test_a_dataset_of_hugging_face_is_divided_by_rows(photos, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    files = sorted(photos.glob("*/*"))
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    rows = {"image": [{"bytes": path.read_bytes(), "path": None} for path in files], "label": [0, 1] * 8 + [0]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "hf")
+    done = convert_shards(plan_shards(tmp_path / "hf", tmp_path / "out", 3, SETTINGS), num_workers=1)
+    assert done.class_names == ("a", "b")
+    assert values(*shards(tmp_path / "out")) == whole(tmp_path / "hf", tmp_path)
+
+
+def test_running_again_makes_what_is_missing_and_does_not_look_at_the_source(photos, tmp_path, monkeypatch):
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    done = convert_shards(plan, num_workers=1)
+    before = contents(tmp_path / "out")
+    monkeypatch.setattr(sharded, "convert", None)
+    monkeypatch.setattr(sharded, "read_notes", None)
+    assert convert_shards(plan_shards(photos, tmp_path / "out", 3, SETTINGS), num_workers=1) == done
+    monkeypatch.undo()
+    (tmp_path / "out" / "00001.beton").unlink()
+    write_picture(photos / "cat" / "9999.jpg", 99)  # not in the plan
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    assert plan.missing() == [1]
+    assert convert_shards(plan, num_workers=1) == done
+    assert contents(tmp_path / "out") == before
+
+
+def test_another_conversion_into_the_same_target_is_refused(photos, tmp_path):
+    plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    with pytest.raises(OptionError, match="shards is 3, and not 4"):
+        plan_shards(photos, tmp_path / "out", 4, SETTINGS)
+    with pytest.raises(OptionError, match=r"quality=90.*quality=80"):
+        plan_shards(photos, tmp_path / "out", 3, replace(SETTINGS, quality=80))
+    with pytest.raises(OptionError, match="on_error is 'raise', and not 'skip'"):
+        plan_shards(photos, tmp_path / "out", 3, SETTINGS, on_error="skip")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 99}', b"[1]"])
+def test_a_damaged_plan_is_an_error_that_names_it(photos, tmp_path, content):
+    plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    (tmp_path / "out" / "conversion.json").write_bytes(content)
+    with pytest.raises(OptionError, match=r"conversion\.json"):
+        load_plan(tmp_path / "out")
+
+
+def test_parts_of_another_plan_are_noticed(photos, tmp_path):
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    path = tmp_path / "out" / "conversion.parts"
+    path.write_bytes(path.read_bytes().replace(b"0000.jpg", b"0003.jpg"))
+    with pytest.raises(WriteError, match=r"shard 0.*conversion\.parts"):
+        convert_shard(plan, 0)
+
+
+def test_bad_samples_are_left_out_and_listed_once_for_all_shards(photos, tmp_path):
+    bad = [photos / "cat" / "0006.jpg", photos / "eel" / "0011.jpg"]
+    for path in bad:
+        path.write_bytes(b"no picture")
+    plan = plan_shards(photos, tmp_path / "out", 4, SETTINGS)
+    with pytest.raises(WriteError, match=r"shard 0 of 4.*0006\.jpg"):
+        convert_shards(plan, num_workers=1)
+    plan = plan_shards(photos, tmp_path / "skipped", 4, SETTINGS, on_error="skip")
+    done = convert_shards(plan, num_workers=1)
+    assert ([each.name for each in done.skipped], done.samples) == ([str(path) for path in bad], 15)
+    listed = json.loads((tmp_path / "skipped" / "converted.json").read_text())["skipped"]
+    assert [each["name"] for each in listed] == [str(path) for path in bad]
+    assert all(each["reason"] for each in listed)
+
+
+def test_a_failed_shard_leaves_the_others(photos, tmp_path):
+    (photos / "cat" / "0000.jpg").write_bytes(b"no picture")
+    plan = plan_shards(photos, tmp_path / "out", 2, SETTINGS)
+    assert convert_shard(plan, 1)
+    with pytest.raises(WriteError):
+        convert_shards(plan, num_workers=1)
+    with pytest.raises(WriteError, match="1 of 2 shards are missing: 0"):
+        finish(plan)
+    write_picture(photos / "cat" / "0000.jpg", 0)
+    assert convert_shards(plan, num_workers=1).samples == 17
+
+
+def kill_once(marker: Path, number: int, *, num_workers: int) -> bool:
+    """Die at the first call."""
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def kill_always(number: int, *, num_workers: int) -> bool:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def test_a_process_that_is_killed_is_started_again(tmp_path):
+    assert list(sharded._run_here(partial(kill_once, tmp_path / "marker"), range(3), 2)) == [True] * 3
+    with pytest.raises(WriteError, match="was killed 4 times"):
+        list(sharded._run_here(kill_always, range(2), 2))
+
+
+def test_impossible_numbers_of_shards_are_refused(photos, tmp_path):
+    for count in (0, 18):
+        with pytest.raises(OptionError, match="expected 1 to 17 shards"):
+            plan_shards(photos, tmp_path / "out", count, SETTINGS)
+    tars = write_tars(tmp_path / "tars", 2)
+    with pytest.raises(OptionError, match="3 shards of 2 files"):
+        plan_shards(tars, tmp_path / "out", 3, SETTINGS)
+    with pytest.raises(OptionError, match="limit"):
+        plan_shards(tars, tmp_path / "out", 2, replace(SETTINGS, limit=3))
+    with pytest.raises(OptionError, match="expected 0 to 1"):
+        convert_shard(plan_shards(tars, tmp_path / "out", 2, SETTINGS), 2)
+
+
+def test_a_loader_gives_every_sample_of_the_shards_once(photos, tmp_path):
+    convert_shards(plan_shards(photos, tmp_path / "out", 3, SETTINGS), num_workers=1)
+    assert (tmp_path / "out" / "index.json").exists()
+    loader = Loader(tmp_path / "out", 4, order=OrderOption.SEQUENTIAL, pipelines={"image": None}, drop_last=False)
+    labels = [int(label) for (batch,) in loader for label in batch.ravel()]
+    assert labels == [label for _, label in whole(photos, tmp_path)]

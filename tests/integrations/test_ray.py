@@ -1,0 +1,118 @@
+"""A real Ray cluster of two cores, with an object store as the target."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray")
+
+from gpubeton.conversion import Settings, convert_shard, convert_shards, plan_shards, sharded  # noqa: E402
+from gpubeton.errors import StorageError, WorkerDiedError, WriteError  # noqa: E402
+from gpubeton.fields import IntField, RGBImageField  # noqa: E402
+from gpubeton.files.object_store import list_objects, read_object  # noqa: E402
+from gpubeton.format import Index  # noqa: E402
+from gpubeton.integrations.ray import BetonDatasink, run_tasks  # noqa: E402
+from gpubeton.reader import Reader  # noqa: E402
+from tests.picture_folders import write_folder, write_tars  # noqa: E402
+
+SETTINGS = Settings(page_size=1 << 21, shuffle=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster(tmp_path_factory):
+    root = Path(__file__).resolve().parents[2]
+    environment = {
+        "env_vars": {
+            "PYTHONPATH": os.fspath(root),
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    }
+    ray.init(
+        num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, runtime_env=environment
+    )
+    yield
+    ray.shutdown()
+
+
+def die_once(call, marker: Path, number: int) -> bool:
+    """Make a shard, but die in the middle of the first one."""
+    if number == 3 and not marker.exists():
+        marker.touch()
+        convert = sharded.convert
+
+        def interrupted(*arguments, **options):
+            def on_progress(done: int, total: int) -> None:
+                if done:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            return convert(*arguments, **options, chunksize=1, on_progress=on_progress)
+
+        sharded.convert = interrupted
+    return call(number)
+
+
+def test_a_cluster_makes_the_bytes_of_the_loop_though_a_worker_is_killed(s3_server, tmp_path):
+    tars = write_tars(tmp_path / "tars", 8)
+    expected = tmp_path / "expected"
+    convert_shards(plan_shards(tars, expected, 8, SETTINGS), num_workers=1)
+    plan = plan_shards(tars, s3_server.url("out/"), 8, SETTINGS, remote=s3_server.options)
+    marker, scratch = tmp_path / "marker", tmp_path / "scratch"
+    call = partial(die_once, partial(convert_shard, plan, scratch=scratch), marker)
+    assert list(run_tasks(call, range(8))) == [True] * 8
+    assert marker.exists()
+    convert_shards(plan, scratch, on="ray")
+    found = {url.rpartition("/")[2]: read_object(url) for url, *_ in list_objects(s3_server.url("out/"))}
+    assert set(found) == {path.name for path in expected.iterdir()}
+    for path in expected.iterdir():
+        assert path.name == "index.json" or found[path.name] == path.read_bytes()  # it has the versions of the files
+    assert list(scratch.iterdir()) == []
+
+
+def test_missing_shards_are_made_by_tasks(tmp_path):
+    photos = write_folder(tmp_path / "photos", 9)
+    done = convert_shards(plan_shards(photos, tmp_path / "here", 3, SETTINGS), num_workers=1)
+    plan = plan_shards(photos, tmp_path / "there", 3, SETTINGS)
+    convert_shard(plan, 1)
+    made = []
+    assert convert_shards(plan, on="ray", on_progress=lambda *counts: made.append(counts)).samples == done.samples
+    assert made == [(1, 3), (2, 3), (3, 3)]
+    for name in plan.names:
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_an_error_of_a_task_is_raised_here(tmp_path):
+    photos = write_folder(tmp_path / "photos", 9)
+    (photos / "dog" / "0001.jpg").write_bytes(b"no picture")
+    with pytest.raises(WriteError, match=r"shard 1 of 3.*0001\.jpg"):
+        convert_shards(plan_shards(photos, tmp_path / "out", 3, Settings(page_size=1 << 21)), on="ray")
+
+
+def test_a_task_that_is_killed_each_time_is_an_error():
+    with pytest.raises(WorkerDiedError, match="4 times"):
+        list(run_tasks(lambda _: os.kill(os.getpid(), signal.SIGKILL), range(1)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data's of itself
+def test_rows_of_ray_data_are_written(s3_server, tmp_path):
+    files = sorted(write_folder(tmp_path / "photos", 12).glob("*/*.jpg"))
+    rows = [{"image": path.read_bytes(), "label": number} for number, path in enumerate(files)]
+    fields = {"image": RGBImageField(write_mode="jpg"), "label": IntField()}
+    data = ray.data.from_items(rows, override_num_blocks=2)
+    data.write_datasink(BetonDatasink(s3_server.url("out/"), fields, remote=s3_server.options))
+    data.write_datasink(BetonDatasink(tmp_path / "out", fields, rows_per_file=100, notes={"class_names": ["a"]}))
+    labels = []
+    for url, *_ in list_objects(s3_server.url("out/")):
+        (tmp_path / "one").write_bytes(read_object(url))
+        labels += Index.open(tmp_path / "one").column("label").tolist()
+    assert sorted(labels) == list(range(len(files)))
+    (made,) = (tmp_path / "out").iterdir()
+    assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
+    with pytest.raises(StorageError, match=made.name):
+        data.write_datasink(BetonDatasink(tmp_path / "out", fields))
