@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any, Final
 
+from gpubeton.files.transfer import Transfer
 from gpubeton.plan.image_executor import Usage
-from gpubeton.storage.load_threads import Transfer
 
 STAGES: Final = {
     "plan": "deciding crops and draws, and asking for bytes",

@@ -33,18 +33,22 @@ if TYPE_CHECKING:
 # without an entry. After a crash of the machine the disk may have an entry without its page; such an entry has the tag
 # of an earlier boot, and its page is compared with the CRC-32 before it is used.
 _ENTRY = np.dtype("<u8")
+# A page is not fetched for a region of less than this part of it.
+_SHORT = 8
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_*
 
 
 class Room(Protocol):
     """Where the pages of objects are kept."""
 
+    is_full: bool  # no further page will be kept
+
     def reserve(self, descriptor: int, start: int, size: int) -> bool:
         """Allocate the blocks of a page of an open file; False if it may not be kept."""
         ...
 
     def count(self, *, kept: int = 0, fetched: int = 0) -> None:
-        """Count bytes that were there, and bytes that were fetched to stay."""
+        """Count the bytes of a region that were there, or of a request."""
         ...
 
     def warn(self, error: OSError) -> None:
@@ -56,19 +60,16 @@ class CachedFile(ByteSource):
     """The pages of a source that are there, and the source for all others."""
 
     def __init__(self, source: ByteSource, folder: Path, page_size: int, room: Room) -> None:
-        self._data = -1
         super().__init__(source.name, source.size)
         self._source = source
-        self._folder, self._page_size, self._room = folder, page_size, room
-        with LocalFile.open(
-            os.fspath(folder / "pages"), -(-source.size // page_size) * _ENTRY.itemsize, is_random=False
-        ) as pages:
+        self._folder, self._page_size, self.room = folder, page_size, room
+        table = _table_bytes(source.size, page_size)
+        with LocalFile.open(os.fspath(folder / "pages"), table, is_random=False) as pages:
             self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
         self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
         self._content = self._local.map()  # (size,)
         # The room marks the object as in use as long as a view of it lives.
         weakref.finalize(self._content, _let_go, room).atexit = False
-        self._data = os.open(folder / "data", os.O_RDWR | os.O_CLOEXEC)
 
     @classmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> Self:  # noqa: ARG003  it never opens
@@ -88,7 +89,7 @@ class CachedFile(ByteSource):
 
     def count_pages(self) -> int:
         """Count the pages that are there, and were written or checked since the machine was started."""
-        return int((self._entries & np.uint64(0xFFFFFFFF) == boot_tag()).sum())
+        return count_kept(self._entries)
 
     @property
     def is_complete(self) -> bool:
@@ -96,36 +97,50 @@ class CachedFile(ByteSource):
         return self.count_pages() == self.num_pages
 
     def load(self, start: int, size: int) -> memoryview:
-        """Give a region of the shared mapping; its pages are fetched if they are not there, and may be kept."""
-        stop = start + size
-        pages = range(start // self._page_size, -(-stop // self._page_size))
-        if 0 < size <= self.size - start and all(self.ensure(page) for page in pages):
-            return self._content[start:stop].data
-        return self._source.load(start, size)
+        """Give a region of the shared mapping if its pages are there; for a long one they are fetched to stay."""
+        pages = self._pages(start, size)
+        if self._has_all(pages):
+            self.room.count(kept=size)
+        elif not (self._is_long(size, pages) and all(map(self.ensure, pages))):
+            if any(map(self._has, pages)):
+                return super().load(start, size)
+            self.room.count(fetched=size)
+            return self._source.load(start, size)
+        return self._content[start : start + size].data
 
     def read_into(self, start: int, target: memoryview) -> int:
-        """Read from the pages that are there, or exactly these bytes from the source: no page is fetched for them."""
-        pages = range(start // self._page_size, -(-(start + len(target)) // self._page_size))
-        if 0 <= start <= self.size - len(target) and all(map(self._has, pages)):
-            self._room.count(kept=len(target))
-            return self._local.read_into(start, target)
-        return self._source.read_into(start, target)
+        """Read from the pages that are there, and the other bytes from the source: no page is fetched for them."""
+        pages, stop = self._pages(start, len(target)), start + len(target)
+        if not pages:
+            return self._source.read_into(start, target)
+        for page in pages:
+            low, high = max(start, page * self._page_size), min(stop, (page + 1) * self._page_size)
+            part = target[low - start : high - start]
+            if self._has(page):
+                self.room.count(kept=high - low)
+                part[:] = self._content[low:high].data
+            elif (count := self._source.read_into(low, part)) < high - low:
+                return low - start + count
+            else:
+                self.room.count(fetched=count)
+        return len(target)
 
     def ensure(self, page: int, *, waits: bool = True) -> bool:
         """Fetch a page if it is not there; False if it is not kept, or another has begun to and `waits` is not set."""
-        start = page * self._page_size
-        size = min(self._page_size, self.size - start)
         if self._has(page):
-            self._room.count(kept=size)
             return True
         try:
             with locked_byte(self._folder / "pages", page, waits=waits) as claim:
-                return claim is not None and self._fill(claim, page, start, size)
+                return claim is not None and self._fill(claim, page)
         except StorageError:
             raise
         except OSError as error:
-            self._room.warn(error)
+            self.room.warn(error)
             return False
+
+    def page_bytes(self, page: int) -> int:
+        """Give the bytes of a page; the last one of an object may have fewer than the others."""
+        return min(self._page_size, self.size - page * self._page_size)
 
     def map(self) -> NDArray[np.uint8]:
         if not self.is_complete:
@@ -142,39 +157,76 @@ class CachedFile(ByteSource):
         self._local.announce(start, size)
 
     def close(self) -> None:
-        descriptor, self._data = self._data, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        if "_local" in vars(self):  # it was made completely
             self._local.close()
             self._source.close()
+
+    def _pages(self, start: int, size: int) -> range:
+        """List the pages of a region; none if it has no bytes, or the object does not have all of them."""
+        if not 0 < size <= self.size - start:
+            return range(0)
+        return range(start // self._page_size, -(-(start + size) // self._page_size))
 
     def _has(self, page: int) -> bool:
         return int(self._entries[page]) & 0xFFFFFFFF == boot_tag()
 
-    def _fill(self, claim: int, page: int, start: int, size: int) -> bool:
+    def _has_all(self, pages: range) -> bool:
+        return bool(pages) and all(map(self._has, pages))
+
+    def _is_long(self, size: int, pages: range) -> bool:
+        """Whether a region is worth to fetch its pages."""
+        return bool(pages) and size * _SHORT >= self.page_bytes(pages[-1])
+
+    def _fill(self, claim: int, page: int) -> bool:
         """Make a page that this thread has claimed complete; False if it may not be kept."""
-        entry = int(self._entries[page])
+        entry, start, size = int(self._entries[page]), page * self._page_size, self.page_bytes(page)
         # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
         if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
-            self._room.count(kept=size)
+            self.room.count(kept=size)
             self._mark(claim, page, entry >> 32)
             return True
-        if not self._room.reserve(self._data, start, size):
-            return False
-        content = self._source.load(start, size)
-        write_all(self._data, content, start)
+        with _opened(self._folder / "data") as data:
+            if os.fstat(data).st_size != self.size:
+                raise OSError(errno.ESTALE, "the files of the cache were removed")
+            if not self.room.reserve(data, start, size):
+                return False
+            content = self._source.load(start, size)
+            self.room.count(fetched=size)
+            write_all(data, content, start)
         self._mark(claim, page, zlib.crc32(content))
-        self._room.count(fetched=size)
         return True
 
     def _mark(self, claim: int, page: int, checksum: int) -> None:
         write_all(claim, memoryview((checksum << 32 | boot_tag()).to_bytes(8, "little")), _ENTRY.itemsize * page)
 
 
+def count_kept(entries: NDArray[np.uint64]) -> int:
+    """Count the pages that are there by their entries, (N,), and were written or checked in this boot."""
+    return int((entries & np.uint64(0xFFFFFFFF) == boot_tag()).sum())
+
+
+def read_entries(folder: Path) -> NDArray[np.uint64]:
+    """Read the entries of an object, (N,); none if it is not there."""
+    try:
+        content = (folder / "pages").read_bytes()
+    except OSError:
+        content = b""
+    return np.frombuffer(content, _ENTRY)
+
+
+def is_made(folder: Path, size: int, page_size: int) -> bool:
+    """Whether an object has all its files."""
+    try:
+        sizes = [(folder / name).stat().st_size for name in ("pages", "data")]
+    except FileNotFoundError:
+        return False
+    return sizes == [_table_bytes(size, page_size), size]
+
+
 def make_object(folder: Path, size: int, page_size: int) -> None:
     """Make the files of an object, or complete them. The caller excludes all others."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    pages, num_bytes = folder / "pages", -(-size // page_size) * _ENTRY.itemsize
+    pages = folder / "pages"
     with _opened(folder / "data") as data:
         if os.fstat(data).st_size != size:
             pages.unlink(missing_ok=True)  # first: a page without bytes must have no entry
@@ -182,7 +234,7 @@ def make_object(folder: Path, size: int, page_size: int) -> None:
     with _opened(pages) as descriptor:
         found = os.fstat(descriptor).st_size
         # Not a hole: a full disk is noticed here.
-        write_all(descriptor, memoryview(bytes(max(0, num_bytes - found))), found)
+        write_all(descriptor, memoryview(bytes(max(0, _table_bytes(size, page_size) - found))), found)
 
 
 def drop_pages(folder: Path, page_size: int, need: int) -> int:
@@ -230,11 +282,15 @@ def boot_tag() -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Open a file to read and write it; it is made if it is not there."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _table_bytes(size: int, page_size: int) -> int:
+    return -(-size // page_size) * _ENTRY.itemsize
 
 
 def _allocated(descriptor: int) -> int:

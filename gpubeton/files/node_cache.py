@@ -9,14 +9,24 @@ import re
 import struct
 import threading
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.files.byte_locks import lock_byte, locked_byte
-from gpubeton.files.cached_file import CachedFile, allocate, boot_tag, drop_pages, make_object
+from gpubeton.files.cached_file import (
+    CachedFile,
+    allocate,
+    boot_tag,
+    count_kept,
+    drop_pages,
+    is_made,
+    make_object,
+    read_entries,
+)
+from gpubeton.files.transfer import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +54,22 @@ _UNITS = {
 _USAGE = struct.Struct("<QQ")
 
 
+def make_directory(directory: Path, part: Path) -> None:
+    """Make a part of a `cache_dir`, for this user alone; `StorageError` if that cannot be done."""
+    try:
+        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+
+
+def _unusable(directory: Path, error: OSError) -> StorageError:
+    return StorageError(
+        error.errno,
+        f"{directory}: cannot be used as cache_dir: {error}. It has to be a directory of this machine, writable, on a "
+        "file system that can lock parts of files, such as ext4 or XFS.",
+    )
+
+
 def parse_size(name: str, size: Any) -> int:
     """Read a number of bytes: a whole number, or text such as "800 GB" or "1.5 TiB"; `name` is named in errors."""
     if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
@@ -54,14 +80,6 @@ def parse_size(name: str, size: Any) -> int:
     if found is None:
         raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
     return int(float(found[1]) * _UNITS[found[2].lower()])
-
-
-@dataclass
-class CacheCounts:
-    """What a cache was good for, in this process."""
-
-    kept: int = 0  # bytes that were asked for and there
-    fetched: int = 0  # bytes that were fetched to stay
 
 
 class NodeCache:
@@ -76,18 +94,18 @@ class NodeCache:
     #   uses            byte KEY is locked by each process that uses the object: its pages are not dropped
 
     def __init__(
-        self, directory: str | os.PathLike[str], limit: int | None = None, *, page_size: int = PAGE_SIZE
+        self, directory: str | os.PathLike[str], limit: int | None = None, *, page_size: int | None = None
     ) -> None:
         self.directory = Path(os.path.abspath(directory))  # noqa: PTH100  links stay: errors name the path as given
         self._objects, self._space_path = self.directory / "objects", self.directory / "space"
-        self._page_size = page_size
+        self.page_size = page_size or PAGE_SIZE
         self._uses = -1
         self._held: set[str] = set()
-        self._counts = CacheCounts()
+        self._counts = Transfer()
         self._lock = threading.Lock()
-        self._is_full = self._has_warned = False
+        self.is_full = self._has_warned = False
         try:
-            self._objects.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(self.directory, self._objects)
             self._check_owner()
             self._uses = os.open(self.directory / "uses", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with self._space() as usage:
@@ -95,11 +113,7 @@ class NodeCache:
         except StorageError:
             raise
         except OSError as error:
-            raise StorageError(
-                error.errno,
-                f"{self.directory}: cannot be used as cache_dir: {error}. It has to be a directory of this machine, "
-                "writable, on a file system that can lock parts of files, such as ext4 or XFS.",
-            ) from error
+            raise _unusable(self.directory, error) from error
 
     def __del__(self) -> None:
         if self._uses >= 0:
@@ -111,11 +125,11 @@ class NodeCache:
         with self._space() as usage:
             return usage.used
 
-    @property
-    def counts(self) -> CacheCounts:
-        """What was counted until now."""
+    def begin_counting(self) -> Transfer:
+        """Give an object that counts from now on; earlier ones count no more."""
         with self._lock:
-            return CacheCounts(self._counts.kept, self._counts.fetched)
+            self._counts = Transfer()
+            return self._counts
 
     def hold(self, identities: Iterable[SourceIdentity]) -> None:
         """Keep others from dropping pages of these files as long as this cache, or a view of a file, is in use."""
@@ -125,41 +139,54 @@ class NodeCache:
                 self._hold(key)
 
     def open(self, source: ByteSource, identity: SourceIdentity) -> ByteSource:
-        """Give a source that keeps the pages of another; or that one, if its version is unknown or the disk fails."""
+        """Give a source that keeps the pages of another; or that one, if it has no name here or the disk fails."""
         key = self._key(identity)
         if key is None or identity.size == 0:
             return source
         self._hold(key)
         folder = self._objects / key
         try:
-            with self._space():  # all others wait
-                make_object(folder, identity.size, self._page_size)
-                info = {"name": source.name.partition("?")[0], "key": identity.cache_key, "size": identity.size}
-                (folder / "info.json").write_text(json.dumps(info | {"page_size": self._page_size}))
-            return CachedFile(source, folder, self._page_size, self)
+            if not is_made(folder, identity.size, self.page_size):
+                with self._space():  # all others wait
+                    make_object(folder, identity.size, self.page_size)
+                    info = {"name": source.name.partition("?")[0], "size": identity.size, "page_size": self.page_size}
+                    (folder / "info.json").write_text(json.dumps(info))
+            return CachedFile(source, folder, self.page_size, self)
         except OSError as error:
             self.warn(error)
             return source
 
+    def count_pages(self, identity: SourceIdentity) -> tuple[int, int]:
+        """Count the pages of a file that are there, and all its pages."""
+        key = self._key(identity)
+        kept = 0 if key is None else count_kept(read_entries(self._objects / key))
+        return kept, -(-identity.size // self.page_size)
+
+    def is_complete(self, identity: SourceIdentity) -> bool:
+        """Whether all pages of a file are there, so that it can be mapped like a file of this machine."""
+        kept, needed = self.count_pages(identity)
+        return kept == needed > 0
+
     def reserve(self, descriptor: int, start: int, size: int) -> bool:
         """Allocate the blocks of a page; False if that would exceed the limit."""
-        if self._is_full:
+        if self.is_full:
             return False
         with self._space() as usage:
             if usage.used + size > self.limit:
                 self._drop_unused(usage.used + size - self.limit)
                 usage.used = self._count_used()
-                self._is_full = usage.used + size > self.limit
-                if self._is_full:
+                self.is_full = usage.used + size > self.limit
+                if self.is_full:
                     return False
             usage.used += allocate(descriptor, start, size)
         return True
 
     def count(self, *, kept: int = 0, fetched: int = 0) -> None:
-        """Count bytes that were there, and bytes that were fetched to stay."""
+        """Count the bytes of a region that were there, or of a request."""
         with self._lock:
-            self._counts.kept += kept
-            self._counts.fetched += fetched
+            self._counts.requests += fetched > 0
+            self._counts.nbytes += fetched
+            self._counts.cached_nbytes += kept
 
     def warn(self, error: OSError) -> None:
         """Warn, once, that pages cannot be kept; they are read from their source."""
@@ -176,14 +203,17 @@ class NodeCache:
         """Hash what identifies a version of a file; None if nothing does."""
         if identity.cache_key is None:
             return None
-        text = f"{identity.cache_key}\n{identity.size}\n{self._page_size}"
+        text = f"{identity.cache_key}\n{identity.size}\n{self.page_size}"
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _hold(self, key: str) -> None:
+        """Mark an object as in use."""
         with self._lock:
             if key not in self._held:
                 lock_byte(self._uses, _place(key), is_shared=True)
                 self._held.add(key)
+                with suppress(OSError):  # it is not there yet
+                    os.utime(self._objects / key / "info.json")
 
     def _drop_unused(self, need: int) -> None:
         """Free bytes of objects that no process uses, those opened longest ago first."""
@@ -235,7 +265,7 @@ class _Usage:
 
 
 def _opened(folder: Path) -> int:
-    """When an object was opened last."""
+    """Find when an object was opened last: when its info was written or touched."""
     try:
         return (folder / "info.json").stat().st_mtime_ns
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,8 @@ PART = 8 << 20
 
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
+#: What is in the URL of an object that its owner has signed.
+_SIGNATURE = re.compile(r"[?&](X-Amz-Signature|X-Goog-Signature|sig)=")
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
 
@@ -40,9 +43,10 @@ class ObjectIdentity(SourceIdentity):
 
     @property
     def cache_key(self) -> str | None:
-        if not self.etag:  # a second change within one second leaves the time alike
+        # A second change within one second leaves the time alike, and any change may leave a weak ETag alike.
+        if not self.etag or self.etag.startswith("W/"):
             return None
-        url = self.url.partition("?")[0] if self.url.startswith("http") else self.url  # signatures change
+        url = self.url.partition("?")[0] if _SIGNATURE.search(self.url) else self.url  # signatures change
         return f"{self.remote.endpoint or ''} {url} {self.etag} {self.size}"
 
     def is_same_source(self, other: SourceIdentity) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
+    from gpubeton.files.node_cache import NodeCache
     from gpubeton.files.remote_options import RemoteOptions
 
 SOURCES: dict[str, type[ByteSource]] = dict.fromkeys(SCHEMES, ObjectFile)
@@ -71,6 +72,7 @@ class OpenSources:
         *,
         max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
         is_random: bool = False,
+        cache: NodeCache | None = None,  # for those that are not on this machine
     ) -> None:
         found = [(os.fspath(path), identity) for path, identity in files]
         self.paths = tuple(path for path, _ in found)
@@ -78,6 +80,7 @@ class OpenSources:
         self.sizes = tuple(identity.size for identity in self.identities)
         self._max_open = max_open
         self._is_random = is_random
+        self._cache = cache
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -86,8 +89,11 @@ class OpenSources:
 
     @property
     def is_mappable(self) -> bool:
-        """Whether all files can be mapped into memory."""
-        return all(source_type(path).is_mappable for path in self.paths)
+        """Whether all files can be mapped into memory: they are on this machine, or completely in the cache."""
+        return all(
+            source_type(path).is_mappable or (self._cache is not None and self._cache.is_complete(identity))
+            for path, identity in zip(self.paths, self.identities, strict=True)
+        )
 
     def open(self, number: int) -> ByteSource:
         """Give a file, open as long as the caller holds it; `StorageError` if it has changed."""
@@ -99,6 +105,8 @@ class OpenSources:
         # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
         # One that stays open goes on being read when another file takes over its name.
         source = open_bytes(self.paths[number], self.identities[number], is_random=self._is_random)
+        if self._cache is not None:
+            source = self._cache.open(source, self.identities[number])
         with self._lock:
             self._open[number] = source
             if len(self._open) > self._max_open:
@@ -106,7 +114,9 @@ class OpenSources:
         return source
 
     def hold(self) -> None:
-        """Open as many files as stay open, the first ones."""
+        """Open as many files as stay open, the first ones, and keep the pages of all in the cache."""
+        if self._cache is not None:
+            self._cache.hold(self.identities)
         for number in range(min(len(self), self._max_open)):
             self.open(number)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import FormatError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
+from gpubeton.files.node_cache import make_directory
 from gpubeton.files.object_store import put_object
 from gpubeton.files.open_files import find_identity, list_files, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
@@ -326,7 +327,7 @@ class IndexCache:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._folder = Path(directory) / "indexes"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_directory(Path(directory), self._folder)
 
     def find(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> StoredIndex | None:
         """Find the index of some files as they are now; None if there is none, or it is damaged."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError, PipelineError
+from gpubeton.files.node_cache import CACHE_VARIABLE, parse_size
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.data_files import listed_paths
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -169,6 +170,14 @@ def _check_seed(value: Any) -> int | None:
     return None if value is None else check_whole("seed", value)
 
 
+def _check_cache_dir(value: Any) -> str | None:
+    return os.environ.get(CACHE_VARIABLE) or None if value is None else os.path.expanduser(value)  # noqa: PTH111  as given
+
+
+def _check_cache_limit(value: Any) -> int | None:
+    return None if value is None else parse_size("cache_limit", value)
+
+
 def _dict(mapping: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(mapping or {})
 
@@ -214,6 +223,8 @@ class LoaderConfig:
     gpu_options: GpuOptions = field(metadata=_rule(lambda value: value or GpuOptions(), Effect.NEVER_OURS))
     on_error: OnError = field(metadata=_rule(_check_on_error, Effect.NEXT_EPOCH))
     remote: RemoteOptions = field(metadata=_rule(check_remote, Effect.NEVER_OURS))
+    cache_dir: str | None = field(metadata=_rule(_check_cache_dir, Effect.NEVER_OURS))
+    cache_limit: int | None = field(metadata=_rule(_check_cache_limit, Effect.NEVER_OURS))
     seed_is_given: bool = True  # no argument: whether the user chose the seed
 
     @classmethod

@@ -40,6 +40,7 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         *([] if resources.resident is None else [resources.resident.explain()]),
         *_explain_sharing(plan),
         *_explain_entry_points(resources),
+        *resources.cache.explain(),
         *(output.explain() for output in plan.outputs),
         f"memory for batches: {batches / _MIB:.0f} MiB, and those that you hold",
     ]

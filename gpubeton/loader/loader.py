@@ -47,6 +47,7 @@ from gpubeton.traversal_order import TraversalOrder
 from gpubeton.traversal_order.base import check_seed_of_ranks
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     import numpy as np
@@ -145,6 +146,13 @@ class Loader(FfcvSurface):
         `bad_samples` lists the samples that were skipped or replaced.
     remote : RemoteOptions, optional
         How the stores of URLs are reached: endpoint, credentials, repeated requests, checksums.
+    cache_dir : str or path, optional
+        A directory on a disk of this machine that keeps what is loaded of files in object stores, for all processes of
+        the machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
+        nothing is kept. Files of this machine do not need it.
+    cache_limit : int or str, optional
+        Most bytes of `cache_dir`, as a number or as text such as "800 GB". What is there stays; what does not fit is
+        loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
 
     Attributes
     ----------
@@ -236,6 +244,8 @@ class Loader(FfcvSurface):
     gpu_options = ConfigAttribute["GpuOptions"]()
     on_error = ConfigAttribute[str]()
     remote = ConfigAttribute["RemoteOptions"]()
+    cache_dir = ConfigAttribute[str | None]()
+    cache_limit = ConfigAttribute[int | None]()
 
     def __init__(
         self,
@@ -259,11 +269,13 @@ class Loader(FfcvSurface):
         gpu_options: GpuOptions | None = None,
         on_error: str = "raise",
         remote: RemoteOptions | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         # All arguments by their names: a new one needs no line here. A copy, because debuggers change the original.
         given = dict(locals())
         config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
-        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote)
+        self.reader = Reader(config.fname, config.custom_fields, remote=config.remote, cache_dir=config.cache_dir)
         self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)

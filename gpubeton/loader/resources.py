@@ -15,9 +15,9 @@ from gpubeton.engine import READS_AHEAD, ArrayPool, Engine, EngineOptions, Outpu
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.errors import DeviceError, LoaderClosedError
-from gpubeton.files.open_files import OpenSources
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
+from gpubeton.loader.dataset_cache import DatasetCache
 from gpubeton.machine import read_machine
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.plan.page_plan import MAX_PART, PagePlan
@@ -86,14 +86,14 @@ class Resources:
         self.entry_points, faults = open_entry_points(index)
         for fault in faults:
             warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=3)
-        # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
-        self._files = OpenSources(((file.path, file.identity) for file in index.files), is_random=not config.os_cache)
-        self._files.hold()
-        self._mapped = MappedStorage(self._files) if config.os_cache and self._files.is_mappable else None
+        self.cache = DatasetCache(index, config)
+        self.files = self.cache.files
+        self._mapped: MappedStorage | None = None
+        self._pages: PageStorage | None = None  # of the epoch that began last
+        self._map(config)
         self._staging = Staging()
         self._pool = ArrayPool()
         self._has_warned = False  # of the cost of an epoch
-        self._pages: PageStorage | None = None  # of the epoch that began last
 
     def open_gpu(self, config: LoaderConfig, outputs: Iterable[Output]) -> None:
         """Open the chosen GPU, if it makes any output; if it cannot be used, warn, or raise if the user insisted."""
@@ -170,13 +170,23 @@ class Resources:
         stages: StageTimers,
         following: Callable[[], EpochBatches] | None,
     ) -> Storage:
+        if self._mapped is None:
+            self.cache.prepare()
+            self._map(config)
+        counted = self.cache.begin_counting()
+        if counted is not None:
+            stages.transfer = counted
         if self._mapped is not None:
+            stages.transfer.is_all_cached = counted is not None
             self._mapped.check()
             return self._mapped
         pages = self.plan_pages(config, plan, first_batch)
         if pages is None:
-            return ReadStorage(self._files, self._staging)
-        self._warn_of_cost(pages)
+            return ReadStorage(self.files, self._staging)
+        if pages.has_ranges:
+            self.cache.begin_filling()
+        if not self.cache.holds_dataset:
+            self._warn_of_cost(pages)
 
         def plan_next() -> PagePlan:
             assert following is not None, "it is called only if there is one"
@@ -184,19 +194,33 @@ class Resources:
 
         before = self._pages
         self._pages = storage = PageStorage(
-            self._files,
+            self.files,
             pages,
             self._staging if self._staging.is_pinned else None,
             first_requests=FIRST_REQUESTS if before is None else before.at_once,
             begun=None if before is None else before.take_begun(),
             plan_next=None if following is None else plan_next,
         )
-        stages.transfer = storage.transfer
+        if counted is None:
+            stages.transfer = storage.transfer
         return storage
+
+    def _map(self, config: LoaderConfig) -> None:
+        """Map the files into memory, once all their bytes are on this machine."""
+        if self._mapped is None and config.os_cache and self.files.is_mappable:
+            self._mapped = MappedStorage(self.files)
+            self._drop_pages()
+
+    def _drop_pages(self) -> None:
+        """Let go what was loaded for the next epoch."""
+        if self._pages is not None:
+            self._pages.take_begun()
+            self._pages.close()
+            self._pages = None
 
     def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self._files.is_mappable else self._plan_parts(config, plan, first_batch)
+        return None if self.files.is_mappable else self._plan_parts(config, plan, first_batch)
 
     def _plan_parts(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
         regions = [own for source in plan.sources for own in source.regions]
@@ -224,21 +248,18 @@ class Resources:
             )
         warnings.warn(
             f"{self._index.title}: an epoch makes {cost.requests_per_1000:.0f} requests for each 1000 images, and "
-            f"fetches {cost.fetched_per_used:.2f} times the bytes that it uses: {reason} use cache_dir, which keeps "
-            "the dataset on this machine.",
+            f"fetches {cost.fetched_per_used:.2f} times the bytes that it uses: {reason} use cache_dir, with a "
+            "cache_limit that the dataset fits into: it stays on this machine then.",
             stacklevel=5,
         )
 
     def close(self) -> None:
         """Free everything; memory in use is freed when its user is done."""
-        if self._pages is not None:
-            self._pages.take_begun()
-            self._pages.close()
-            self._pages = None
+        self._drop_pages()
         if self.gpu is not None:
             self.gpu.close()
         self._mapped = None
-        self._files.close()
+        self.cache.close()
         self._staging = Staging()
         self._pool.close()
 

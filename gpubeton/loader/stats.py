@@ -69,6 +69,8 @@ class LoaderStats:
         Requests for parts of files that are not on this machine.
     fetched_bytes : int
         Bytes that they brought.
+    cached_bytes : int
+        Bytes of such files that `cache_dir` had already.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class LoaderStats:
     stored_bytes: int = 0
     requests: int = 0
     fetched_bytes: int = 0
+    cached_bytes: int = 0
 
     @property
     def images_per_second(self) -> float:
@@ -185,11 +188,12 @@ class LoaderStats:
         return "\n".join([summary, f"{'':<48}{'seconds':>9}{'share':>7}", *table, *self._transfer_lines()])
 
     def _transfer_lines(self) -> list[str]:
-        if not self.requests:
+        if not self.requests and not self.cached_bytes:
             return []
         per_image = 1000 * self.requests / max(self.images, 1)
         fetched, used = self.fetched_bytes / 1e6, self.stored_bytes / 1e6
-        traffic = f"{fetched:,.1f} MB came, {used:,.1f} MB were used"
+        cached = f", {self.cached_bytes / 1e6:,.1f} MB were in cache_dir" if self.cached_bytes else ""
+        traffic = f"{fetched:,.1f} MB came{cached}, {used:,.1f} MB were used"
         return [f"{self.requests} requests, {per_image:.1f} for each 1000 images; {traffic}"]
 
     def _share(self, seconds: float) -> float:
@@ -284,6 +288,7 @@ class EpochStats:
             stored_bytes=stages.stored_bytes,
             requests=stages.transfer.requests,
             fetched_bytes=stages.transfer.nbytes,
+            cached_bytes=stages.stored_bytes if stages.transfer.is_all_cached else stages.transfer.cached_nbytes,
             **{f"{name}_seconds": seconds for name, seconds in stages.seconds().items()},
         )
 

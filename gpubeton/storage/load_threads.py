@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,19 +24,6 @@ MOST_REQUESTS = 64
 
 # How long `close` waits for requests in flight, which write into memory that nothing else uses.
 _PATIENCE_SECONDS = 5.0
-
-
-@dataclass
-class Transfer:
-    """What was asked for until now."""
-
-    requests: int = 0
-    nbytes: int = 0
-
-    def count(self, load: Load) -> None:
-        """Count a part."""
-        self.requests += 1
-        self.nbytes += load.stop - load.start
 
 
 class Load:

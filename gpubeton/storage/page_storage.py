@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpubeton.files.transfer import Transfer
 from gpubeton.plan.page_plan import MAX_GAP, MAX_PART
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS, LoadThreads, Transfer
+from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS, LoadThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ class PageStorage:
         places = zip(ranges.start.tolist(), ranges.stop.tolist(), strict=True)
         loads = [self._threads.ask(*place, is_urgent=True) for place in places]
         for load in loads:
-            self.transfer.count(load)
+            self.transfer.count(load.stop - load.start)
         return loads, ranges.source
 
     def _of_batch(
@@ -131,7 +132,7 @@ class PageStorage:
                 self._ahead.append(part)
             begun = self._begun.pop((part.start, part.stop), None)
             self._loads[part.number] = load = begun or self._threads.ask(part.start, part.stop)
-            self.transfer.count(load)
+            self.transfer.count(load.stop - load.start)
             self._last_uses[part.last].append(part.number)
             self._coming.popleft()
         if self._next is not None:

@@ -15,14 +15,16 @@ import pytest
 
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.files import cached_file, node_cache
+from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.cached_file import CachedFile, boot_tag
 from gpubeton.files.node_cache import NodeCache, parse_size
 from gpubeton.files.open_files import open_bytes
-from tests.files.counted_source import forget_requests, put, requests_of
+from tests.files.versioned_source import forget_requests, put, requests_of
 
 pytestmark = pytest.mark.timeout(120)
 
 PAGE = 1 << 14
+LONG = PAGE // 8
 BLOCK = 4096
 
 
@@ -63,14 +65,7 @@ def object_of(folder):
 def test_a_page_is_fetched_once_and_every_region_is_right(name, folder):
     expected = content_of(1)
     file = open_in(make_cache(folder), name)
-    for start, size in [
-        (0, 10),
-        (PAGE - 5, 10),
-        (3, 3 * PAGE),
-        (5 * PAGE, 100),
-        (5 * PAGE + 99, 1),
-        (0, len(expected)),
-    ]:
+    for start, size in [(PAGE - 5, PAGE), (3, 3 * PAGE), (7, 1), (5 * PAGE, 100), (0, len(expected)), (PAGE - 1, 2)]:
         assert bytes(file.load(start, size)) == expected[start : start + size]
     assert sorted(requests_of(name)) == [(page * PAGE, PAGE) for page in range(5)] + [(5 * PAGE, 100)]
     assert file.is_complete
@@ -79,8 +74,8 @@ def test_a_page_is_fetched_once_and_every_region_is_right(name, folder):
 
 def test_a_view_is_the_mapped_file_itself_and_lives_longer_than_the_cache(name, folder):
     file = open_in(make_cache(folder), name)
-    view = file.load(100, 50)
     assert file.load(0, 5 * PAGE + 100)
+    view = file.load(100, 50)
     mapped = file.map()
     assert np.frombuffer(view, np.uint8).ctypes.data == mapped.ctypes.data + 100
     assert view.readonly
@@ -107,7 +102,43 @@ def test_reading_a_range_takes_what_is_there_and_fetches_no_page(name, folder):
     assert file.read(10, 20) == content_of(1)[10:30]
     assert requests_of(name) == []
     assert file.read(PAGE - 1, 2) == content_of(1)[PAGE - 1 : PAGE + 1]
-    assert requests_of(name) == [(PAGE - 1, 2)]
+    assert requests_of(name) == [(PAGE, 1)]
+
+
+def test_a_short_region_is_taken_from_a_page_that_is_there_and_fetches_none(name, folder):
+    cache = make_cache(folder)
+    counts, file = cache.begin_counting(), open_in(cache, name)
+    assert bytes(file.load(PAGE + 5, LONG - 1)) == content_of(1)[PAGE + 5 : PAGE + 4 + LONG]
+    assert requests_of(name) == [(PAGE + 5, LONG - 1)]
+    assert file.load(PAGE + 5, LONG)
+    assert bytes(file.load(PAGE + 5, LONG - 1)) == content_of(1)[PAGE + 5 : PAGE + 4 + LONG]
+    assert requests_of(name) == [(PAGE + 5, LONG - 1), (PAGE, PAGE)]
+    assert (counts.requests, counts.nbytes, counts.cached_nbytes) == (2, PAGE + LONG - 1, LONG - 1)
+
+
+def test_a_filler_fetches_what_is_missing_and_stops_when_the_cache_is_full(name, folder, tmp_path):
+    other = put(tmp_path / "other", content_of(2))
+    whole, sizes = make_cache(folder), []
+    open_in(whole, name).load(2 * PAGE, PAGE)
+    CacheFiller([lambda: open_in(whole, name), lambda: open_in(whole, other)], on_page=sizes.append).join()
+    assert [whole.is_complete(open_bytes(each).identity()) for each in (name, other)] == [True, True]
+    assert sum(sizes) == 2 * len(content_of(1))
+    assert len(requests_of(name)) == len(requests_of(other)) == 6
+    small = make_cache(tmp_path / "small", limit=2 * PAGE)
+    CacheFiller([lambda: open_in(small, name)]).join()
+    assert small.count_pages(open_bytes(name).identity()) == (2, 6)
+
+
+def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who_waits(name, folder, tmp_path):
+    cache = make_cache(folder)
+    file = open_in(cache, name)
+    with node_cache.locked_byte(object_of(folder) / "pages", 2):
+        CacheFiller([lambda: file]).join()
+    assert file.count_pages() == 5
+    put(tmp_path / "object", content_of(3))
+    filler = CacheFiller([lambda: file])
+    with pytest.raises(StorageError, match="replaced"):
+        filler.join()
 
 
 def test_a_later_run_fetches_nothing(name, folder):
@@ -115,18 +146,19 @@ def test_a_later_run_fetches_nothing(name, folder):
         file.load(0, 2 * PAGE)
     forget_requests(name)
     cache = make_cache(folder)
+    counts = cache.begin_counting()
     with open_in(cache, name) as file:
         assert (file.count_pages(), file.is_complete) == (2, False)
         assert bytes(file.load(0, 2 * PAGE)) == content_of(1)[: 2 * PAGE]
         with pytest.raises(StorageError, match="2 of 6 pages"):
             file.map()
     assert requests_of(name) == []
-    assert (cache.counts.kept, cache.counts.fetched) == (2 * PAGE, 0)
+    assert (counts.requests, counts.nbytes, counts.cached_nbytes) == (0, 0, 2 * PAGE)
 
 
 FETCH = """
 import sys
-import tests.files.counted_source
+import tests.files.versioned_source
 from tests.files.test_node_cache import make_cache, open_in, content_of
 folder, name, seed = sys.argv[1:]
 file = open_in(make_cache(folder), name)
@@ -136,7 +168,7 @@ import numpy as np
 expected = content_of(1)
 for page in np.random.default_rng(int(seed)).permutation(file.num_pages).tolist():
     start = page * 16384 + 7
-    size = min(16384, len(expected) - start)
+    size = min(16384 - 7, len(expected) - start)
     assert bytes(file.load(start, size)) == expected[start : start + size]
 """
 
@@ -167,14 +199,14 @@ def test_threads_of_a_process_fetch_each_page_once(name, folder):
 
     def work():
         begin.wait()
-        found.extend(bytes(file.load(page * PAGE, 100)) for page in range(6))
+        found.extend(bytes(file.load(page * PAGE, min(LONG, 100 if page == 5 else PAGE))) for page in range(6))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == sorted([content_of(1)[page * PAGE : page * PAGE + 100] for page in range(6)] * 8)
+    assert sorted(found) == sorted([content_of(1)[page * PAGE : page * PAGE + LONG] for page in range(6)] * 8)
     assert len(requests_of(name)) == 6
 
 
@@ -207,23 +239,36 @@ def test_pages_that_are_there_stay_and_others_are_read_from_the_source_when_the_
     file, expected = open_in(cache, name), content_of(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for page in [4, 1, 3, 0, 2, 5]:
-            assert bytes(file.load(page * PAGE, 100)) == expected[page * PAGE : page * PAGE + 100]
-    kept = file.count_pages()
-    assert kept == 3
+        for page in [4, 1, 3, 0, 2]:
+            assert bytes(file.load(page * PAGE, LONG)) == expected[page * PAGE : page * PAGE + LONG]
+    assert (file.count_pages(), cache.is_full) == (3, True)
     assert cache.used <= 3 * PAGE
     forget_requests(name)
-    for page in range(6):
-        assert bytes(file.load(page * PAGE, 100)) == expected[page * PAGE : page * PAGE + 100]
-    assert len(requests_of(name)) == 6 - kept
-    assert all(size == 100 for _, size in requests_of(name))
+    for page in range(5):
+        assert bytes(file.load(page * PAGE, LONG)) == expected[page * PAGE : page * PAGE + LONG]
+    assert len(requests_of(name)) == 2
+    assert all(size == LONG for _, size in requests_of(name))
+
+
+def test_of_a_region_of_which_not_all_may_stay_only_what_is_missing_is_fetched(name, folder):
+    cache = make_cache(folder, limit=2 * PAGE)
+    counts, file = cache.begin_counting(), open_in(cache, name)
+    for page in (1, 3):
+        assert file.ensure(page)
+    forget_requests(name)
+    assert bytes(file.load(100, 5 * PAGE)) == content_of(1)[100 : 5 * PAGE + 100]
+    assert requests_of(name) == [(100, PAGE - 100), (2 * PAGE, PAGE), (4 * PAGE, PAGE), (5 * PAGE, 100)]
+    assert (counts.nbytes, counts.cached_nbytes) == (5 * PAGE, 2 * PAGE)
 
 
 def test_objects_that_no_process_uses_make_room_those_opened_longest_ago_first(folder, tmp_path):
     names = [put(tmp_path / str(number), content_of(number, 4 * PAGE)) for number in range(4)]
-    for number in range(3):
-        with open_in(make_cache(folder), names[number]) as file:
+    for number in (2, 0, 1, 2):
+        cache = make_cache(folder)
+        cache.hold([open_bytes(names[number]).identity()])
+        with open_in(cache, names[number]) as file:
             file.load(0, 4 * PAGE)
+        del cache, file
         gc.collect()
     used_by_holder = make_cache(folder)
     used_by_holder.hold([open_bytes(names[0]).identity()])
@@ -292,8 +337,9 @@ def test_after_a_reboot_pages_are_compared_with_their_checksums_at_first_use(nam
 def test_a_page_whose_process_was_killed_before_its_entry_is_fetched_again_and_takes_its_room_once(name, folder):
     cache = make_cache(folder)
     file = open_in(cache, name)
-    assert cache.reserve(file._data, 0, PAGE)
-    os.pwrite(file._data, bytes(PAGE), 0)
+    with (object_of(folder) / "data").open("r+b") as data:
+        assert cache.reserve(data.fileno(), 0, PAGE)
+        data.write(bytes(PAGE))
     used = cache.used
     assert bytes(file.load(0, PAGE)) == content_of(1)[:PAGE]
     assert cache.used == used

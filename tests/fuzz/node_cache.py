@@ -18,7 +18,7 @@ import numpy as np
 from gpubeton.files import cached_file
 from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.open_files import open_bytes
-from tests.files.counted_source import forget_requests, put
+from tests.files.versioned_source import forget_requests, put
 from tests.fuzz.campaign import Outcome, rng_of
 
 _PAGE = 1 << 14

@@ -19,8 +19,8 @@ from gpubeton.format.compact_index import BLOCK
 from gpubeton.format.manifest import list_shards, write_manifest
 from gpubeton.indexing import index_shards
 from gpubeton.loader import Loader
-from tests.files.counted_source import SCHEME, forget_requests, put, requests_of
 from tests.files.s3_server import Bucket, running_s3
+from tests.files.versioned_source import SCHEME, forget_requests, put, requests_of
 from tests.small_files import write
 
 

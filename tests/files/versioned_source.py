@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,11 @@ from gpubeton.errors import StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.open_files import SOURCES
 
-SCHEME = "counted"
+SCHEME = "versioned"
 
 
 @dataclass(frozen=True)
-class CountedIdentity(SourceIdentity):
+class VersionedIdentity(SourceIdentity):
     name: str
     etag: str
 
@@ -24,14 +23,14 @@ class CountedIdentity(SourceIdentity):
         return f"{self.name} {self.etag}"
 
     def is_same_source(self, other):
-        return isinstance(other, CountedIdentity) and other.name == self.name
+        return isinstance(other, VersionedIdentity) and other.name == self.name
 
     def check(self, name, found):
         if found != self:
             raise StorageError(f"{name}: replaced")
 
 
-class CountedSource(ByteSource):
+class VersionedSource(ByteSource):
     num_readers = 4
 
     def __init__(self, name, size):
@@ -44,22 +43,21 @@ class CountedSource(ByteSource):
 
     @classmethod
     def find_identity(cls, name):
-        content = path_of(name).read_bytes()
-        return CountedIdentity(len(content), name, hashlib.sha256(content).hexdigest())
+        found = path_of(name).stat()
+        return VersionedIdentity(found.st_size, name, f"{found.st_ino} {found.st_mtime_ns}")
 
     @classmethod
     def known_identity(cls, name, size, etag, remote):  # noqa: ARG003  it has no options
-        return CountedIdentity(size, name, etag)
+        return VersionedIdentity(size, name, etag)
 
     def identity(self):
         return self.find_identity(self.name)
 
     def read_into(self, start, target):
         log(self.name, start, len(target))
-        content = path_of(self.name).read_bytes()
-        if hashlib.sha256(content).hexdigest() != self._pinned.etag:
-            raise StorageError(f"{self.name}: replaced")
-        part = content[start : start + len(target)]
+        with path_of(self.name).open("rb") as file:
+            part = os.pread(file.fileno(), len(target), start)
+        self._pinned.check(self.name, self.identity())
         target[: len(part)] = part
         return len(part)
 
@@ -92,8 +90,10 @@ def forget_requests(name):
 
 def put(path, content):
     """Store an object, in place of an older one; give its name."""
-    path.write_bytes(content)
+    new = path.with_name(f".{path.name}")
+    new.write_bytes(content)
+    new.replace(path)
     return f"{SCHEME}://{path}"
 
 
-SOURCES[SCHEME] = CountedSource
+SOURCES[SCHEME] = VersionedSource

@@ -1,0 +1,89 @@
+"""DatasetCache: what a loader does with the node's cache, `cache_dir`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpubeton.errors import StorageError
+from gpubeton.files.cache_filler import CacheFiller
+from gpubeton.files.node_cache import NodeCache
+from gpubeton.files.open_files import OpenSources, source_type
+
+if TYPE_CHECKING:
+    from gpubeton.files.transfer import Transfer
+    from gpubeton.format.index import Index
+    from gpubeton.loader.config import LoaderConfig
+
+# Before an epoch, pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be
+# mapped: up to this share of all, or as much as two pages of each file.
+_FEW = 1 / 8
+
+
+class DatasetCache:
+    """The cache of the files of a loader; nothing is cached if `node` is None."""
+
+    def __init__(self, index: Index, config: LoaderConfig) -> None:
+        remote = [file for file in index.files if not source_type(file.path).is_mappable]
+        self._remote = [file.identity for file in remote]
+        self._few_bytes = sum(2 * file.page_size for file in remote)
+        self.node: NodeCache | None = None
+        if config.cache_dir is not None and remote:
+            self.node = NodeCache(config.cache_dir, config.cache_limit)
+        # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
+        files = ((file.path, file.identity) for file in index.files)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node)
+        self.files.hold()
+        self._filler: CacheFiller | None = None
+
+    @property
+    def holds_dataset(self) -> bool:
+        """Whether the cache is large enough for all files that are not on this machine."""
+        return self.node is not None and sum(identity.size for identity in self._remote) <= self.node.limit
+
+    def prepare(self) -> None:
+        """Fetch the last pages if few are missing; the files can be mapped then."""
+        if self.node is None:
+            return
+        missing, total = self._count_missing()
+        if 0 < missing <= max(total * _FEW, 2 * len(self._remote) + self._few_bytes // self.node.page_size):
+            with suppress(StorageError):  # without them the epoch may go on
+                self._make_filler(waits=True).join()
+
+    def begin_filling(self) -> None:
+        """Fetch all missing pages in the background, as far as the limit allows it."""
+        if self.node is not None and self._filler is None:
+            self._filler = self._make_filler(waits=False)
+
+    def begin_counting(self) -> Transfer | None:
+        """Count from now on what is loaded of the files; None without a cache, which does not count."""
+        return None if self.node is None else self.node.begin_counting()
+
+    def explain(self) -> list[str]:
+        """Describe what is cached, and the limit."""
+        if self.node is None:
+            return []
+        missing, total = self._count_missing()
+        dataset = sum(identity.size for identity in self._remote)
+        fits = "" if self.holds_dataset else "; what does not fit is loaded in each epoch"
+        return [
+            f"cache: {total - missing} of {total} pages of {dataset / 1e9:,.3f} GB are in {self.node.directory}",
+            f"cache: {self.node.used / 1e9:,.3f} GB are used, of at most {self.node.limit / 1e9:,.3f} GB{fits}",
+        ]
+
+    def close(self) -> None:
+        """End what runs in the background, and close the files; may be called twice."""
+        if self._filler is not None:
+            self._filler.close()
+        self.files.close()
+
+    def _make_filler(self, *, waits: bool) -> CacheFiller:
+        return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
+
+    def _count_missing(self) -> tuple[int, int]:
+        """Count the pages that are not there, and all."""
+        assert self.node is not None
+        counts = [self.node.count_pages(identity) for identity in self._remote]
+        total = sum(pages for _, pages in counts)
+        return total - sum(kept for kept, _ in counts), total

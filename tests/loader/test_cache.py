@@ -1,0 +1,192 @@
+"""A loader of remote files with the node's cache: the same batches, each page fetched once, mapped in the end."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton.errors import OptionError, StorageError
+from gpubeton.fields import IntField, RGBImageField
+from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
+from gpubeton.files import node_cache
+from gpubeton.loader import Loader, resources
+from gpubeton.transforms import ToTensor
+from tests.files.versioned_source import forget_requests, put, requests_of
+from tests.small_files import picture, write
+
+pytestmark = pytest.mark.timeout(180)
+
+PAGE = 1 << 20
+SAMPLES = 240
+
+
+class Pictures:
+    def __init__(self, first=0):
+        self.first = first
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, number):
+        return picture(self.first + number, 100, 150), number
+
+
+def write_pictures(path, first=0):
+    return write(path, {"image": RGBImageField("raw"), "label": IntField()}, Pictures(first), page_size=2 << 20)
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory):
+    """Two versions of a file of eleven megabytes."""
+    folder = tmp_path_factory.mktemp("pictures")
+    return [write_pictures(folder / f"{first}.beton", first).read_bytes() for first in (0, 1000)]
+
+
+@pytest.fixture
+def names(contents, tmp_path, monkeypatch):
+    """Two shards, with a cache of small pages."""
+    monkeypatch.setattr(node_cache, "PAGE_SIZE", PAGE)
+    return [put(tmp_path / f"{number}.beton", contents[0]) for number in range(2)]
+
+
+def make(names, folder, **arguments):
+    pipelines = {"image": [SimpleRGBImageDecoder(), ToTensor()], "label": [IntDecoder(), ToTensor()]}
+    defaults = {"num_workers": 2, "seed": 3, "drop_last": False, "cache_dir": folder, "cache_limit": "1 GB"}
+    return Loader(names, 17, pipelines=pipelines, **{**defaults, **arguments})
+
+
+def local(names, **arguments):
+    paths = [name.partition("://")[2] for name in names]
+    return make(paths, None, **arguments)
+
+
+def same(first, second):
+    return all(
+        torch.equal(one, two)
+        for ours, others in zip(first, second, strict=True)
+        for one, two in zip(ours, others, strict=True)
+    )
+
+
+def all_requests(names):
+    """List the requests but for the short ones by which loaders open files."""
+    requests = [(name, *request) for name in names for request in requests_of(name)]
+    return [request for request in requests if request[2] >= 20_000]
+
+
+def forget_all(names):
+    for name in names:
+        forget_requests(name)
+
+
+@pytest.mark.parametrize("order", ["sequential", "random", "quasi_random", "window"])
+def test_batches_are_those_of_local_files_and_from_the_second_epoch_on_nothing_is_requested(names, tmp_path, order):
+    with make(names, tmp_path / "cache", order=order) as loader, local(names, order=order) as expected:
+        forget_all(names)
+        assert same(loader, expected)
+        requests = all_requests(names)
+        assert len(requests) == len(set(requests))
+        assert all(start % PAGE == 0 for _, start, _ in requests)
+        assert same(loader, expected)  # the metadata and the allocation tables are requested
+        forget_all(names)
+        assert same(loader, expected)
+        stats = loader.stats()
+    assert all_requests(names) == []
+    assert (stats.requests, stats.fetched_bytes, stats.cached_bytes) == (0, 0, stats.stored_bytes)
+
+
+def test_a_file_that_is_there_completely_is_mapped_by_later_loaders(names, tmp_path):
+    with make(names, tmp_path / "cache") as loader:
+        list(loader)
+        list(loader)
+    with make(names, tmp_path / "cache") as loader, local(names) as expected:
+        assert loader._resources._mapped is not None
+        forget_all(names)
+        assert same(loader, expected)
+        assert all_requests(names) == []
+
+
+def test_what_does_not_fit_is_loaded_in_each_epoch_and_what_is_there_stays(names, tmp_path):
+    with make(names, tmp_path / "cache", cache_limit=8 * PAGE) as loader, local(names) as expected:
+        forget_all(names)
+        for _ in range(3):
+            assert same(loader, expected)
+        node = loader._resources.cache.node
+    stats = loader.stats(total=True)
+    assert stats.fetched_bytes == sum(size for _, _, size in all_requests(names))
+    assert stats.fetched_bytes < 2.5 * stats.stored_bytes / 3 + 12 * PAGE
+    assert stats.cached_bytes >= 2 * 8 * PAGE
+    assert 7 * PAGE < node.used <= 8 * PAGE
+
+
+def test_another_version_of_a_file_gives_its_own_samples(names, contents, tmp_path):
+    with make(names, tmp_path / "cache") as old:
+        list(old)
+        put(tmp_path / "0.beton", contents[1])
+        with make(names, tmp_path / "cache") as loader, local(names) as expected:
+            assert same(loader, expected)
+
+
+@pytest.mark.parametrize("limit", ["1 GB", 5 * PAGE])
+def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(names, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(resources, "memory_for_pages", lambda: 0)  # so that pages are not held as a whole
+    expected = list(local(names, order="random"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if limit != "1 GB" else "error")  # of what it costs
+        loader = make(names, tmp_path / "cache", order="random", cache_limit=limit)
+        with loader:
+            assert same(loader, expected)
+            loader._resources.cache._filler.join()
+            kept = [loader._resources.cache.node.count_pages(each)[0] for each in loader._resources.files.identities]
+    whole = [request for request in all_requests(names) if request[2] == PAGE]
+    assert len(whole) == len(set(whole))
+    assert sum(kept) == 5 if limit != "1 GB" else sum(kept) > 20
+
+
+def test_explain_names_the_cache_its_limit_and_what_is_there(names, tmp_path, capsys):
+    with make(names, tmp_path / "cache", cache_limit="10 MB") as loader:
+        loader.explain()
+        first = capsys.readouterr().out
+        list(loader)
+        loader.explain()
+        then = capsys.readouterr().out
+    size = (tmp_path / "0.beton").stat().st_size
+    pages = 2 * -(-size // PAGE)
+    assert f"0 of {pages} pages of {2 * size / 1e9:.3f} GB" in first
+    assert str(tmp_path / "cache") in first
+    assert "at most 0.010 GB; what does not fit" in first
+    assert f"9 of {pages} pages" in then
+
+
+def test_the_environment_names_the_directory_and_files_of_this_machine_need_none(names, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUBETON_CACHE_DIR", str(tmp_path / "named"))
+    with local(names) as loader:
+        assert loader.cache_dir == str(tmp_path / "named")
+        list(loader)
+    assert not (tmp_path / "named" / "objects").exists()
+    with make(names, None) as loader:
+        list(loader)
+    assert len(list((tmp_path / "named" / "objects").iterdir())) == 2
+
+
+def test_arguments_that_cannot_be_are_named(names, tmp_path):
+    with pytest.raises(OptionError, match="cache_limit is 'much'"):
+        make(names, tmp_path / "cache", cache_limit="much")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="cache_dir"):
+        make(names, tmp_path / "file")
+
+
+def test_samples_of_copies_and_filters_use_the_same_cache(names, tmp_path):
+    with make(names, tmp_path / "cache") as loader:
+        list(loader)
+        list(loader)
+        forget_all(names)
+        part = loader.filter("label", lambda label: label < 20)
+        with part:
+            assert len(part.indices) == 40
+            assert np.concatenate([labels.numpy().ravel() for _, labels in part]).max() < 20
+    assert all_requests(names) == []
