@@ -147,6 +147,7 @@ PUBLIC = (
     "gpubeton.integrations",
     "gpubeton.conversion",
     "gpubeton.copying",
+    "gpubeton.fetching",
     "gpubeton.indexing",
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",

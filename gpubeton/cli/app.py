@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 import gpubeton
 from gpubeton.cli.convert_command import convert
 from gpubeton.cli.copy_commands import merge, split, subset
+from gpubeton.cli.fetch_command import fetch
 from gpubeton.cli.index_command import index
 from gpubeton.cli.info_commands import info, verify
 from gpubeton.cli.measure_commands import bench, doctor, warm_up
@@ -56,6 +57,10 @@ _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {
     ),
     merge: ("gpubeton merge part-0.beton part-1.beton -o all.beton",),
     index: ("gpubeton index train.beton val.beton",),
+    fetch: (
+        "gpubeton fetch s3://bucket/train.beton /nvme",
+        "gpubeton fetch s3://bucket/in21k/ /nvme/in21k --share $SLURM_NODEID/$SLURM_NNODES",
+    ),
     bench: ("gpubeton bench train.beton", "gpubeton bench train.beton --size 192 --json"),
     doctor: (
         "gpubeton doctor train.beton --step-ms 50",
@@ -83,7 +88,7 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            can_continue = ctx.invoked_subcommand in ("convert", "index")
+            can_continue = ctx.invoked_subcommand in ("convert", "index", "fetch")
             _print_error("interrupted." + " Run the same command again to continue." * can_continue)
             raise typer.Exit(INTERRUPTED) from None
         except (typer.Exit, typer.Abort, BrokenPipeError):

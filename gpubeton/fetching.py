@@ -1,0 +1,249 @@
+"""Fetch ``.beton`` files from object stores to a folder of this machine, to read them there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpubeton.errors import FormatError, OptionError, RemoteDamagedError, StorageError
+from gpubeton.files.byte_locks import locked_byte
+from gpubeton.files.cache_filler import CacheFiller
+from gpubeton.files.cached_file import CachedFile, allocate, make_object
+from gpubeton.files.node_cache import PAGE_SIZE
+from gpubeton.files.object_store import list_objects
+from gpubeton.files.open_files import list_files, open_bytes
+from gpubeton.format import Index, read_notes
+from gpubeton.format.entry_points import index_path
+from gpubeton.machine import count_cores
+from gpubeton.writing.atomic_file import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.remote_options import RemoteOptions
+
+__all__ = ["Fetched", "fetch"]
+
+_REGIONS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that was fetched.
+
+    Made by `fetch`.
+
+    Attributes
+    ----------
+    url : str
+        Where it came from.
+    path : Path
+        The file on this machine.
+    bytes : int
+        Its size.
+    was_there : bool
+        Whether an earlier call had fetched this version of it.
+    checksums : int
+        Regions that were compared with a recorded checksum; 0 if the file has none.
+    """
+
+    url: str
+    path: Path
+    bytes: int
+    was_there: bool
+    checksums: int
+
+
+def fetch(
+    url: str,
+    folder: str | os.PathLike[str],
+    *,
+    share: tuple[int, int] = (0, 1),
+    remote: RemoteOptions | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> list[Fetched]:
+    """Fetch a ``.beton`` file, or the shards of a dataset, to a folder of this machine, and check them.
+
+    A file appears under its name when it is complete and its regions agree with its checksums, if it has some. After an
+    interruption of any kind the same call continues. A call for files that are there compares them with the store's
+    versions and with their checksums, and fetches those that differ. Several processes may make the same call.
+
+    Parameters
+    ----------
+    url : str
+        The file; or, if it ends in "/", the prefix of the shards, of which those named ``*.beton`` are fetched, with
+        the entry points beside them.
+    folder : str or path
+        The folder, which is made if it is missing.
+    share : tuple of int and int, optional
+        Part ``k`` of ``n``: every n-th shard from the k-th on, counted from 0, in the order of their names.
+    remote : RemoteOptions, optional
+        How the store is reached.
+    on_progress : callable, optional
+        Called with the bytes that are there and those of the file that is being fetched.
+
+    Returns
+    -------
+    list of Fetched
+        The files, in the order of their names.
+
+    Raises
+    ------
+    OptionError
+        If the share is not one.
+    StorageError
+        If a file cannot be read from the store or written, is replaced meanwhile, or differs from its checksums.
+
+    Examples
+    --------
+    A URL such as ``s3://bucket/train.beton`` is fetched like this file, which is on this machine:
+
+    >>> [file] = fetch("train.beton", "data")
+    >>> file.path.name, file.bytes == Path("train.beton").stat().st_size
+    ('train.beton', True)
+    """
+    number, count = share
+    if not 0 <= number < count:
+        raise OptionError(f"share is {number} of {count}; expected k and n with 0 <= k < n, as SLURM_NODEID counts")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    return [_fetch_one(each, target, remote, on_progress) for each in _list_files(url, share, remote)]
+
+
+def _list_files(url: str, share: tuple[int, int], remote: RemoteOptions | None) -> list[str]:
+    """List the shards of a share, each with the entry points beside it."""
+    shards = list_files(url, remote)
+    if not url.endswith("/"):
+        return list(shards)
+    names = {name for name, _, _ in list_objects(url, remote)}
+    return [each for shard in shards[share[0] :: share[1]] for each in (shard, index_path(shard)) if each in names]
+
+
+def _fetch_one(
+    url: str, folder: Path, remote: RemoteOptions | None, on_progress: Callable[[int, int], object] | None
+) -> Fetched:
+    """Fetch a file if its version is not there, and check it."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    if name in ("", ".", ".."):
+        raise OptionError(f"{url}: this is not the name of a file; that of a folder ends in /")
+    path = folder / name
+    # Another process that fetches the same file waits here.
+    with locked_byte(path.with_name(f".{path.name}.fetched"), 0) as record, open_bytes(url, remote=remote) as source:
+        assert record is not None
+        key = source.identity().cache_key
+        if key is not None and path.exists() and os.pread(record, 1 << 16, 0) == _record(path, key):
+            with suppress(RemoteDamagedError, FormatError):  # since then; it is fetched again
+                return Fetched(url, path, source.size, True, _check(url, path))
+        work = path.with_name(f".{path.name}.{_hash(key)}.fetching")
+        of_any_version = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{16}}\.fetching")
+        for other in folder.iterdir():
+            if of_any_version.fullmatch(other.name) and (other != work or key is None):
+                shutil.rmtree(other)
+        try:
+            _download(source, work, on_progress)
+            compared = _check(url, work / "data")
+        except (RemoteDamagedError, FormatError):
+            shutil.rmtree(work)
+            raise
+        os.ftruncate(record, 0)
+        (work / "data").replace(path)
+        shutil.rmtree(work)
+        sync_folder(folder)
+        if key is not None:
+            os.pwrite(record, _record(path, key), 0)
+        return Fetched(url, path, source.size, False, compared)
+
+
+def _download(source: ByteSource, work: Path, on_progress: Callable[[int, int], object] | None) -> None:
+    """Fetch the pages that are missing into a folder, as the cache does: each is there completely or not at all."""
+    size, done = source.size, 0
+    if not size:
+        raise StorageError(f"{source.name}: it has no bytes; expected a complete file. Write it again.")
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if on_progress is not None:
+            on_progress(done, size)
+
+    try:
+        make_object(work, size, PAGE_SIZE)
+        file = CachedFile(source, work, PAGE_SIZE, _WholeDisk())
+        CacheFiller([lambda: file], waits=True, on_page=advance).join()
+        with (work / "data").open("rb") as data:
+            os.fsync(data.fileno())
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            error.errno,
+            f"{work}: {source.name}, {size} bytes, cannot be written here: {error.strerror}. The same command "
+            "continues when there is room.",
+        ) from error
+
+
+class _WholeDisk:
+    """Room for all pages of a file, or an error."""
+
+    is_full = False
+
+    def reserve(self, descriptor: int, start: int, size: int) -> bool:
+        allocate(descriptor, start, size)
+        return True
+
+    def count(self, *, kept: int = 0, fetched: int = 0) -> None:
+        pass
+
+    def warn(self, error: OSError) -> None:
+        raise error
+
+
+def _check(url: str, path: Path) -> int:
+    """Compare the regions of a file with their checksums; return how many have one."""
+    if not url.partition("?")[0].endswith(".beton"):
+        return 0
+    notes = read_notes(path)
+    if notes is None or notes.checksums is None:
+        return 0
+    index, sums = Index.open(path), notes.checksums
+    with index.files[0].open() as source, ThreadPoolExecutor(count_cores()) as pool:
+        rows = range(0, len(sums), _REGIONS_AT_ONCE)
+
+        def find_wrong(first: int) -> list[int]:
+            part = index.allocations[first : first + _REGIONS_AT_ONCE]
+            found = [zlib.crc32(source.load(int(row["ptr"]), int(row["size"]))) for row in part]
+            samples: list[int] = part["sample_id"][
+                np.array(found, np.uint32) != sums[first : first + len(part)]
+            ].tolist()
+            return samples
+
+        wrong = sorted({sample for samples in pool.map(find_wrong, rows) for sample in samples})
+    if wrong:
+        raise RemoteDamagedError(
+            f"{url}: the bytes of {len(wrong)} samples, the first is {wrong[0]}, differ from their checksums in "
+            f"{path}. "
+            "Fetch it again; if that does not help, the object in the store is damaged."
+        )
+    return len(sums)
+
+
+def _record(path: Path, key: str) -> bytes:
+    """Describe a file that was fetched."""
+    found = path.stat()
+    return json.dumps({"version": key, "size": found.st_size, "mtime_ns": found.st_mtime_ns}).encode()
+
+
+def _hash(key: str | None) -> str:
+    return blake2b((key or "").encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
