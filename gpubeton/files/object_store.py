@@ -76,6 +76,11 @@ class _Part:
     content: Future[memoryview]
 
 
+def _has_failed(part: _Part) -> bool:
+    """Whether a part has to be requested again."""
+    return part.content.done() and (part.content.cancelled() or part.content.exception() is not None)
+
+
 class _KeptParts:
     """The first bytes of the objects opened last, and what was requested but not used. Safe to use from threads."""
 
@@ -161,15 +166,12 @@ class ObjectFile(ByteSource):
     def read_into(self, start: int, target: memoryview) -> int:
         stop = max(start, min(start + len(target), self.size))
         for announced in self._announced:
-            if start in announced:
-                self._request(start, min(announced.stop, start + _MOST_AHEAD))
+            if start in announced:  # in whole parts, counted from its start
+                parts = -(-(start - announced.start) // PART) + _MOST_AHEAD // PART
+                self._request(start, min(announced.stop, announced.start + parts * PART))
         for part in self._request(start, stop):
             low, high = max(start, part.start), min(stop, part.stop)
-            try:
-                target[low - start : high - start] = part.content.result()[low - part.start : high - part.start]
-            except BaseException:
-                self._forget(part)  # whoever reads it again requests it again
-                raise
+            target[low - start : high - start] = part.content.result()[low - part.start : high - part.start]
             if start <= part.start and part.stop <= stop:
                 self._forget(part)
         return stop - start
@@ -182,8 +184,9 @@ class ObjectFile(ByteSource):
     def close(self) -> None:
         if not self._is_closed.is_set():
             self._is_closed.set()
-            done = [part for part in self._parts if not part.content.cancel() and part.content.done()]
-            if done := [part for part in done if part.content.exception() is None]:
+            for part in self._parts:
+                part.content.cancel()
+            if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
                 _KEPT.keep(self._identity, done)
 
     def __del__(self) -> None:
@@ -194,6 +197,7 @@ class ObjectFile(ByteSource):
         """Give the parts that a range consists of; those that nobody has requested are requested now."""
         found = []
         with self._lock:
+            self._parts = [part for part in self._parts if not _has_failed(part)]
             while start < stop:
                 part = next((part for part in self._parts if part.start <= start < part.stop), None)
                 if part is None:

@@ -16,7 +16,7 @@ from gpubeton.files.object_store import ObjectFile, head_object, list_objects
 from gpubeton.files.store_client import SCHEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.files.node_cache import NodeCache
@@ -73,6 +73,7 @@ class OpenSources:
         max_open: int = 64,  # a process may have 1024 descriptors as a rule, and others need some too
         is_random: bool = False,
         cache: NodeCache | None = None,  # for those that are not on this machine
+        wrap: Callable[[ByteSource], ByteSource] | None = None,  # each file that is opened, before the cache
     ) -> None:
         found = [(os.fspath(path), identity) for path, identity in files]
         self.paths = tuple(path for path, _ in found)
@@ -81,6 +82,7 @@ class OpenSources:
         self._max_open = max_open
         self._is_random = is_random
         self._cache = cache
+        self._wrap = wrap
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -105,6 +107,8 @@ class OpenSources:
         # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
         # One that stays open goes on being read when another file takes over its name.
         source = open_bytes(self.paths[number], self.identities[number], is_random=self._is_random)
+        if self._wrap is not None:
+            source = self._wrap(source)
         if self._cache is not None:
             source = self._cache.open(source, self.identities[number])
         with self._lock:

@@ -46,7 +46,7 @@ class Allocations:
                 f"{ALLOCATION_DTYPE.itemsize}. The file was cut short, or something was appended to it."
             )
         rows = table.view(ALLOCATION_DTYPE)
-        _sort(rows)
+        sort_rows(rows)
         rows.setflags(write=False)
         _check_samples(path, header, rows)
         _check_offsets(path, header, metadata_end, rows)
@@ -66,7 +66,7 @@ class Allocations:
         return row
 
 
-def _sort(rows: NDArray[np.void]) -> None:
+def sort_rows(rows: NDArray[np.void]) -> None:
     """Sort rows by pointer, in place."""
     ptr = np.ascontiguousarray(rows["ptr"])
     if np.all(ptr[:-1] <= ptr[1:]):

@@ -223,6 +223,20 @@ def _differences(found: EntryBlock, expected: EntryBlock) -> list[int]:
     ]
 
 
+class _Span:
+    """Regions that follow each other in a file, read at once: each request to a store takes long."""
+
+    def __init__(self, source: ByteSource, rows: NDArray[np.void]) -> None:
+        # Allocations are checked: they lie in the file, and are sorted.
+        self._first = int(rows["ptr"].min(initial=source.size))
+        stop = int((rows["ptr"] + rows["size"]).max(initial=self._first))
+        self._content = source.load(self._first, stop - self._first)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Give one of the regions."""
+        return bytes(self._content[start - self._first :][:size])
+
+
 class _RegionChecker:
     """Checks regions in the order of the file, so that it is read once and sequentially."""
 
@@ -245,11 +259,12 @@ class _RegionChecker:
         """Check some regions; return the faults, and how many JPEG and PNG files were decoded."""
         findings: list[Finding] = []
         jpg = png = 0
-        for row in range(start, min(stop, len(self._field))):
-            sample, offset, size = (int(value) for value in self._index.allocations[row])
+        rows = self._index.allocations[start:stop]
+        read = source.read if source.is_mappable else _Span(source, rows).read
+        for row, (sample, offset, size) in enumerate(rows.tolist(), start):
             number = int(self._field[row])
             name = self._index.names[number] if number >= 0 else None
-            content = source.read(offset, size)
+            content = read(offset, size)
             mode = self._mode(number, sample)
             jpg += mode == ImageMode.JPG
             png += mode == ImageMode.PNG

@@ -10,6 +10,7 @@ from gpubeton.errors import StorageError
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.open_files import OpenSources, source_type
+from gpubeton.format.checksums import with_checksums
 
 if TYPE_CHECKING:
     from gpubeton.files.transfer import Transfer
@@ -33,7 +34,7 @@ class DatasetCache:
             self.node = NodeCache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
         files = ((file.path, file.identity) for file in index.files)
-        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=with_checksums)
         self.files.hold()
         self._filler: CacheFiller | None = None
 

@@ -1,0 +1,36 @@
+"""The checksums of the regions of a file, with their places, to compare what is read with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubeton.errors import OptionError
+from gpubeton.files.verified_file import Checksums, VerifiedFile
+from gpubeton.format.file_notes import read_notes
+from gpubeton.format.header import read_fields
+from gpubeton.format.layout import ALLOCATION_DTYPE
+from gpubeton.format.regions import sort_rows
+
+if TYPE_CHECKING:
+    from gpubeton.files.byte_source import ByteSource
+
+
+def with_checksums(source: ByteSource) -> ByteSource:
+    """Compare the regions of a remote file with their checksums whenever they are read; `OptionError` without them."""
+    identity = source.identity()
+    if identity.remote is None or identity.remote.verify is None:
+        return source
+    notes = read_notes(source.name, identity)
+    if notes is None or notes.checksums is None:
+        raise OptionError(
+            f"{source.name}: RemoteOptions(verify={identity.remote.verify!r}), but the file has no checksums. Copy it "
+            "with gpubeton subset, which computes them, or load it without verify."
+        )
+    header, _ = read_fields(source)
+    rows = source.read_array(header.alloc_table_ptr, source.size).view(ALLOCATION_DTYPE)
+    sort_rows(rows)
+    is_solid = rows["size"] > 0
+    start = rows["ptr"][is_solid]
+    return VerifiedFile(
+        source, Checksums(start, start + rows["size"][is_solid], rows["sample_id"][is_solid], notes.checksums[is_solid])
+    )

@@ -1,0 +1,207 @@
+"""Faults of servers and networks: bytes are right, or an error says what happened. Never other bytes, never a hang."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import pytest
+
+from gpubeton.errors import (
+    RemoteChangedError,
+    RemoteDeniedError,
+    RemoteMissingError,
+    RemoteSlowDownError,
+    RemoteTimeoutError,
+    StorageError,
+)
+from gpubeton.files import object_store
+from gpubeton.files.object_store import PART, ObjectFile, list_objects, read_object
+from gpubeton.files.open_files import open_bytes
+from gpubeton.files.remote_options import RemoteOptions
+from tests.files.fault_server import Fault
+
+CONTENT = random.Random(0).randbytes(1 << 20)
+OTHER = random.Random(1).randbytes(1 << 20)
+START, SIZE = 300_000, 500_000
+SILENT = 0.5  # seconds until a silent connection is given up
+
+
+@pytest.fixture(params=["http", "s3"])
+def store(request, fault_server):
+    """A server, the address of an object on it, and how it is reached, as a web server or as S3."""
+    fault_server.objects["bucket/train.beton"] = CONTENT
+    is_s3 = request.param == "s3"
+    options = RemoteOptions(
+        endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=SILENT
+    )
+    return fault_server, "s3://bucket/train.beton" if is_s3 else fault_server.url("bucket/train.beton"), options
+
+
+def opened(store):
+    server, url, options = store
+    source = open_bytes(url, remote=options)
+    server.forget()
+    return source
+
+
+GOOD_IN_THE_END = {
+    "nothing": [],
+    "slow down twice": [Fault(503), Fault(503)],
+    "slow down five times": [Fault(503)] * 5,
+    "too many requests": [Fault(429)],
+    "error of the server": [Fault(500), Fault(502), Fault(504)],
+    "reset before the answer": [Fault(cut=-1, is_reset=True)],
+    "end before the answer": [Fault(cut=-1)],
+    "body cut": [Fault(cut=1000)],
+    "body reset": [Fault(cut=1000, is_reset=True)],
+    "body cut thrice": [Fault(cut=1000), Fault(cut=70_000), Fault(cut=0)],
+    "first byte late": [Fault(late=SILENT / 2)],
+    "first byte too late": [Fault(late=2 * SILENT)],
+    "silence within the body": [Fault(cut=1000, stall=2 * SILENT)],
+}
+
+
+@pytest.mark.parametrize("faults", GOOD_IN_THE_END.values(), ids=GOOD_IN_THE_END)
+def test_faults_that_pass_leave_the_bytes_right(store, faults):
+    source = opened(store)
+    store[0].faults.extend(faults)
+    assert bytes(source.load(START, SIZE)) == CONTENT[START : START + SIZE]
+    assert len(store[0].requests) > len(faults) or faults == [Fault(late=SILENT / 2)]
+
+
+def test_only_the_rest_of_a_cut_answer_is_asked_for(store):
+    source = opened(store)
+    store[0].faults.append(Fault(cut=1000))
+    source.load(START, SIZE)
+    assert [(each.start, each.stop) for each in store[0].requests] == [
+        (START, START + SIZE),
+        (START + 1000, START + SIZE),
+    ]
+
+
+ERRORS = {
+    "slow down for ever": (Fault(503), RemoteSlowDownError, "requests=32"),
+    "too many requests for ever": (Fault(429), RemoteSlowDownError, "requests=32"),
+    "errors of the server for ever": (Fault(500), RemoteTimeoutError, "500"),
+    "reset for ever": (Fault(cut=-1, is_reset=True), RemoteTimeoutError, "retry_seconds"),
+    "body cut for ever": (Fault(cut=10), RemoteTimeoutError, "retry_seconds"),
+    "silence for ever": (Fault(late=3 * SILENT), RemoteTimeoutError, "silence_seconds"),
+    "silence within each body": (Fault(cut=10, stall=3 * SILENT), RemoteTimeoutError, "silence_seconds"),
+    "forbidden": (Fault(403, "AccessDenied"), RemoteDeniedError, "AccessDenied"),
+    "unknown": (Fault(401), RemoteDeniedError, "anonymous=True"),
+    "expired credentials": (Fault(400, "ExpiredToken"), RemoteDeniedError, "ExpiredToken"),
+    "gone": (Fault(404), RemoteMissingError, "NoSuchKey"),
+    "replaced": (Fault(replace=OTHER), RemoteChangedError, "ETag"),
+    "replaced, and If-Match ignored": (Fault(replace=OTHER, ignores_match=True), RemoteChangedError, "ETag"),
+    "replaced by a shorter one": (Fault(replace=OTHER[:100], ignores_match=True), RemoteChangedError, "ETag"),
+    "range ignored": (Fault(is_whole=True), StorageError, "ranges"),
+    "shorter range": (Fault(short=10), StorageError, "ranges"),
+    "bad request": (Fault(400), StorageError, "400"),
+}
+
+
+@pytest.mark.parametrize(("fault", "error", "fact"), ERRORS.values(), ids=ERRORS)
+def test_faults_that_stay_are_errors_that_name_the_object(store, fault, error, fact):
+    source = opened(store)
+    store[0].always = fault
+    with pytest.raises(error, match=fact) as raised:
+        source.load(START, SIZE)
+    assert store[1] in str(raised.value)
+    assert len(store[0].requests) < 60
+
+
+def test_an_answer_that_is_cut_and_then_of_another_version_is_refused(store):
+    source = opened(store)
+    store[0].faults.extend([Fault(cut=1000), Fault(replace=OTHER)])
+    with pytest.raises(RemoteChangedError):
+        source.load(START, SIZE)
+
+
+def test_versions_without_an_etag_are_known_by_their_time(store):
+    server, url, options = store
+    if url.startswith("s3"):
+        pytest.skip("S3 has ETags")
+    server.always = Fault(headers={"ETag": ""})
+    source = open_bytes(url, remote=options)
+    assert bytes(source.load(START, SIZE)) == CONTENT[START : START + SIZE]
+    server.always = Fault(headers={"ETag": "", "Last-Modified": "Wed, 21 Oct 2015 07:28:01 GMT"})
+    with pytest.raises(RemoteChangedError):
+        source.load(START, SIZE)
+    assert source.identity().cache_key is None
+
+
+def test_parts_of_a_long_range_that_fail_are_asked_for_again(fault_server):
+    content = os.urandom(3 * PART + 7)
+    fault_server.objects["long"] = content
+    source = open_bytes(fault_server.url("long"), remote=RemoteOptions(retry_seconds=5, silence_seconds=5))
+    fault_server.faults.extend([None, Fault(404), Fault(cut=5)])
+    with pytest.raises(StorageError):
+        source.load(1, 3 * PART)
+    assert bytes(source.load(1, 3 * PART)) == content[1 : 1 + 3 * PART]
+
+
+def test_closing_ends_requests_that_are_repeated(fault_server):
+    fault_server.objects["x"] = CONTENT
+    source = open_bytes(fault_server.url("x"), remote=RemoteOptions(retry_seconds=1000))
+    fault_server.always = Fault(503)
+    errors = []
+
+    def load():
+        try:
+            source.load(START, SIZE)
+        except StorageError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    while len(fault_server.requests) < 3:
+        pass
+    source.close()
+    thread.join(60)
+    assert "closed" in str(errors[0])
+
+
+def test_an_address_where_nothing_answers_is_given_up_soon(monkeypatch):
+    monkeypatch.setattr("gpubeton.files.store_client._FIRST_PATIENCE", 0.3)
+    with pytest.raises(RemoteTimeoutError, match=r"127\.0\.0\.1:9"):
+        read_object("http://127.0.0.1:9/train.beton", RemoteOptions(retry_seconds=1000))
+
+
+def test_a_machine_without_credentials_is_told_at_once(fault_server, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    options = RemoteOptions(endpoint=fault_server.address, retry_seconds=1000)
+    with pytest.raises(RemoteDeniedError, match="AWS_ACCESS_KEY_ID"):
+        list_objects("s3://bucket/folder/", options)
+    assert fault_server.requests == []
+
+
+def test_announced_ranges_come_in_parts_ahead_of_the_reader(fault_server, monkeypatch):
+    content = os.urandom(20 * 1000)
+    fault_server.objects["x"] = content
+    monkeypatch.setattr(object_store, "FIRST_READ", 10)
+    monkeypatch.setattr(object_store, "PART", 1000)
+    monkeypatch.setattr(object_store, "_MOST_AHEAD", 4000)
+    with ObjectFile.open_checked(fault_server.url("x"), None, is_random=False) as source:
+        fault_server.forget()
+        source.announce(500, 10_000)
+        assert source.read(500, 1500) == content[500:2000]
+        read = b"".join(source.read(at, 700) for at in range(2000, 10_400, 700))
+    assert read == content[2000:10_400]
+    assert sorted(each.start for each in fault_server.requests) == [*range(500, 10_500, 1000)]
+
+
+def test_bytes_of_the_first_requests_serve_those_who_open_the_file_again(fault_server):
+    fault_server.objects["y"] = CONTENT
+    with open_bytes(fault_server.url("y")) as source:
+        source.announce(900_000, 1000)
+        source.read(900_500, 100)
+        identity = source.identity()
+    fault_server.forget()
+    with open_bytes(fault_server.url("y"), identity) as source:
+        assert source.read(100, 200) == CONTENT[100:300]
+        assert source.read(900_100, 300) == CONTENT[900_100:900_400]
+    assert fault_server.requests == []

@@ -1,0 +1,202 @@
+"""Loaders of files in object stores and on web servers: the batches of the same files here, or an error."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import numpy as np
+import pytest
+
+from benchmarks.sparse_file import write_sparse_beton
+from gpubeton import Loader
+from gpubeton.conversion import convert, open_source
+from gpubeton.errors import (
+    OptionError,
+    RemoteChangedError,
+    RemoteDamagedError,
+    RemoteMissingError,
+    RemoteSlowDownError,
+    StorageError,
+)
+from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.format.index import Index
+from gpubeton.loader import RemoteOptions
+from gpubeton.reader import Reader
+from gpubeton.transforms import ToTensor
+from tests.files.fault_server import Fault, etag
+from tests.golden_files import save
+from tests.picture_folders import write_folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A file of a converted folder, with notes, class names, checksums and entry points."""
+    folder = tmp_path_factory.mktemp("photos")
+    write_folder(folder / "source", 24)
+    path = folder / "photos.beton"
+    convert(open_source(folder / "source"), path, num_workers=1)
+    return path
+
+
+def opened(fname, **options):
+    image = [RandomResizedCropRGBImageDecoder((16, 16)), ToTensor()]
+    return Loader(
+        fname, 4, num_workers=1, order="window", seed=3, drop_last=False, pipelines={"image": image}, **options
+    )
+
+
+def batches(fname, **options):
+    with opened(fname, **options) as loader:
+        return [[output.numpy().tobytes() for output in batch] for _ in range(2) for batch in loader]
+
+
+def test_batches_of_a_remote_file_are_those_of_the_file(photos, s3_server):
+    url = s3_server.put("photos.beton", photos)
+    assert batches(url) == batches(photos)
+
+
+def test_a_folder_is_its_files_by_name_and_lists_mix_places(photos, tmp_path, s3_server, fault_server):
+    for key in ("data/b.beton", "data/a.beton", "data/notes.txt", "data/deep/c.beton"):
+        s3_server.put(key, photos)
+    fault_server.objects["w.beton"] = photos.read_bytes()
+    reader = Reader(s3_server.url("data/"))
+    assert [file.path for file in reader.index.files] == [s3_server.url("data/a.beton"), s3_server.url("data/b.beton")]
+    mixed = [photos, fault_server.url("w.beton"), s3_server.url("data/")]
+    assert batches(mixed) == batches([photos] * 4)
+    assert Reader(mixed).locate(Reader(photos).num_samples)[0] == fault_server.url("w.beton")
+
+
+def test_a_folder_without_files_says_what_is_there(s3_server):
+    s3_server.put("data/notes.txt", b"x")
+    with pytest.raises(RemoteMissingError, match=r"data/: 1 other objects, .*notes\.txt"):
+        Reader(s3_server.url("data/"))
+    with pytest.raises(RemoteMissingError, match="none/"):
+        Reader(s3_server.url("none/"))
+
+
+def test_opening_takes_two_round_trips(fault_server, tmp_path):
+    # The metadata begin within the first request and end outside of it.
+    path = tmp_path / "large.beton"
+    write_sparse_beton(path, 40_000, 100)
+    fault_server.objects["large.beton"] = path.read_bytes()
+    fault_server.latency = 0.2
+    index = Index.open(fault_server.url("large.beton"))
+    assert index.num_samples == 40_000
+    ranges = [(each.start, each.stop) for each in fault_server.requests]
+    assert ranges[0] == (0, 256 << 10)
+    assert fault_server.most_at_once == len(ranges) - 1  # all others at the same time
+    needed = path.stat().st_size - index.header.alloc_table_ptr + 40_000 * index.metadata_type.itemsize
+    assert sum(stop - start for start, stop in ranges) <= needed + (256 << 10) + (64 << 10) + 4 * 40_000
+
+
+def test_what_a_converter_knows_comes_with_the_requests_that_open_a_file(photos, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    reader, local = Reader(fault_server.url("photos.beton")), Reader(photos)
+    opening = len(fault_server.requests)
+    assert reader.class_names == local.class_names
+    assert reader.notes == local.notes
+    assert np.array_equal(reader.checksums, local.checksums)
+    assert len(fault_server.requests) == opening <= 3
+
+
+def test_entry_points_in_and_beside_a_remote_file_are_used(photos, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    with opened(fault_server.url("photos.beton")) as remote, opened(photos) as local:
+        ours, theirs = remote._resources.entry_points, local._resources.entry_points
+        assert {name: own.counts.tolist() for name, own in ours.items()} == {
+            name: own.counts.tolist() for name, own in theirs.items()
+        }
+    assert any(request.path.startswith("/photos.beton.index") for request in fault_server.requests)
+
+
+def loop(url, **options):
+    with opened(url, remote=RemoteOptions(retry_seconds=1, silence_seconds=0.5, **options)) as loader:
+        yield loader
+        for batch in loader:
+            yield [output.numpy().tobytes() for output in batch]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(503), RemoteSlowDownError),
+        (Fault(cut=-1, is_reset=True), TimeoutError),
+        (Fault(403), PermissionError),
+        (Fault(replace=b"other"), RemoteChangedError),
+        (Fault(404), FileNotFoundError),
+    ],
+)
+def test_an_error_of_the_store_reaches_the_loop(photos, fault_server, fault, error):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    steps = loop(fault_server.url("photos.beton"))
+    next(steps)
+    fault_server.always = fault
+    with pytest.raises(error, match=r"photos\.beton"):
+        list(steps)
+
+
+def test_a_flipped_bit_is_noticed_when_asked_for(photos, fault_server):
+    content = photos.read_bytes()
+    fault_server.objects["photos.beton"] = content
+    regions = Reader(photos).index.regions("image")
+    position = int(regions.offset[5] + regions.size[5] // 2)
+    right = [step for step in loop(fault_server.url("photos.beton")) if isinstance(step, list)]
+    # Once: the part is asked for again.
+    steps = loop(fault_server.url("photos.beton"), verify="crc")
+    next(steps)
+    fault_server.faults.append(Fault(flip=position))
+    assert list(steps) == right
+    # Each time: the object itself is damaged.
+    steps = loop(fault_server.url("photos.beton"), verify="crc")
+    next(steps)
+    fault_server.always = Fault(flip=position)
+    with pytest.raises(RemoteDamagedError, match=r"photos\.beton: sample 5, .*gpubeton verify"):
+        list(steps)
+    # Without asking, nothing notices it but the decoder, perhaps.
+    assert etag(content) == etag(fault_server.objects["photos.beton"])
+
+
+def test_verifying_needs_checksums(fault_server, tmp_path):
+    fault_server.objects["x.beton"] = save("img_jpg_fixed", tmp_path).read_bytes()
+    with pytest.raises(OptionError, match=r"x\.beton.*no checksums"):
+        Loader(fault_server.url("x.beton"), 4, remote=RemoteOptions(verify="crc"))
+
+
+def test_options_are_checked():
+    wrong = {"requests": 0, "endpoint": "minio:9000", "verify": "md5", "retry_seconds": -1, "region": ""}
+    for name, value in wrong.items():
+        with pytest.raises(OptionError, match=name):
+            RemoteOptions(**{name: value})
+    with pytest.raises(OptionError, match="RemoteOptions"):
+        Loader("s3://bucket/x.beton", 4, remote={"endpoint": "http://minio:9000"})
+
+
+def read_again(url, results):
+    try:
+        Reader(url)
+    except StorageError as error:
+        results.put(str(error))
+    else:
+        results.put("read")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_gets_an_error_and_others_read(photos, fault_server, method):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    Reader(fault_server.url("photos.beton"))
+    context = multiprocessing.get_context(method)
+    results = context.SimpleQueue()
+    process = context.Process(target=read_again, args=(fault_server.url("photos.beton"), results))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert ("forked" in results.get()) == (method == "fork")
+
+
+def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    loader = opened(fault_server.url("photos.beton"), remote=RemoteOptions(retry_seconds=1000))
+    fault_server.always = Fault(503)
+    iter(loader)
+    loader.close()
