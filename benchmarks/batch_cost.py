@@ -1,8 +1,9 @@
 """Measure the processor time of a batch whose images cost next to nothing: raw images of 8 x 8.
 
 Each thread's time is split: code that Numba has compiled runs without the interpreter's lock (GIL), beside the training
-loop; during the rest, which is Python, the loop has to wait. For a GPU, a simulated one replaces CUDA; its calls return
-at once, so the time is gpubeton's own. All cases alternate, epoch by epoch, with one worker.
+loop; during the rest, which is Python, the loop has to wait. For a GPU, one whose calls do nothing replaces CUDA: the
+time is gpubeton's own. With the simulated GPU of the tests, which does no work either, the difference is the
+simulator's own Python. All cases of a path alternate, epoch by epoch, with one worker.
 
     python -m benchmarks.batch_cost --rounds 15
 """
@@ -12,8 +13,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -41,8 +42,12 @@ from gpubeton.writer import DatasetWriter
 __all__ = ["PATHS", "measure"]
 
 SIDE = 8
-#: Device of each way to make images.
-PATHS = {"CPU": "cpu", "GPU, simulated": "cuda:0"}
+#: Each way to make images: its device, and what replaces a GPU.
+PATHS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "CPU": ("cpu", nullcontext),
+    "GPU, idle": ("cuda:0", partial(simulated_gpu, works=False, is_idle=True)),
+    "GPU, simulated": ("cuda:0", partial(simulated_gpu, works=False)),
+}
 #: Threads by whose names their time is listed; a simulated GPU has more.
 _OURS = ("MainThread", "gpubeton-prefetch", "gpubeton-worker", "gpubeton-feeder")
 _IMAGES = 4096
@@ -63,8 +68,8 @@ def main(
         fields = {"image": RGBImageField(write_mode="raw"), "label": IntField()}
         DatasetWriter(beton, fields, num_workers=1).from_indexed_dataset(_Tiny())
     runs = []
-    for path, device in PATHS.items():
-        with nullcontext() if device == "cpu" else simulated_gpu(works=False):
+    for path, (device, replace_gpu) in PATHS.items():
+        with replace_gpu():
             runs += measure(str(beton), path, device, [*map(int, sizes.split())], batches, rounds)
     console.print(_table(runs))
     save_and_draw("batch_cost", {"side": SIDE, "workers": 1, "batches": batches, "runs": runs}, results, console)

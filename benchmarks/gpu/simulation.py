@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
+from benchmarks.gpu.idle_device import IdleDevice
+
 __all__ = ["REHEARSAL", "VARIABLE", "is_rehearsed", "is_simulated", "rehearsed_gpu", "simulated_gpu"]
 
 #: If 1, every process of a benchmark uses the simulated GPU.
@@ -43,20 +45,20 @@ def rehearsed_gpu() -> Iterator[Any]:
 
 
 @contextmanager
-def simulated_gpu(*, works: bool = True) -> Iterator[Any]:
-    """Replace every GPU by the simulated one; yields its switches, see ``tests/simulator/faults.py``."""
+def simulated_gpu(*, works: bool = True, is_idle: bool = False) -> Iterator[Any]:
+    """Replace every GPU by the simulated one, or an idle one; yields switches, see ``tests/simulator/faults.py``."""
     from gpubeton.gpu import cuda
     from gpubeton.transforms import ToDevice
 
     # Tests have no types.
     library = import_module("tests.simulator.build").build()
-    simulated_device: Any = import_module("tests.simulator.device").SimulatedDevice
+    device: Any = IdleDevice if is_idle else import_module("tests.simulator.device").SimulatedDevice
     faults: Any = import_module("tests.simulator.faults").Faults()
     opened: dict[int, Any] = {}
 
     def open_device(name: object) -> Any:
         number = int(str(name).partition(":")[2] or 0)
-        return opened.setdefault(number, simulated_device(number))
+        return opened.setdefault(number, device(number))
 
     def copy(_: object, batch: Any, *__: object) -> Any:
         return batch.clone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -190,17 +190,11 @@ class Engine:
 
     def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
         """Complete the planned images of each output: where they are read, and where they are written."""
-        return [
-            replace(
-                plan.images[output.name],
-                address=regions.address(output.source)[0],
-                size=regions.size(output.source)[0],
-                out=array,
-                keep=regions,
-                is_pinned=self._storage.is_pinned,
-            )
-            for output, array in zip(self._images, arrays, strict=True)
-        ]
+        jobs = [plan.images[output.name] for output in self._images]
+        for output, job, array in zip(self._images, jobs, arrays, strict=True):
+            job.address, job.size = regions.address(output.source)[0], regions.size(output.source)[0]
+            job.out, job.keep, job.is_pinned = array, regions, self._storage.is_pinned
+        return jobs
 
     def _make_outputs(self, batch: _InFlight) -> tuple[Any, ...]:
         def images(output: ImageOutput, mixes: NDArray[np.int32] | None) -> Any:

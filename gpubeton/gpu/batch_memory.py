@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -110,7 +111,7 @@ class Table:
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
         """Copy arrays to pinned memory; return the device address of each."""
-        starts = np.cumsum([0, *(round_up(array.nbytes) for array in arrays.values())]).tolist()
+        starts = [*accumulate((round_up(array.nbytes) for array in arrays.values()), initial=0)]
         self._nbytes = starts[-1]
         pinned = self._pinned.reserve(self._nbytes).array
         memory = self._memory.reserve(self._nbytes)

@@ -53,7 +53,7 @@ class BatchState:
     error: BaseException | None = None  # of the batch as a whole
     is_issued: threading.Event = field(default_factory=threading.Event)  # all of it is queued, or an error was raised
 
-    def describe(self, programs: Sequence[ImageProgram], arena: int) -> None:
+    def describe(self, programs: Sequence[ImageProgram], taps: Sequence[int], arena: int) -> None:
         """Fill the slot's table with the description of the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
         for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
@@ -67,8 +67,7 @@ class BatchState:
                 arrays |= self.entry_images[number].arrays(job)
         places = self.slot.table.fill(arrays)
         self.images = [
-            describe_images(number, program, job, places, self.nonce)
-            for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True))
+            describe_images(number, job, taps[number], places, self.nonce) for number, job in enumerate(self.jobs)
         ]
         for own in self.entry_images.values():
             own.places = places

@@ -108,9 +108,7 @@ def image_arrays(
     }
 
 
-def describe_images(
-    number: int, program: ImageProgram, job: ImageJob, places: Mapping[Hashable, int], nonce: int
-) -> KernelImages:
+def describe_images(number: int, job: ImageJob, taps: int, places: Mapping[Hashable, int], nonce: int) -> KernelImages:
     """Collect the addresses that the kernel of one output needs."""
     return KernelImages(
         count=len(job.address),
@@ -119,7 +117,7 @@ def describe_images(
         columns=job.draws.shape[1],
         status=places[number, "status"],
         most=places[number, "most"],
-        most_taps=most_taps(job.draws, program),
+        most_taps=taps,
         colors=places[number, "colors"],
         num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
         sums=places[number, "sums"],

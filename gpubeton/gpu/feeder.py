@@ -93,7 +93,7 @@ class Feeder:
             for number, entry_images in batch.entry_images.items():
                 decoder.describe(entry_images, batch.jobs[number], slot.table, slot.arena.reserve(0).address)
         slot.table.send(streams.send)
-        decoded = [own for own in batch.layout.decoded if len(own.rows)]
+        decoded = batch.layout.decoded
         for own in decoded:
             images = batch.images[own.program]
             self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.send)

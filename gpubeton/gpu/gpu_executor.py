@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
+
+
+_JPG = int(ImageMode.JPG)
 
 
 class GpuExecutor:
@@ -221,19 +225,17 @@ class GpuExecutor:
             staging_nbytes += round_up(own.nbytes)
         arena = slot.arena.reserve(arena_nbytes).address
         slot.staging.reserve(staging_nbytes)
+        taps = [most_taps(job.draws, program) for job, program in zip(jobs, self._programs, strict=True)]
         slot.taps.reserve(
-            max(
-                self._augmenter.taps_nbytes(program, len(job.address), most_taps(job.draws, self._programs[program]))
-                for program, job in enumerate(jobs)
-            )
+            max(self._augmenter.taps_nbytes(number, len(job.address), taps[number]) for number, job in enumerate(jobs))
         )
         resampled = [self._augmenter.resampled_nbytes(program, len(job.address)) for program, job in enumerate(jobs)]
-        levels = np.cumsum([0, *map(round_up, resampled)]).tolist()
+        levels = [*accumulate(map(round_up, resampled), initial=0)]
         slot.resampled.reserve(levels[-1])
         needs_cpu = any(one.is_finished for one in layout.sent)
         nonce = self._resources.next_nonce()
         batch = BatchState(slot, jobs, sources, layout, nonce, needs_cpu, levels, entry_images)
-        batch.describe(self._programs, arena)
+        batch.describe(self._programs, taps, arena)
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch
@@ -241,18 +243,21 @@ class GpuExecutor:
     def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
         """Choose a lane for each image of a job; read its chroma sampling, and what our decoder needs."""
         survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
+        backends, decoder = self._resources.backends, self._resources.entry_decoder
+        if not (job.mode == _JPG).any():
+            lanes = choose_lanes(job.mode, job.size, job.height, job.width, survey, available=(), raw=self._raw)
+            return lanes, survey[:, SAMPLING], None
         resident, is_resident = self._resident.get(job.source), np.zeros(len(survey), bool)
         if resident is not None and job.samples is not None:
             is_resident = resident.holds(job.samples)
         # Nothing of resident images is read, not even a header.
-        is_jpeg = (job.mode == ImageMode.JPG) & ~is_resident
+        is_jpeg = (job.mode == _JPG) & ~is_resident
         if is_jpeg.all():
             self._cpu.survey(job.address, job.size, survey)
         elif is_jpeg.any():
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
-        backends, decoder = self._resources.backends, self._resources.entry_decoder
         lanes = choose_lanes(
             job.mode, job.size, job.height, job.width, survey, available=backends.keys(), raw=self._raw
         )
@@ -362,7 +367,7 @@ class GpuExecutor:
         places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
         slot.table.send(stream)
         self._device.copy(arena, staging.address, levels.nbytes, stream)
-        images = describe_images(number, program, whole, places, 0)
+        images = describe_images(number, whole, most_taps(whole.draws, program), places, 0)
         taps = slot.taps.reserve(self._augmenter.taps_nbytes(number, 1, images.most_taps)).address
         resampled = slot.resampled.reserve(self._augmenter.resampled_nbytes(number, 1)).address
         self._augmenter.augment(number, images, taps, resampled, stream)

@@ -58,6 +58,9 @@ def round_up(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+# Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
+_HARDWARE, _OWN, _LIBRARY, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY, Lane.CPU, Lane.BYTES))
+
 # Compressed bytes start at multiples of this for nvJPEG.
 _STAGING_ALIGNMENT = 16
 
@@ -107,7 +110,7 @@ class MemoryLayout:
     """Offsets of all images of a batch."""
 
     lanes: list[NDArray[np.int8]]  # for each output (N,), a Lane for each image
-    decoded: list[DecodedImages]
+    decoded: list[DecodedImages]  # none is empty
     sent: list[SentPixels]
     arena_nbytes: int  # with room at the end: kernels read 16 bytes at a time, also past the last image
     staging_nbytes: int
@@ -116,7 +119,8 @@ class MemoryLayout:
         """Describe the images of one output for the kernels: PICTURE (N,)."""
         pictures = np.zeros(len(job.address), PICTURE)
         # Those with a negative row are made otherwise.
-        pictures["row"] = np.where(self.lanes[program] == Lane.OWN, -1, np.arange(len(pictures)))
+        pictures["row"] = np.arange(len(pictures))
+        pictures["row"][self.lanes[program] == _OWN] = -1
         for own in self.decoded:
             if own.program == sources[program]:
                 rows = own.rows
@@ -159,14 +163,16 @@ def lay_out_batch(
     arena = staging = 0
     for number, (program, job) in enumerate(zip(programs, jobs, strict=True)):
         own = lanes[number]
-        if sources[number] == number:
+        # Most batches take one lane.
+        taken = set(own.tolist())
+        if sources[number] == number and not taken.isdisjoint((_HARDWARE, _LIBRARY)):
             images, arena, staging = _lay_out_decoded(number, job, own, samplings[number], arena, staging)
             decoded.append(images)
-        for lane in (Lane.BYTES, Lane.CPU):
-            rows = np.flatnonzero(own == lane)
-            if len(rows) == 0:
+        for lane in (_BYTES, _CPU):
+            if lane not in taken:
                 continue
-            is_finished = lane is Lane.CPU
+            rows = np.flatnonzero(own == lane)
+            is_finished = lane == _CPU
             height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[rows, HEIGHT]
             width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[rows, WIDTH]
             layout = lay_out_images(height, width, is_tight=is_finished)
@@ -184,7 +190,7 @@ def _lay_out_decoded(
     number: int, job: ImageJob, lanes: NDArray[np.int8], sampling: NDArray[np.int32], arena: int, staging: int
 ) -> tuple[DecodedImages, int, int]:
     """Lay out decoded images from the ends of arena and staging memory; return them and the new ends."""
-    rows = np.flatnonzero((lanes < Lane.CPU) & (lanes != Lane.OWN))
+    rows = np.flatnonzero((lanes == _HARDWARE) | (lanes == _LIBRARY))
     size = job.size[rows].astype(np.int64)
     rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
     layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
@@ -192,7 +198,7 @@ def _lay_out_decoded(
     stop = staging + np.cumsum(size)
     staged = (stop - size).astype(np.uint64)
     decoded = DecodedImages(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
-    return decoded, layout.nbytes, (round_up(int(stop[-1])) if len(rows) else staging)
+    return decoded, layout.nbytes, round_up(int(stop[-1]))
 
 
 def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDArray[np.int32]:  # (1, columns) int32

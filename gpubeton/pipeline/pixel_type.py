@@ -6,6 +6,7 @@ A type that executors write besides uint8 is one row of `PIXEL_TYPES`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,16 +69,27 @@ PIXEL_TYPES = {
 
 def pixel_type(dtype: Any) -> PixelType:
     """Find the type of a numpy.dtype, torch.dtype, type or name."""
-    name = dtype_name(dtype)
+    return _type_of(dtype_name(dtype))
+
+
+@cache
+def _type_of(name: str) -> PixelType:
     return PIXEL_TYPES.get(name) or PixelType(name, np.dtype(name), np.dtype(name))
 
 
 def dtype_name(dtype: Any) -> str:
     """Name of an element type."""
+    return _name_of(dtype) if isinstance(dtype, (str, np.dtype)) else _named(dtype)
+
+
+def _named(dtype: Any) -> str:
     written = str(dtype)
     if is_torch_dtype(dtype):
         return written.removeprefix("torch.")
     return written if written in PIXEL_TYPES else np.dtype(dtype).name
+
+
+_name_of = cache(_named)  # numpy takes longer to write a name than to make a small batch
 
 
 def is_torch_dtype(dtype: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -47,8 +47,9 @@ class ImageJob:
 
     def rows(self, rows: NDArray[np.intp] | slice, out: Any) -> ImageJob:
         """Make a job of some of the images, written to `out`."""
-        taken = {name: getattr(self, name)[rows] for name in _ROWS if getattr(self, name) is not None}
-        return replace(self, out=out, **taken)
+        own = vars(self)
+        taken = {name: own[name][rows] for name in _ROWS if own[name] is not None}
+        return ImageJob(**{**own, **taken, "out": out})
 
 
 @dataclass(frozen=True)

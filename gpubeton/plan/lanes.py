@@ -89,19 +89,22 @@ def choose_lanes(
     raw: Lane,  # of raw-stored images
 ) -> NDArray[np.int8]:  # (N,)
     """Choose a lane for each image; the choice does not depend on the batch."""
-    # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
-    # image's own size, into its neighbour.
-    by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
-    if Lane.LIBRARY in available:
-        by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
-    elif Lane.HARDWARE in available:
-        by_kind[JpegKind.BASELINE] = Lane.HARDWARE
-    agrees = (survey[:, HEIGHT] == height) & (survey[:, WIDTH] == width)
-    lanes = np.where(agrees, by_kind[survey[:, KIND]], np.int8(Lane.CPU))
-    lanes[(lanes == Lane.HARDWARE) & (np.maximum(height, width) > MOST_PIXELS)] = Lane.CPU
     is_whole = size == 3 * height.astype(np.uint64) * width.astype(np.uint64)
-    raws = np.where(is_whole, np.int8(raw), np.int8(Lane.CPU))
-    return np.where(mode == ImageMode.JPG, lanes, raws).astype(np.int8)
+    lanes = np.where(is_whole, np.int8(raw), np.int8(Lane.CPU))
+    is_jpeg = mode == ImageMode.JPG
+    if is_jpeg.any():
+        # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
+        # image's own size, into its neighbour.
+        by_kind = np.full(len(JpegKind), Lane.CPU, np.int8)
+        if Lane.LIBRARY in available:
+            by_kind[JpegKind.BASELINE] = by_kind[JpegKind.ELABORATE] = Lane.LIBRARY
+        elif Lane.HARDWARE in available:
+            by_kind[JpegKind.BASELINE] = Lane.HARDWARE
+        agrees = (survey[:, HEIGHT] == height) & (survey[:, WIDTH] == width)
+        jpegs = np.where(agrees, by_kind[survey[:, KIND]], np.int8(Lane.CPU))
+        jpegs[(jpegs == Lane.HARDWARE) & (np.maximum(height, width) > MOST_PIXELS)] = Lane.CPU
+        lanes[is_jpeg] = jpegs[is_jpeg]
+    return lanes
 
 
 # Both lanes keep some of the images they share: without any there is nothing to measure.
