@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 #: Module of FFCV: names that its documentation and examples import from it, with the arguments of FFCV 1.0.2.
 FFCV: dict[str, dict[str, tuple[str, ...]]] = {
     "writer": {"DatasetWriter": ("fname", "fields", "page_size=8388608", "num_workers=-1")},
@@ -152,6 +154,6 @@ PUBLIC = (
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.lightning",
-    "gpubeton.integrations.ray",
+    *(["gpubeton.integrations.ray"] if find_spec("ray") else []),  # not for the newest Python yet
     *(f"gpubeton.{module}" for module in FFCV),
 )

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.object_copies import copy_object
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpubeton.files.remote_options import RemoteOptions
 
-#: Images that are copied from an object store at once.
+#: Files that are copied from an object store at once.
 _COPIES = 32
 
 Part = dict[str, list[Any]]
@@ -53,24 +54,24 @@ class Layout:
 def open_part(layout: Layout, part: Part, scratch: Path, remote: RemoteOptions | None) -> Source:
     """Open a part; what lies in an object store is copied to the folder `scratch` before."""
     if "images" in part:
-        files = copy_images(part["images"], scratch, remote)
+        files = copy_files(part["images"], scratch, remote)
         return ImageListSource(layout, part["images"], files, part.get("labels", []))
     names = part.get("files", [layout.source])
     rows = part.get("rows")
-    paths = [os.fspath(copy_object(name, scratch, remote)) if is_url(name) else name for name in names]
+    paths = copy_files(names, scratch, remote)
     options = dict(layout.options)
     if layout.class_names is not None and layout.kind != "folder":
         options["class_names"] = layout.class_names
     return PartSource(layout, dict(zip(paths, names, strict=True)), options, rows)
 
 
-def copy_images(names: Sequence[str], scratch: Path, remote: RemoteOptions | None) -> list[str]:
-    """Copy images from object stores; give the path of each."""
+def copy_files(names: Sequence[str], scratch: Path, remote: RemoteOptions | None) -> list[str]:
+    """Copy files from object stores; give the path of each, or its URL if there is no such object."""
 
     def copied(name: str) -> str:
         try:
             return os.fspath(copy_object(name, scratch, remote))
-        except FileNotFoundError:  # the sample is bad, and not the part
+        except FileNotFoundError:  # a bad sample, and not a bad part
             return name
 
     urls = list(dict.fromkeys(filter(is_url, names)))  # each once: two threads would disturb each other
@@ -105,6 +106,24 @@ class ImageListSource(LabelledSource):
         return f"{self._names[index]} {self._label_text(index)} {stat_identity(self._files[index])}"
 
 
+class BadFile(Source):
+    """A file that cannot be opened, as one sample that cannot be read: an error, or left out and listed."""
+
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, name: str, reason: str) -> None:
+        self._name, self._reason = name, reason
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        raise OSError(self._reason)
+
+    def name(self, index: int) -> str:
+        return self._name
+
+
 class PartSource(Source):
     """Whole files, or rows of a source, with the fields and the classes that the plan fixed."""
 
@@ -114,9 +133,7 @@ class PartSource(Source):
         """Open the files; `files` gives the name of each in the source."""
         self.kind, self.fields, self.class_names = layout.kind, layout.fields, layout.class_names
         self._files = dict(files)
-        self._opened = [open_source(path, layout.kind, **options) for path in files]
-        for opened, name in zip(self._opened, files.values(), strict=True):
-            self._check(opened, name)
+        self._opened = [self._open(path, name, options) for path, name in files.items()]
         self._ends = list(accumulate(map(len, self._opened)))
         self._rows = range(self._ends[-1]) if rows is None else rows
 
@@ -141,6 +158,14 @@ class PartSource(Source):
     def identity(self, index: int) -> str:
         opened, own = self._find(index)
         return opened.identity(own)
+
+    def _open(self, path: str, name: str, options: Mapping[str, Any]) -> Source:
+        try:
+            opened = open_source(path, self.kind, **options)
+        except (OSError, ValueError) as error:
+            return BadFile(name, self._renamed(str(error)))
+        self._check(opened, name)
+        return opened
 
     def _find(self, index: int) -> tuple[Source, int]:
         row = self._rows[index]

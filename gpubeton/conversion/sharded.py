@@ -25,7 +25,6 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format.file_notes import read_notes
 from gpubeton.format.manifest import write_manifest
 from gpubeton.machine import count_cores
-from gpubeton.writing.target_folder import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +90,8 @@ def convert_shard(
         A folder on a disk of this machine for one shard, and for the part of the source that it is made of, if that is
         in an object store. By default the system's folder for temporary files.
     num_workers : int
-        Number of processes; less than 1 means one for each core.
+        Number of processes; less than 1 means one for each core. With more than one, a script needs
+        ``if __name__ == "__main__"``.
 
     Returns
     -------
@@ -121,11 +121,14 @@ def convert_shard(
             source = open_part(plan.layout, part, work, plan.remote)
             path = (folder.path or work) / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A fork is no good for a process that has used an object store.
-            is_remote = folder.path is None or any(map(is_url, part.get("files", part.get("images", ()))))
-            start_method = "forkserver" if is_remote else None
-            settings = choose_settings(plan, number, part)
-            convert(source, path, settings, on_error=plan.on_error, num_workers=num_workers, start_method=start_method)
+            convert(
+                source,
+                path,
+                choose_settings(plan, number, part),
+                on_error=plan.on_error,
+                num_workers=num_workers,
+                start_method="forkserver",  # this process may have used an object store, or be Ray's
+            )
             if folder.path is None:
                 folder.upload(name, path)  # another worker may have been faster: its file is the same
     except (GpubetonError, OSError) as error:
@@ -153,7 +156,8 @@ def convert_shards(
         Where: in processes of this machine, or as tasks of the Ray cluster that ``ray.init()`` finds; needs
         ``pip install 'gpubeton[ray]'`` there.
     num_workers : int
-        Processes of this machine, less than 1 means one for each core. On Ray, the cores of a task, by default one.
+        Processes of this machine, less than 1 means one for each core; as for `convert_shard`. On Ray, the cores of a
+        task, by default one.
     on_progress : callable, optional
         Called with the number of finished shards and of all shards.
 
@@ -189,7 +193,9 @@ def convert_shards(
         except ModuleNotFoundError as error:
             raise OptionError(str(error)) from error
 
-        done: Iterator[object] = run_tasks(call, missing, num_cpus=max(1, num_workers))
+        done: Iterator[object] = run_tasks(
+            partial(call, num_workers=max(1, num_workers)), missing, num_cpus=max(1, num_workers)
+        )
     else:
         done = _run_here(call, missing, num_workers if num_workers >= 1 else count_cores())
     for count, _ in enumerate(done, 1):

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from gpubeton.errors import RemoteExistsError
 from gpubeton.files.object_store import head_object, list_objects, put_object
@@ -59,7 +60,7 @@ class TargetFolder:
             put_object(self.place(name), content, self._remote, overwrite=True)
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path / f".{name}.{os.getpid()}.unfinished"
+        unfinished = self.path / f".{name}.{uuid4().hex}"  # other machines may write the same
         unfinished.write_bytes(content)
         unfinished.replace(self.path / name)
 

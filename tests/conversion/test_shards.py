@@ -107,6 +107,16 @@ def test_whole_tar_files_are_parts_and_a_task_opens_only_its_own(tmp_path):
         convert_shard(plan, 1)
 
 
+def test_tar_files_that_cannot_be_read_are_left_out_and_listed(tmp_path):
+    tars = write_tars(tmp_path / "tars", 4)
+    plan = plan_shards(tars, tmp_path / "out", 2, SETTINGS, on_error="skip")
+    (tars / "001.tar").write_bytes(b"no tar file")
+    (tars / "002.tar").unlink()
+    done = convert_shards(plan, num_workers=1)
+    assert done.samples == 6
+    assert [each.name for each in done.skipped] == [str(tars / "001.tar"), str(tars / "002.tar")]
+
+
 def test_tar_files_are_shuffled_and_then_the_samples_of_each_shard(tmp_path):
     tars = write_tars(tmp_path / "tars", 6, 4)
     convert_shards(plan_shards(tars, tmp_path / "out", 3, replace(SETTINGS, shuffle=True)), num_workers=1)
