@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.gpu.tables import draw_gpu, draw_host_cost
 from benchmarks.harness.timing import Lap, cpu_ratios, median_cpu, median_rate, ratios
 from benchmarks.markdown import provenance, row, rule, spread
+from benchmarks.remote_table import draw_remote
 from benchmarks.results import RESULTS, latest, save
 from benchmarks.user_tables import draw_reading, draw_size, draw_writing
 
@@ -233,6 +234,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "entry_points": ("entry_points", _entry_points),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
+    "remote": ("remote", draw_remote),
     "user_terms_size": ("user_terms", draw_size),
     "user_terms_writing": ("user_terms", draw_writing),
     "user_terms_reading": ("user_terms", draw_reading),

@@ -40,6 +40,25 @@ _FIRST_PATIENCE = 20.0
 _T = TypeVar("_T")
 
 
+class Repeats:
+    """Requests of this process that were made again. Safe to use from threads."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.slow_downs = 0  # because the store was overloaded
+        self._lock = threading.Lock()
+
+    def add(self, error: Exception) -> None:
+        """Count a request that is made again after an error."""
+        with self._lock:
+            self.count += 1
+            self.slow_downs += isinstance(error, RemoteSlowDownError)
+
+
+REPEATS = Repeats()
+"""Counts all requests that `ask` makes again."""
+
+
 def ask(
     url: str,
     remote: RemoteOptions,
@@ -69,6 +88,7 @@ def ask(
                 patience = min(patience, _FIRST_PATIENCE)
             if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
                 raise found from error
+            REPEATS.add(found)
         if is_closed is None:
             time.sleep(pause)
         elif is_closed.wait(pause):

@@ -15,7 +15,7 @@ from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.plan.page_plan import MAX_PART
 from gpubeton.storage import MAX_GAP, STEP
-from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS
+from gpubeton.storage.load_threads import FIRST_REQUESTS
 
 if TYPE_CHECKING:
     from gpubeton.gpu.gpu_executor import Gpu
@@ -48,21 +48,22 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         arenas = max_arena_bytes(plan, config.num_in_flight)
         lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
     if pages is not None:
-        lines += _explain_pages(pages)
+        lines += _explain_pages(pages, config.remote.requests)
     elif not config.os_cache:
         staging = max_staging_bytes(plan, config.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
 
 
-def _explain_pages(pages: PagePlan) -> list[str]:
+def _explain_pages(pages: PagePlan, most_requests: int) -> list[str]:
     """Describe what an epoch asks for, and the memory that it takes."""
     cost, (parts, nbytes) = pages.cost, pages.in_use
-    ahead, most = (requests * MAX_PART / _MIB for requests in (FIRST_REQUESTS, MOST_REQUESTS))
+    first = min(FIRST_REQUESTS, most_requests)
+    ahead, most = (requests * MAX_PART / _MIB for requests in (first, most_requests))
     per_image = f"{cost.requests_per_1000:.1f} for each 1000 images; fetched / used {cost.fetched_per_used:.3f}"
     in_use = f"{nbytes / _MIB:.0f} MiB for at most {parts} in use"
-    asked = f"{ahead:.0f} MiB for {FIRST_REQUESTS} asked for ahead"
-    late = f"{most:.0f} MiB for {MOST_REQUESTS}, if pages come late"
+    asked = f"{ahead:.0f} MiB for {first} asked for ahead"
+    late = f"{most:.0f} MiB for {most_requests}, if pages come late"
     return [f"requests: {per_image}", f"memory for pages: {in_use}; {asked}, up to {late}"]
 
 

@@ -195,7 +195,7 @@ class Loader(FfcvSurface):
     - workers: num_workers x the memory for decoding the largest image (about 3 bytes for each of its pixels).
 
     Of files that are not on this machine whole pages are in memory instead of staging: those that later batches use
-    again, and up to 64 parts of at most 8 MiB that are asked for ahead.
+    again, and as many parts of at most 8 MiB, asked for ahead, as ``remote.requests`` allows.
 
     ``explain()`` prints the numbers. They do not grow with the file. Of several files at most 64 are open at a time.
 

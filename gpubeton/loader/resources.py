@@ -198,6 +198,7 @@ class Resources:
             pages,
             self._staging if self._staging.is_pinned else None,
             first_requests=FIRST_REQUESTS if before is None else before.at_once,
+            most_requests=config.remote.requests,
             begun=None if before is None else before.take_begun(),
             plan_next=None if following is None else plan_next,
         )

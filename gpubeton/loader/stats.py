@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.timing import ProfilerLabel, StageTimers
+from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +72,8 @@ class LoaderStats:
         Bytes that they brought.
     cached_bytes : int
         Bytes of such files that `cache_dir` had already.
+    retries : int
+        Requests to object stores that were made again meanwhile, by this process.
 
     Examples
     --------
@@ -98,6 +101,7 @@ class LoaderStats:
     requests: int = 0
     fetched_bytes: int = 0
     cached_bytes: int = 0
+    retries: int = 0
 
     @property
     def images_per_second(self) -> float:
@@ -194,7 +198,8 @@ class LoaderStats:
         fetched, used = self.fetched_bytes / 1e6, self.stored_bytes / 1e6
         cached = f", {self.cached_bytes / 1e6:,.1f} MB were in cache_dir" if self.cached_bytes else ""
         traffic = f"{fetched:,.1f} MB came{cached}, {used:,.1f} MB were used"
-        return [f"{self.requests} requests, {per_image:.1f} for each 1000 images; {traffic}"]
+        again = f", {self.retries} made again" if self.retries else ""
+        return [f"{self.requests} requests{again}, {per_image:.1f} for each 1000 images; {traffic}"]
 
     def _share(self, seconds: float) -> float:
         return min(1.0, seconds / self.seconds) if self.seconds else 0.0
@@ -221,6 +226,8 @@ class EpochStats:
         self._num_workers = num_workers
         self._begun = time.perf_counter()
         self._ended: float | None = None
+        self._first_repeat = REPEATS.count  # requests made again before it began
+        self._last_repeat: int | None = None  # and before it ended
         self._lock = threading.Lock()
         self._label = ProfilerLabel("gpubeton: wait for a batch")
         self._batches = self._images = 0
@@ -264,7 +271,7 @@ class EpochStats:
     def end(self) -> None:
         """Stop the clock; may be called twice, and from a finalizer."""
         if self._ended is None:
-            self._ended = time.perf_counter()
+            self._ended, self._last_repeat = time.perf_counter(), REPEATS.count
 
     def stats(self) -> LoaderStats:
         """Sum up the epoch until now."""
@@ -289,6 +296,7 @@ class EpochStats:
             requests=stages.transfer.requests,
             fetched_bytes=stages.transfer.nbytes,
             cached_bytes=stages.stored_bytes if stages.transfer.is_all_cached else stages.transfer.cached_nbytes,
+            retries=(REPEATS.count if self._last_repeat is None else self._last_repeat) - self._first_repeat,
             **{f"{name}_seconds": seconds for name, seconds in stages.seconds().items()},
         )
 

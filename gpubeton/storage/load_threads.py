@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError
+from gpubeton.files.store_client import REPEATS
 from gpubeton.format.data_files import split_offsets
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from gpubeton.files.open_files import OpenSources
 
 FIRST_REQUESTS = 16
-"""Requests in flight at first; twice as many each time that the loop has to wait for one."""
-MOST_REQUESTS = 64
-"""Requests in flight at most, where nothing else is asked for."""
-
+"""Requests in flight at first: twice as many when the loop has to wait, half as many if the store is overloaded."""
 # How long `close` waits for requests in flight, which write into memory that nothing else uses.
 _PATIENCE_SECONDS = 5.0
 
@@ -33,6 +31,7 @@ class Load:
         self.start, self.stop = start, stop  # global offsets
         self.shift = 0  # added to a global offset within it, it gives the address
         self.error: BaseException | None = None
+        self.began_at = 0  # requests that could be in flight when it was begun
         self._content: memoryview | None = None  # keeps the memory
         self._is_done = threading.Event()
 
@@ -66,13 +65,14 @@ class Load:
 class LoadThreads:
     """Threads that load parts of files; as many at once as `at_once`. Thread-safe."""
 
-    def __init__(self, files: OpenSources, at_once: int = FIRST_REQUESTS, most: int = MOST_REQUESTS) -> None:
+    def __init__(self, files: OpenSources, at_once: int, most: int) -> None:
         self.at_once = min(at_once, most)
         self._files, self._most = files, most
         self._asked: deque[Load] = deque()
         self._in_flight: set[Load] = set()
         self._is_closed = False
         self._change = threading.Condition()
+        self._slow_downs = REPEATS.slow_downs
         self._threads: list[threading.Thread] = []
 
     def ask(self, start: int, stop: int, *, is_urgent: bool = False) -> Load:
@@ -129,10 +129,18 @@ class LoadThreads:
             load.carry_out(self._files)
             with self._change:
                 self._in_flight.discard(load)
+                self._slow_down_if_asked(load)
                 # Where nothing comes any more, all that wait for room have to end.
                 self._change.notify(len(self._threads) if self._is_closed else 1)
             # It holds memory, which may have to go while this thread waits for the next.
             del load
+
+    def _slow_down_if_asked(self, load: Load) -> None:
+        """Halve the number of requests in flight after a load that began since it was changed, if the store asks so."""
+        if REPEATS.slow_downs > self._slow_downs:
+            self._slow_downs = REPEATS.slow_downs
+            if load.began_at == self.at_once:
+                self.at_once = max(self.at_once // 2, 1)
 
     def _next(self) -> Load | None:
         """Wait for a part to load; None at the end."""
@@ -143,6 +151,7 @@ class LoadThreads:
                 return None
             load = self._asked.popleft()
             self._in_flight.add(load)
+            load.began_at = self.at_once
             return load
 
     def _closed_error(self) -> LoaderClosedError:

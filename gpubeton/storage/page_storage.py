@@ -15,7 +15,7 @@ import numpy as np
 from gpubeton.files.transfer import Transfer
 from gpubeton.plan.page_plan import MAX_GAP, MAX_PART
 from gpubeton.plan.ranges import plan_ranges
-from gpubeton.storage.load_threads import FIRST_REQUESTS, MOST_REQUESTS, LoadThreads
+from gpubeton.storage.load_threads import FIRST_REQUESTS, LoadThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class PageStorage:
         staging: Staging | None = None,  # page-locked memory to copy regions into
         *,
         first_requests: int = FIRST_REQUESTS,
-        most_requests: int = MOST_REQUESTS,
+        most_requests: int = 64,
         begun: Mapping[tuple[int, int], Load] | None = None,  # `take_begun` of the epoch before
         plan_next: Callable[[], PagePlan] | None = None,  # the epoch that probably follows; called by a thread
     ) -> None:

@@ -10,8 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from gpubeton.errors import LoaderClosedError, StorageError
+from gpubeton.errors import LoaderClosedError, RemoteSlowDownError, StorageError
+from gpubeton.files import open_files
 from gpubeton.files.open_files import OpenSources
+from gpubeton.files.store_client import REPEATS
 from gpubeton.format.regions import Regions
 from gpubeton.plan.order import EpochBatches, window
 from gpubeton.plan.page_plan import PagePlan
@@ -129,10 +131,9 @@ def test_the_memory_is_what_the_plan_promises(files, traffic, requests, in_work)
 
 def test_pages_are_asked_for_ahead_and_no_further(files, traffic):  # noqa: F811
     storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=5)
-    wait_until(lambda: storage.transfer.requests == 5)
+    wait_until(lambda: len(traffic.requests) == 5)
     fetch = storage.fetch(PLACES[:BATCH], REGIONS.size[:BATCH], 0)  # two pages
-    wait_until(lambda: storage.transfer.requests == 7)
-    assert fetch.is_ready
+    wait_until(lambda: fetch.is_ready and len(traffic.requests) == 7)
     time.sleep(0.05)
     assert len(traffic.requests) == 7
     storage.close()
@@ -242,4 +243,25 @@ def test_an_error_reaches_a_batch_whose_bytes_go_to_pinned_memory(files, traffic
         fetch.addresses()
     assert not fetch.is_ready
     fetch.release()
+    storage.close()
+
+
+def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, traffic, monkeypatch):  # noqa: F811
+    overloaded = set(range(5, 11))  # the requests that are made again, in one storm
+
+    class Overloaded(UnmappedSource):
+        def load(self, start, size):
+            content = super().load(start, size)
+            if len(traffic.requests) in overloaded:
+                REPEATS.add(RemoteSlowDownError("planted"))
+            return content
+
+    monkeypatch.setitem(open_files.SOURCES, "counted", Overloaded)
+    traffic.delay = 0.005
+    storage = PageStorage(files, plan_of(range(len(PLACES))), first_requests=8, most_requests=8)
+    wait_until(lambda: len(traffic.requests) == 8 and traffic.in_flight == 0)
+    assert storage.at_once == 4  # once for all requests that were in flight together
+    traffic.most_in_flight = 0
+    assert go_through(storage, range(200), on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
+    assert traffic.most_in_flight <= 4
     storage.close()

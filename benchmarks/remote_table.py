@@ -1,0 +1,67 @@
+"""The table of `benchmarks.remote`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.harness.timing import Lap, median_cpu, median_rate, ratios
+from benchmarks.markdown import provenance, row, rule, spread
+
+__all__ = ["draw_remote"]
+
+_HEADINGS = (
+    "images/s",
+    "× local",
+    "CPU s / 1000 images",
+    "CPU s / GB more than local",
+    "requests / 1000 images",
+    "fetched / used",
+    "MiB more than local",
+)
+
+
+def draw_remote(result: dict[str, Any]) -> str:
+    """Draw speed, processor time, requests and memory."""
+    parts = [_race(race) for race in result["races"]]
+    facts = (
+        f"{result['images']:,} photos in {result['file_bytes'] / 1e9:.1f} GB, window order; nginx on the same cores. "
+        "Median of the rounds, in alternation."
+    )
+    return "\n\n".join([*parts, f"{facts}\n{provenance(result)}"])
+
+
+def _race(race: dict[str, Any]) -> str:
+    kinds = race["kinds"]
+    lines = [row([f"threads that decode: {race['workers']}", *_HEADINGS]), rule(len(_HEADINGS))]
+    lines += [_kind(name, kind["laps"], kinds["local"]["laps"]) for name, kind in kinds.items()]
+    in_use = kinds["local"]["pages_in_use"] / 2**20
+    return "\n".join(
+        [*lines, "", f"By the formula, pages take {in_use:,.0f} MiB and 128 to 256 MiB that are asked for ahead."]
+    )
+
+
+def _kind(name: str, laps: list[dict[str, Any]], local: list[dict[str, Any]]) -> str:
+    times, base = _times(laps), _times(local)
+    images, fetched = laps[0]["images"], [lap["sent_bytes"] for lap in laps]
+    cells = [f"{median_rate(times):,.0f}", spread(ratios(times, base), "{:.2f}"), f"{median_cpu(times):.2f}"]
+    if any(fetched):
+        more = [
+            (lap["cpu_seconds"] - other["cpu_seconds"]) / (lap["sent_bytes"] / 1e9)
+            for lap, other in zip(laps, local, strict=True)
+        ]
+        cells += [spread(more, "{:.2f}"), f"{1000 * _median(laps, lambda lap: lap['requests']) / images:.1f}"]
+        cells += [f"{_median(laps, lambda lap: lap['sent_bytes'] / lap['used_bytes']):.3f}"]
+    else:
+        cells += ["", "0", ""]
+    memory = _median(laps, lambda lap: lap["peak_bytes"]) - _median(local, lambda lap: lap["peak_bytes"])
+    return row([name, *cells, f"{memory / 2**20:,.0f}"])
+
+
+def _times(laps: list[dict[str, Any]]) -> list[Lap]:
+    return [Lap(lap["images"], lap["wall_seconds"], lap["cpu_seconds"]) for lap in laps]
+
+
+def _median(laps: list[dict[str, Any]], figure: Callable[[dict[str, Any]], float]) -> float:
+    return statistics.median(map(figure, laps))

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from benchmarks import remote
+from benchmarks.results import latest
+from benchmarks.table import fill
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None or shutil.which("openssl") is None, reason="needs nginx and openssl")
+def test_each_kind_of_file_is_timed_and_its_requests_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "count_cores", lambda: 1)
+    monkeypatch.setattr(remote, "KINDS", ("local", "HTTPS", "cache"))
+    remote.main(images=256, rounds=1, streams=1, width=1, folder=tmp_path, results=tmp_path / "results")
+    result = latest("remote", tmp_path / "results") or {}
+    (race,) = result["races"]
+    assert tuple(race["kinds"]) == remote.KINDS
+    for name, kind in race["kinds"].items():
+        (lap,) = kind["laps"]
+        assert lap["images"] == 256
+        assert (lap["requests"] > 0) == (name == "HTTPS")
+        if lap["requests"]:
+            assert 1 <= lap["sent_bytes"] / lap["used_bytes"] < 1.05
+    table = fill("<!-- table: remote -->\n<!-- end of table -->", tmp_path / "results")
+    assert table.count("\n| ") == 2 + len(remote.KINDS)
