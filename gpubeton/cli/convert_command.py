@@ -155,8 +155,8 @@ def convert(
         plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
         _make_shards(plan, shard, scratch, on=on, workers=workers, json=json)
         return
-    if shard is not None or on != "here" or "://" in out:
-        raise OptionError(f"{out}: --shard, --on ray, and prefixes of object stores need --shards")
+    if shard is not None or on != "here" or "://" in source + out:
+        raise OptionError("--shard, --on ray, and sources and targets in object stores need --shards; 1 is enough")
     opened = conversion.open_source(source, kind, **options)
     with progress("Converting") as advance:
         done = conversion.convert(

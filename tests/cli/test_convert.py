@@ -181,3 +181,4 @@ def test_options_of_shards_need_shards(tmp_path):
     for wrong in (("--shard", "0"), ("--on", "ray"), ("--shards", "2", "--fresh"), ("--shards", "2", "--on", "mars")):
         assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
     assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2
+    assert run("s3://bucket/a.tar", tmp_path / "a.beton").exit_code == 2

@@ -54,6 +54,8 @@ def test_lists_have_the_objects_of_one_folder_in_order(s3_server):
         (9, head_object(found[1][0]).etag),
     ]
     assert [url for url, _, _ in list_objects(s3_server.url(""))] == [s3_server.url("ab.beton")]
+    deep = [s3_server.url(f"a/{name}.beton") for name in ("10", "2", "deep/3")]
+    assert [url for url, _, _ in list_objects(s3_server.url("a/"), is_deep=True)] == deep
 
 
 def test_a_replaced_object_is_refused(s3_server):
