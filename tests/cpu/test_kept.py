@@ -36,10 +36,10 @@ def copy(tmp_path):
     return tmp_path / "gpubeton"
 
 
-def second_pixel(copy, **variables):
+def second_pixel(copy, *start, **variables):
     environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(copy.parent), **variables}
-    command = [sys.executable, "-W", "error", "-c", SECOND_PIXEL]
+    command = [*start, sys.executable, "-W", "error", "-c", SECOND_PIXEL]
     done = subprocess.run(command, cwd=copy.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     pixel, _, misses = done.stdout.strip().rpartition(" ")
@@ -139,6 +139,25 @@ def test_without_any_folder_to_write_to_everything_works(caplog):
     assert compiled(nowhere, has_notice=True)(1) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_neither_the_package_nor_a_home_need_to_be_writable(copy, tmp_path):
+    """As in a container that is not root and cannot write to its image."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for path in (*copy.rglob("*"), copy, home):
+        path.chmod(path.stat().st_mode & 0o555)
+    # The superuser may write everywhere, unless it gives that up.
+    rights = "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"
+    start = ["setpriv", *rights] if os.geteuid() == 0 else []
+    if start and shutil.which("setpriv") is None:
+        pytest.skip("setpriv is of util-linux, which Linux has")
+    variables = {"HOME": str(home), "XDG_CACHE_HOME": ""}
+    for _ in range(2):
+        assert second_pixel(copy, *start, **variables) == ("[4, 5, 6]", 1)
+    assert not list(home.iterdir())
+    assert second_pixel(copy, *start, **variables, NUMBA_CACHE_DIR=str(tmp_path / "chosen"))[1] == 1
+    assert second_pixel(copy, *start, **variables, NUMBA_CACHE_DIR=str(tmp_path / "chosen"))[1] == 0
 
 
 def test_a_damaged_file_is_compiled_again(tmp_path):

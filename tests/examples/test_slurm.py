@@ -131,34 +131,45 @@ def test_a_copy_of_a_file_that_changes_meanwhile_is_refused(file, node):
     assert [path.name for path in node.iterdir()] == ["train.beton.lock"]
 
 
-def test_the_job_copies_on_every_node_and_trains_on_the_copies(file, tmp_path):
+@pytest.fixture
+def cluster(tmp_path):
+    """Commands that stand in for SLURM's and for those that jobs start; `tmp_path` has what they were called with."""
     commands = tmp_path / "commands"
     commands.mkdir()
-    # Stands in for SLURM: takes srun's options away and runs the rest.
+    # Takes srun's options away and runs the rest.
     write_command(commands / "srun", f'echo "srun $@" >> {tmp_path}/log; while [[ $1 == --* ]]; do shift; done; "$@"')
     write_command(commands / "scontrol", 'echo "$3-first"; echo "$3-second"')
     write_command(commands / "torchrun", f'printf "%s\\n" "$@" > {tmp_path}/started')
+    write_command(commands / "gpubeton", f'echo "gpubeton $@" >> {tmp_path}/log')
+    return commands
+
+
+def submit(script, cluster, *options, **variables):
+    """Run a job's script as SLURM does, on two nodes of 8 GPUs; return torchrun's arguments."""
     environment = {
-        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PATH": f"{cluster}:{os.environ['PATH']}",
         "SLURM_SUBMIT_DIR": str(EXAMPLES.parent),
         "SLURM_NNODES": "2",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NODELIST": "nodes",
         "SLURM_GPUS_ON_NODE": "8",
         "SLURM_CPUS_PER_TASK": "64",
-        "TRAIN": str(file),
-        "VAL": str(file),
-        "STAGE": str(tmp_path / "node"),
+        **{name: str(value) for name, value in variables.items()},
     }
-    command = [shutil.which("bash"), str(SLURM / "train.sbatch"), "--config", "some.yaml"]
+    command = [shutil.which("bash"), str(SLURM / script), *options]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert (tmp_path / "node" / "train.beton").read_bytes() == file.read_bytes()
-    started = (tmp_path / "started").read_text().split("\n")
+    return (cluster.parent / "started").read_text().splitlines()
+
+
+def test_the_job_copies_on_every_node_and_trains_on_the_copies(file, cluster, tmp_path):
+    stage = tmp_path / "node"
+    started = submit("train.sbatch", cluster, "--config", "some.yaml", TRAIN=file, VAL=file, STAGE=stage)
+    assert (stage / "train.beton").read_bytes() == file.read_bytes()
     options = dict(pairwise(started))
     assert options["--nnodes"] == "2"
     assert options["--nproc-per-node"] == "8"
     assert options["--rdzv-endpoint"] == "nodes-first:29500"
-    assert options["--train"] == options["--val"] == str(tmp_path / "node" / "train.beton")
+    assert options["--train"] == options["--val"] == str(stage / "train.beton")
     assert options["--num-workers"] == "8"
     assert options["--config"] == "some.yaml"
     assert (tmp_path / "log").read_text().count("--ntasks=2 --ntasks-per-node=1") == 3
@@ -180,3 +191,29 @@ def test_tasks_of_an_array_make_a_shard_each_and_the_last_one_finishes(tmp_path)
         subprocess.run(command, env=environment, cwd=tmp_path, check=True)
         assert (tmp_path / "out" / "index.json").exists() == (task == "0")
     assert Reader(tmp_path / "out").num_samples == 9
+
+
+def test_the_job_fetches_what_is_in_an_object_store_on_every_node(file, cluster, tmp_path):
+    started = submit("train.sbatch", cluster, TRAIN="s3://bucket/in/train.beton", VAL=file, STAGE=tmp_path / "node")
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log[1] == f"gpubeton fetch s3://bucket/in/train.beton {tmp_path}/node"
+    assert all("--ntasks=2 --ntasks-per-node=1" in line for line in log if line.startswith("srun"))
+    options = dict(pairwise(started))
+    assert [options["--train"], options["--val"]] == [f"{tmp_path}/node/train.beton"] * 2
+
+
+def test_the_elastic_job_takes_the_nodes_that_are_there_and_reads_the_store(cluster, tmp_path):
+    started = submit("elastic.sbatch", cluster, "--folder", "/shared/run", TRAIN="s3://bucket/train.beton")
+    options = dict(pairwise(started))
+    assert options["--nnodes"] == "1:2"
+    assert options["--nproc-per-node"] == "8"
+    assert options["--rdzv-endpoint"] == "nodes-first:29500"
+    assert options[f"{EXAMPLES}/elastic.py"] == "s3://bucket/train.beton"
+    assert options["--num-workers"] == "8"
+    assert options["--folder"] == "/shared/run"
+    assert "--kill-on-bad-exit=0" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in SLURM.iterdir()))
+def test_bash_understands_the_scripts(script):
+    subprocess.run([shutil.which("bash"), "-n", str(SLURM / script)], check=True)
