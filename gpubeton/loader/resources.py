@@ -183,10 +183,12 @@ class Resources:
         pages = self.plan_pages(config, plan, first_batch)
         if pages is None:
             return ReadStorage(self.files, self._staging)
-        if pages.has_ranges:
-            self.cache.begin_filling()
-        if not self.cache.holds_dataset:
-            self._warn_of_cost(pages)
+        if _is_costly(pages):
+            # Not for a small part of the samples: most of what would be fetched would be in vain.
+            if 2 * len(config.indices) >= self._index.num_samples:
+                self.cache.begin_filling()
+            if not self.cache.holds_dataset:
+                self._warn_of_cost(pages)
 
         def plan_next() -> PagePlan:
             assert following is not None, "it is called only if there is one"
@@ -231,9 +233,9 @@ class Resources:
         )
 
     def _warn_of_cost(self, pages: PagePlan) -> None:
-        """Warn once, if an epoch takes many more requests than its bytes would need."""
+        """Warn once that an epoch takes many more requests than its bytes would need."""
         cost, most = pages.cost, memory_for_pages() or 0
-        if self._has_warned or cost.requests <= _LEAST_REQUESTS + _TOO_MANY * cost.used_bytes // MAX_PART:
+        if self._has_warned:
             return
         self._has_warned = True
         if pages.whole_page_bytes > most:
@@ -270,6 +272,11 @@ class Resources:
             raise LoaderClosedError("the loader was closed while a batch was read")
         with self.gpu.device.active():
             return self.gpu.device.allocate_pinned(nbytes).array
+
+
+def _is_costly(pages: PagePlan) -> bool:
+    """Whether an epoch takes many more requests than its bytes would need."""
+    return pages.cost.requests > _LEAST_REQUESTS + _TOO_MANY * pages.cost.used_bytes // MAX_PART
 
 
 def memory_for_pages() -> int | None:

@@ -110,7 +110,7 @@ class PagePlan:
         if most_bytes is not None and self.whole_page_bytes > most_bytes:
             self._is_whole[:] = False
             self._choose_whole()
-        self.has_ranges = bool((~self._is_whole & (self._last >= 0)).any())
+        self._has_ranges = bool((~self._is_whole & (self._last >= 0)).any())
 
     def _look_at_units(self) -> None:
         """Find the extent of each unit, the bytes used of it, and the places in the epoch of its first and last use."""
@@ -194,7 +194,7 @@ class PagePlan:
             batches = self._group_at(first_batch)
             begin, end = np.searchsorted(self._parts[2], (batches.start, batches.stop)).tolist()
             whole = _parts(begin, *self._parts[:, begin:end])
-            if not self.has_ranges:
+            if not self._has_ranges:
                 yield Group(batches, whole)
                 continue
             ranges, first, last = self._plan_ranges(batches)
@@ -233,7 +233,7 @@ class PagePlan:
         """What the epoch asks for."""
         size = self._parts[1] - self._parts[0]
         requests, fetched = float(len(size)), float(size.sum())
-        if self.has_ranges:
+        if self._has_ranges:
             firsts = range(self.first_batch, len(self._batches), self._batches_of_group)
             probes = firsts[:: max(len(firsts) // _NUM_PROBES, 1)]
             for first in probes:

@@ -14,6 +14,7 @@ from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
 from gpubeton.files import node_cache
 from gpubeton.loader import Loader, resources
 from gpubeton.transforms import ToTensor
+from tests.files.s3_server import Bucket, running_s3
 from tests.files.versioned_source import forget_requests, put, requests_of
 from tests.small_files import picture, write
 
@@ -132,7 +133,10 @@ def test_another_version_of_a_file_gives_its_own_samples(names, contents, tmp_pa
 
 @pytest.mark.parametrize("limit", ["1 GB", 5 * PAGE])
 def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(names, tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(resources, "memory_for_pages", lambda: 0)  # so that pages are not held as a whole
+    # So that pages are not held as a whole, and that the few requests of this small file are too many.
+    monkeypatch.setattr(resources, "memory_for_pages", lambda: 0)
+    monkeypatch.setattr(resources, "_LEAST_REQUESTS", -1)
+    monkeypatch.setattr(resources, "_TOO_MANY", 0)
     expected = list(local(names, order="random"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if limit != "1 GB" else "error")  # of what it costs
@@ -144,6 +148,33 @@ def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(nam
     whole = [request for request in all_requests(names) if request[2] == PAGE]
     assert len(whole) == len(set(whole))
     assert sum(kept) == 5 if limit != "1 GB" else sum(kept) > 20
+
+
+def test_a_small_part_of_the_samples_does_not_fill_the_cache_with_the_rest(names, tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "_is_costly", lambda _: True)
+    monkeypatch.setattr(resources.Resources, "_warn_of_cost", lambda *_: None)
+    part = np.arange(0, 480, 3)
+    with make(names, tmp_path / "cache", order="random", indices=part) as loader:
+        assert same(loader, local(names, order="random", indices=part))
+        assert loader._resources.cache._filler is None
+
+
+def test_objects_of_a_store_are_cached_by_their_versions(contents, tmp_path, monkeypatch):
+    monkeypatch.setattr(node_cache, "PAGE_SIZE", PAGE)
+    (tmp_path / "local.beton").write_bytes(contents[0])
+    (tmp_path / "other.beton").write_bytes(contents[1])
+    with running_s3() as address:
+        bucket = Bucket.make(address, "cached", monkeypatch)
+        url = bucket.put("train/0.beton", contents[0])
+        for path in ("local.beton", "other.beton"):
+            with make(url, tmp_path / "cache") as loader, make(str(tmp_path / path), None) as expected:
+                for epoch in range(2):
+                    assert same(loader, expected)
+                    stats = loader.stats()
+                    assert (stats.requests > 0) == (epoch == 0)
+                assert stats.cached_bytes == stats.stored_bytes
+            bucket.put("train/0.beton", contents[1])
+    assert len(list((tmp_path / "cache" / "objects").iterdir())) == 2
 
 
 def test_explain_names_the_cache_its_limit_and_what_is_there(names, tmp_path, capsys):
