@@ -15,10 +15,9 @@ import numpy as np
 
 from gpubeton import __version__
 from gpubeton.errors import NoSamplesError, OptionError, RegionError, RegionTooLargeError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, listed_files, open_index
 from gpubeton.files.open_files import open_bytes
 from gpubeton.format import Index, Notes, read_notes
-from gpubeton.format.data_files import Paths, listed_paths
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 from gpubeton.format.index import join
 from gpubeton.format.layout import FieldType
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.files.byte_source import ByteSource
+    from gpubeton.format.data_files import Paths
     from gpubeton.format.entry_points import EntryBlock
 
 __all__ = ["choose", "copy_samples", "split"]
@@ -99,7 +99,7 @@ def copy_samples(
     >>> Loader(both, 50).reader.num_samples
     400
     """
-    names = listed_paths(paths)
+    names = listed_files(paths)
     parts = [open_index(path, custom_fields)[0] for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     inputs.open_entry_points()

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton import fields as all_fields
-from gpubeton.errors import FieldArgumentsError, FormatError, RemoteDeniedError
+from gpubeton.errors import FieldArgumentsError, FormatError, OptionError, RemoteDeniedError
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
@@ -76,7 +77,7 @@ def open_index(
                 f"opened, which takes longer. Write it again: gpubeton index {folder}",
                 stacklevel=2,
             )
-    paths = tuple(file for name in paths for file in (list_shards(name, remote) if is_folder(name) else ()) or (name,))
+    paths = listed_files(paths, remote)
     if cache is None:
         return _open_files(paths, custom_fields, remote)
     with cache.lock(paths):
@@ -91,6 +92,23 @@ def open_index(
             with suppress(FormatError, OSError):
                 return _open_stored(stored, custom_fields, cache)
     return _open_files(paths, custom_fields, remote)
+
+
+def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
+    """Read and check one file."""
+    index, fields = open_index(path, custom_fields)
+    if len(index.files) > 1:
+        raise OptionError(
+            f"{os.fspath(path)}: a folder of {len(index.files)} files; expected one of them, such as "
+            f"{index.files[0].path}"
+        )
+    return index, fields
+
+
+def listed_files(paths: Paths, remote: RemoteOptions | None = None) -> tuple[str, ...]:
+    """List the files of a dataset: folders are the files in them."""
+    found = [(list_shards(name, remote) if is_folder(name) else []) or [name] for name in listed_paths(paths)]
+    return tuple(chain.from_iterable(found))
 
 
 def _open_files(

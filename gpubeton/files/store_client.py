@@ -102,6 +102,8 @@ def _translate(
     """Describe an error of obstore's in the house's words."""
     # obstore has classes for few cases; its text holds the status of the answer, before what it prints for debugging.
     reason = str(error).partition("\n\nDebug source")[0].strip()
+    if code := re.search("<Code>(.*?)</Code>", reason):  # of an answer in XML
+        reason = f"{re.split('<[?]xml|<Error>', reason)[0].strip(' :')}, {code[1]}"
     found = re.search(r"status code: (\d+)", reason)
     status = int(found[1]) if found else 0
     where = f"{url}: {what} could not be had"

@@ -12,7 +12,7 @@ from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.errors import BadImageError, FormatError, NotesError, OptionError
 from gpubeton.fields.image_codec import pixels_of_kind
 from gpubeton.fields.png import encode_png, read_png_header
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, read_notes
 from gpubeton.format.field_arguments import RGB
 
@@ -120,9 +120,9 @@ class Contents:
     """
 
     def __init__(self, path: str | os.PathLike[str], custom_fields: CustomFields | None = None) -> None:
-        self.index, self._fields = open_index(path, custom_fields)
+        self.index, self._fields = open_single(path, custom_fields)
         try:
-            notes = read_notes(path, self.index.files[0].identity)
+            notes = read_notes(self.index.files[0].path, self.index.files[0].identity)
         except NotesError:  # the samples may be sound
             notes = None
         self.class_names = None if notes is None else notes.class_names

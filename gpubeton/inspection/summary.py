@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.errors import NotesError, OptionError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, Notes, read_notes
 from gpubeton.format.entry_points import open_blocks
 from gpubeton.format.layout import round_up
@@ -259,7 +259,7 @@ def summarize(
     """
     if look_at is not None and look_at < 1:
         raise OptionError(f"look_at is {look_at}, expected at least 1")
-    index, fields = open_index(path, custom_fields)
+    index, fields = open_single(path, custom_fields)
     notes = _notes_of(index)
     blocks, faults = open_blocks(index)
     header = index.header

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb, jpeg_size
 from gpubeton.errors import EntryPointsError, FieldTypeError, FormatError, NotesError, StorageError
-from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.fields.registry import CustomFields, open_single
 from gpubeton.format import ImageMode, Index, read_notes
 from gpubeton.format.entry_points import read_index, read_stored
 from gpubeton.inspection.contents import decode_png_file
@@ -151,7 +151,7 @@ def verify(
     []
     """
     try:
-        index, fields = open_index(path, custom_fields)
+        index, fields = open_single(path, custom_fields)
     except FieldTypeError:
         raise
     except FormatError as error:
@@ -160,7 +160,7 @@ def verify(
     findings: list[Finding] = []
     sums: NDArray[np.uint32] | None = None
     try:
-        notes = read_notes(path, identity)
+        notes = read_notes(index.files[0].path, identity)
         sums = None if notes is None else notes.checksums
     except NotesError as error:
         findings.append(Finding(None, None, str(error)))

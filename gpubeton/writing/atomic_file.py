@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubeton.errors import StorageError
+from gpubeton.errors import OptionError, StorageError
 from gpubeton.format.entry_points import remove_index
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class AtomicFile(WrittenFile):
 
 def checked_target(path: str | os.PathLike[str]) -> Path:
     """Follow symbolic links, so that their target is replaced; refuse a folder."""
+    if re.match("(s3|gs|az|https?):/", os.fspath(path)):
+        raise OptionError(
+            f"{os.fspath(path)}: files are written on this machine, expected a path. Upload the file then, or "
+            "convert to shards, which are uploaded: gpubeton convert SOURCE s3://bucket/folder/ --shards N"
+        )
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise StorageError(errno.EISDIR, f"{target}: is a folder; expected the name of a file, such as x.beton")

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    from gpubeton.files.byte_source import SourceIdentity
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
 
 #: Images that a thread takes at a time.
 IMAGES_AT_ONCE = 64
+#: Bytes between images that are read with them: a request to a store takes as long as many bytes.
+_MAX_GAP = 256 << 10
 
 
 def index_file(
@@ -68,11 +70,28 @@ def find_blocks(
             rows = slice(start, start + IMAGES_AT_ONCE)
             if content is not None:
                 return _find(regions.offset[rows] + np.uint64(content.ctypes.data), size[rows])
-            wanted = zip(regions.offset[rows].tolist(), size[rows].tolist(), strict=True)
-            read = [np.frombuffer(source.read_exactly(*each), np.uint8) for each in wanted]
-            return _find(np.array([each.ctypes.data for each in read], np.uint64), size[rows])
+            address, loaded = _load(source, regions.offset[rows], size[rows])
+            found = _find(address, size[rows])
+            del loaded  # it was in use until here
+            return found
 
         yield from pool.map(find, range(first, index.num_samples, IMAGES_AT_ONCE))
+
+
+def _load(
+    source: ByteSource, offset: NDArray[np.uint64], size: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], list[memoryview]]:
+    """Load regions, those near each other at once; give their addresses, (N,), and what has to live as long."""
+    address, loaded = np.zeros(len(offset), np.uint64), []
+    solid = np.flatnonzero(size)
+    solid = solid[np.argsort(offset[solid])]
+    ends = (offset + size)[solid]
+    for near in np.split(solid, np.flatnonzero(offset[solid][1:] > ends[:-1] + np.uint64(_MAX_GAP)) + 1):
+        if len(near):
+            start = int(offset[near[0]])
+            loaded.append(source.load(start, int((offset + size)[near].max()) - start))
+            address[near] = offset[near] - np.uint64(start) + np.uint64(np.frombuffer(loaded[-1], np.uint8).ctypes.data)
+    return address, loaded
 
 
 def _find(address: NDArray[np.uint64], size: NDArray[np.uint64]) -> EntryBlock:

@@ -1,0 +1,93 @@
+"""The commands with files in object stores: as with the same files here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gpubeton.cli.app import app
+from gpubeton.conversion import Settings, convert, open_source
+from gpubeton.inspection import verify
+from gpubeton.reader import Reader
+from tests.picture_folders import write_folder
+
+
+def run(*arguments, code=0):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def both(tmp_path, s3_server):
+    """A file here, and in a bucket."""
+    source = open_source(write_folder(tmp_path / "photos", 200))
+    path = convert(source, tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1).path
+    return path, s3_server.put("data/a.beton", path)
+
+
+def test_info_and_verify_find_the_same(both):
+    here, there = both
+    ours, theirs = (json.loads(run("info", path, "--json").stdout) for path in both)
+    assert {**ours, "path": ""} == {**theirs, "path": ""}
+    assert run("verify", there).stdout.replace(there, "") == run("verify", here).stdout.replace(str(here), "")
+    assert verify(there).is_sound
+
+
+def test_verify_reads_in_long_ranges_and_finds_damage(both, fault_server):
+    content = bytearray(both[0].read_bytes())
+    region = Reader(both[0]).index.regions("image")
+    content[int(region.offset[7]) + 300] ^= 1
+    fault_server.objects["a.beton"] = bytes(content)
+    report = verify(fault_server.url("a.beton"))
+    assert [finding.sample for finding in report.findings][:1] == [7]
+    assert len(fault_server.gets()) <= 8 + 600 / 64
+
+
+def test_cat_and_view_show_samples(both, tmp_path):
+    here, there = both
+    assert run("cat", there, 3, "--only", "image").stdout_bytes == run("cat", here, 3, "--only", "image").stdout_bytes
+    sheets = []
+    for number, path in enumerate(both):
+        run("view", path, tmp_path / f"{number}.png")
+        sheets.append((tmp_path / f"{number}.png").stat().st_size)
+    assert abs(sheets[0] - sheets[1]) < 5000  # the title is another
+
+
+def test_samples_are_copied_from_there(both, tmp_path, s3_server):
+    here, there = both
+    s3_server.put("data/b.beton", here)
+    for number, file in enumerate((here, there)):
+        run("subset", file, tmp_path / f"part{number}.beton", "--indices", "3,1,40:60")
+    assert Reader(tmp_path / "part0.beton").checksums.tolist() == Reader(tmp_path / "part1.beton").checksums.tolist()
+    run("merge", here, there, "-o", tmp_path / "pair.beton")
+    run("merge", s3_server.url("data/"), "-o", tmp_path / "folder.beton")
+    assert Reader(tmp_path / "pair.beton").checksums.tolist() == Reader(tmp_path / "folder.beton").checksums.tolist()
+    run("split", there, f"{tmp_path / 'x.beton'}=10", f"{tmp_path / 'y.beton'}=rest")
+    assert Reader(tmp_path / "x.beton").num_samples == 10
+
+
+def test_what_takes_one_file_refuses_a_folder(both, s3_server):
+    s3_server.put("data/b.beton", both[0])
+    for command in (["info"], ["verify"], ["cat"]):
+        done = run(*command, s3_server.url("data/"), *(["0"] if command == ["cat"] else []), code=2)
+        assert "data/a.beton" in "".join(done.output.split())
+
+
+def test_nothing_is_written_to_a_url(both):
+    here, there = both
+    for command in (
+        ["subset", here, there, "--count", 3],
+        ["merge", here, "-o", there],
+        ["index", "--overwrite", there],
+    ):
+        done = run(*command, code=2)
+        assert "on this machine" in " ".join(done.output.split())
+
+
+def test_a_missing_object_is_one_paragraph(s3_server):
+    done = run("info", s3_server.url("none.beton"), code=2)  # as for a path
+    assert "none.beton" in done.output
+    assert "Traceback" not in done.output
