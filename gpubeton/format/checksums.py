@@ -23,8 +23,8 @@ def with_checksums(source: ByteSource) -> ByteSource:
     notes = read_notes(source.name, identity)
     if notes is None or notes.checksums is None:
         raise OptionError(
-            f"{source.name}: RemoteOptions(verify={identity.remote.verify!r}), but the file has no checksums. Copy it "
-            "with gpubeton subset, which computes them, or load it without verify."
+            f"{source.name}: RemoteOptions(verify={identity.remote.verify!r}), but the file has no checksums. Write it "
+            "with gpubeton convert, which stores them, or load it without verify."
         )
     header, _ = read_fields(source)
     rows = source.read_array(header.alloc_table_ptr, source.size).view(ALLOCATION_DTYPE)
