@@ -181,6 +181,25 @@ def _entry_points(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
+def _remote_peers(result: dict[str, Any]) -> str:
+    laps = {name: [Lap(*list(lap.values())[:3]) for lap in own["laps"]] for name, own in result["contenders"].items()}
+    lines = [row(["", "images/s", "CPU s / 1000 images", "requests / 1000 images", "bytes came / used"]), rule(4)]
+    work, stored = result["work"], result["corpus"]["image_bytes"] / result["corpus"]["images"]
+    for name, own in laps.items():
+        seen = result["contenders"][name]["laps"][-1]
+        cells = [spread([lap.images_per_second for lap in own]), f"{median_cpu(own):.2f}"]
+        cells.append(f"{1000 * seen['requests'] / work['images']:.1f}")
+        cells.append(f"{seen['sent_bytes'] / (stored * work['images']):.3f}")
+        lines.append(row([name, *cells]))
+    facts = (
+        f"{work['images']:,} photos as JPEG, random resized crop to {work['side']}, flip, normalise; {work['cores']} "
+        f"cores, shared with the server; {len(next(iter(laps.values())))} rounds in alternation. "
+        "The others decode with Pillow in the worker processes of a DataLoader"
+    )
+    left_out = "".join(f"\nLeft out: {name}: {reason}." for name, reason in result["left_out"].items())
+    return "\n".join([*lines, "", f"{facts}. {provenance(result)}{left_out}"])
+
+
 def _batch_cost(result: dict[str, Any]) -> str:
     heading = ["ms of processor time per batch", "all threads", "least", "of it with the GIL"]
     lines = [row(heading), rule(3)]
@@ -232,6 +251,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "custom_operation": ("custom_operation", _custom_operation),
     "batch_cost": ("batch_cost", _batch_cost),
     "entry_points": ("entry_points", _entry_points),
+    "remote_peers": ("remote_peers", _remote_peers),
     "gpu": ("gpu", draw_gpu),
     "host_cost": ("host_cost", draw_host_cost),
     "remote": ("remote", draw_remote),

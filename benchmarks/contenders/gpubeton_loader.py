@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from gpubeton.pipeline.operation import Operation
 from gpubeton.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 
-def make_loader(work: Work) -> Loader:
-    """Make the loader; one epoch is a lap."""
+def make_loader(work: Work, **changes: Any) -> Loader:
+    """Make the loader, with `changes` of its arguments; one epoch is a lap."""
     image = [
         RandomResizedCropRGBImageDecoder((work.side, work.side), interpolation=work.interpolation),
         RandomHorizontalFlip(),
@@ -27,16 +28,16 @@ def make_loader(work: Work) -> Loader:
         ToTensor(),
         ToTorchImage(),
     ]
-    return Loader(
-        work.beton,
-        batch_size=work.batch_size,
-        num_workers=work.cores,
-        order=OrderOption.RANDOM,
-        seed=0,
-        indices=np.tile(np.arange(work.images), work.passes),
-        pipelines={"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
-        device="cpu",
-    )
+    arguments = {
+        "batch_size": work.batch_size,
+        "num_workers": work.cores,
+        "order": OrderOption.RANDOM,
+        "seed": 0,
+        "indices": np.tile(np.arange(work.images), work.passes),
+        "pipelines": {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]},
+        "device": "cpu",
+    }
+    return Loader(work.beton, **{**arguments, **changes})
 
 
 def prepare(work: Work) -> Ready:

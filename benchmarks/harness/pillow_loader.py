@@ -46,7 +46,10 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
         """Decode and augment one image: float32, (3, size, size)."""
         path, label = self.files[index]
         with open(path, "rb") as file, Image.open(file) as opened:
-            image = opened.convert("RGB")
+            return self.augment(opened.convert("RGB")), label
+
+    def augment(self, image: Image.Image) -> torch.Tensor:
+        """Augment one image: float32, (3, size, size)."""
         left, top, width, height = random_crop(*image.size)
         image = image.crop((left, top, left + width, top + height))
         image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
@@ -58,7 +61,7 @@ class PillowDataset(Dataset[tuple[torch.Tensor, int]]):
         if self.cutout:
             y, x = (int(torch.randint(self.size - self.cutout + 1, (1,))) for _ in range(2))
             pixels[:, y : y + self.cutout, x : x + self.cutout] = 0
-        return pixels, label
+        return pixels
 
 
 def pillow_loader(
