@@ -159,7 +159,8 @@ class PagePlan:
         if len(units) < 2:
             return np.zeros(len(units), np.bool_)
         file = np.searchsorted(self._first_unit, units, side="right") - 1
-        follows = np.concatenate([[False], (np.diff(units) == 1) & (np.diff(file) == 0)])
+        # The first unit of a file begins with its header, so that no region of another file is next to one there.
+        follows = np.concatenate([[False], np.diff(units) == 1])
         run = np.arange(len(units)) - np.maximum.accumulate(np.where(follows, 0, np.arange(len(units))))
         joined: NDArray[np.bool_] = follows & (run % self._units_of_part[file] != 0)
         return joined

@@ -265,3 +265,38 @@ def test_a_store_that_is_overloaded_gets_half_as_many_requests_at_once(files, tr
     assert go_through(storage, range(200), on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
     assert traffic.most_in_flight <= 4
     storage.close()
+
+
+def go_through_two_epochs(files, guessed):
+    """Go through epoch 0, during which the first parts of epoch `guessed` are asked for, then begin epoch 1."""
+    orders = [window_order(epoch=epoch) for epoch in (0, 1, guessed)]
+    first = PageStorage(files, plan_of(orders[0]), most_requests=8, plan_next=lambda: plan_of(orders[2]))
+    batches_left = iter(range(-len(orders[0]) // BATCH, 0))
+
+    def wait_for_the_plan(_):
+        # A thread plans, when no part of this epoch is left to ask for; the batches after that ask for its parts.
+        if next(batches_left) > -10:
+            time.sleep(0.05)
+
+    assert go_through(first, orders[0], on_batch=wait_for_the_plan) == []
+    first.close()
+    begun = first.take_begun()
+    assert 1 <= len(begun) <= 8
+    return PageStorage(files, plan_of(orders[1]), most_requests=8, begun=begun), orders[1]
+
+
+def test_what_was_asked_for_ahead_of_an_epoch_is_not_asked_for_again(files, traffic):  # noqa: F811
+    second, order = go_through_two_epochs(files, guessed=1)
+    assert go_through(second, order) == []
+    second.close()
+    assert second.transfer.requests == NUM_PAGES
+    assert len(traffic.requests) == 2 * NUM_PAGES
+
+
+def test_what_was_asked_for_ahead_of_another_epoch_is_let_go(files, traffic):  # noqa: F811
+    second, order = go_through_two_epochs(files, guessed=5)
+    gc.collect()
+    wait_until(lambda: traffic.in_flight == 0)
+    assert traffic.live_parts == 8
+    assert go_through(second, order) == []
+    second.close()
