@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,8 +203,8 @@ class Engine:
         shared = Shared(self._pool.take)
         inputs = Inputs(self._plan.seed, self._plan.epoch, batch.samples, batch.regions, images, self._pool, shared)
         outputs: dict[str, Any] = {}
-        for output in self._making_order:
-            with add_error_note(partial("in the pipeline of {!r}".format, output.name)):
+        with add_error_note(lambda: f"in the pipeline of {output.name!r}"):
+            for output in self._making_order:
                 outputs[output.name] = output.make(inputs)
         return tuple(outputs[output.name] for output in self._plan.outputs)
 

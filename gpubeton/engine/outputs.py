@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gpubeton.engine.run_batch_ops import Shared, finish_images, run_batch_ops
 from gpubeton.engine.user_code import UserDecoder
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from gpubeton.plan.program import ImageProgram
 
 
-@dataclass(frozen=True, eq=False)
-class Inputs:
+class Inputs(NamedTuple):
     """What the outputs of one batch are made of."""
 
     seed: int

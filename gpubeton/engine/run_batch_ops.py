@@ -64,8 +64,8 @@ def run_batch_ops(
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
     shared = Shared() if shared is None else shared
-    for op in ops.steps:
-        with add_error_note(op.place):
+    with add_error_note(lambda: op.place()):  # noqa: PLW0108  the operation at which the loop is then
+        for op in ops.steps:
             batch = _run(op, batch, seed, epoch, samples, shared)
     return batch
 

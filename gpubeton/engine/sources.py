@@ -98,11 +98,11 @@ class FetchedRegions:
             self._rows[source.name] = slice(len(regions), len(regions) + len(source.regions))
             regions += source.regions
         # Offset in the file, size and address of each region of each sample.
-        self._table = np.zeros((3, len(regions), len(samples)), np.uint64)
+        self._table = np.empty((3, len(regions), len(samples)), np.uint64)
         for number, own in enumerate(regions):
             self._table[_OFFSET, number] = own.offset[samples]
             self._table[_SIZE, number] = own.size[samples]
-        size = self._table[_SIZE].copy()
+        size = self._table[_SIZE].copy() if on_gpu else self._table[_SIZE]
         for name, holds in (on_gpu or {}).items():
             size[self._rows[name], holds(samples)] = 0
         self._fetches: list[Fetch] = [storage.fetch(self._table[_OFFSET].reshape(-1), size.reshape(-1), batch)]

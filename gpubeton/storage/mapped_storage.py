@@ -65,13 +65,12 @@ class MappedStorage:
     def _is_cached(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
         """Whether the system holds the middle byte of each of some regions."""
         step = max(len(offset) // _NUM_PROBES, 1)
-        files, position = split_offsets(offset[::step] + size[::step] // np.uint64(2))
+        files, positions = split_offsets(offset[::step] + size[::step] // np.uint64(2))
+        probes: dict[int, list[int]] = {}
+        for number, position in zip(files.tolist(), positions.tolist(), strict=True):
+            probes.setdefault(number, []).append(min(position, self._files.sizes[number] - 1))
         with suppress(OSError):  # a file that has lost its name cannot be opened
-            for number in set(files.tolist()):
-                probes = np.minimum(position[files == number], np.uint64(self._files.sizes[number] - 1))
-                if not self._files.open(number).is_cached(*probes.tolist()):
-                    return False
-            return True
+            return all(self._files.open(number).is_cached(*own) for number, own in probes.items())
         return False
 
     def close(self) -> None:

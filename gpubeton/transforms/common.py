@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import PipelineError
@@ -45,13 +46,15 @@ class Squeeze(Transform):
                 f"Squeeze: dims {self.dims} name an axis that is not there; with the batch axis, which is 0, the batch "
                 f"has {axes} axes of which each sample has {tuple(previous_state.shape)}"
             )
-        dropped = self._dropped((None, *previous_state.shape))
+        dropped = _dropped(self.dims, (None, *previous_state.shape))
         shape = tuple(length for axis, length in enumerate(previous_state.shape, start=1) if axis not in dropped)
         return replace(previous_state, shape=shape), None
 
     def apply(self, batch: Any, draw: NDArray[Any] | None = None) -> Any:
-        return batch.squeeze(tuple(sorted(self._dropped(tuple(batch.shape)))))
+        return batch.squeeze(_dropped(self.dims, tuple(batch.shape)))
 
-    def _dropped(self, shape: tuple[int | None, ...]) -> set[int]:
-        axes = {dim % len(shape) for dim in self.dims} if self.dims else set(range(1, len(shape)))
-        return {axis for axis in axes if shape[axis] == 1}
+
+@lru_cache(maxsize=64)
+def _dropped(dims: tuple[int, ...], shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    axes = {dim % len(shape) for dim in dims} if dims else set(range(1, len(shape)))
+    return tuple(axis for axis in sorted(axes) if shape[axis] == 1)
