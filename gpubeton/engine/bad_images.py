@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.plan.image_executor import BadImage
+    from gpubeton.plan.order import IdRange
 
 OnError = Literal["raise", "skip", "replace"]
 
@@ -73,15 +74,16 @@ def listed(samples: NDArray[np.uint64]) -> str:
 class Successors:
     """Finds replacements of bad samples: those that follow in the loader's indices; the first follows the last."""
 
-    def __init__(self, indices: NDArray[np.uint64]) -> None:  # (N,)
-        self._indices = indices
+    def __init__(self, indices: NDArray[np.uint64] | IdRange) -> None:  # (N,)
+        self._ids = indices
         self._by_id: NDArray[np.intp] | None = None
 
     def of(self, sample: int) -> Iterator[int]:
         """Yield the ids of up to `MAX_TRIES` other samples to try."""
-        if len(self._indices) == 0:
+        if len(self._ids) == 0:
             return
         if self._by_id is None:  # sorted at the first bad image: mostly there is none
+            self._indices = np.asarray(self._ids, np.uint64)
             self._by_id = np.argsort(self._indices, kind="stable")
         # A user's order may have samples that are not among the indices: then the next greater id.
         at = np.searchsorted(self._indices, np.uint64(sample), sorter=self._by_id) % len(self._indices)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpubeton.engine.batch_plan import BatchPlan, Plan
     from gpubeton.engine.buffers import ArrayPool
     from gpubeton.plan.image_executor import BadImage, ImageJob, StartExecutor
+    from gpubeton.plan.order import IdRange
     from gpubeton.storage import Storage
 
 READS_AHEAD = 2
@@ -82,7 +83,7 @@ class Engine:
         start_executor: StartExecutor,  # not called if no output has images for the CPU
         pool: ArrayPool,
         *,
-        indices: NDArray[np.uint64],  # (N,) the samples that may replace bad ones
+        indices: NDArray[np.uint64] | IdRange,  # (N,) the samples that may replace bad ones
         options: EngineOptions,
         first_batch: int = 0,
         start_gpu_executor: StartGpuExecutor | None = None,

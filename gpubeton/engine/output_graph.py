@@ -24,6 +24,7 @@ from gpubeton.plan.batch_ops import compile_batch_ops, declare
 from gpubeton.plan.draw_rows import SHIFT_X
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.linked_outputs import geometry_source_of, moves_of, placements_by
+from gpubeton.plan.order import rows_of
 from gpubeton.plan.snapshot import BranchPoint, snapshot
 from gpubeton.transforms.boxes import TransformBoxes
 from gpubeton.transforms.ops import ToDevice
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.plan.batch_ops import BatchOp
+    from gpubeton.plan.order import IdRange
     from gpubeton.plan.program import GeometrySource
 
 Pipeline = Sequence[Any] | PipelineSpec | DrawnParameters | None
@@ -65,7 +67,7 @@ def compile_outputs(
     index: Index,
     fields: Mapping[str, Field],  # in the order of the file
     pipelines: Mapping[str, Pipeline],
-    indices: NDArray[np.uint64],  # (N,) the samples that may be requested
+    indices: NDArray[np.uint64] | IdRange,  # (N,) the samples that may be requested
     gpu: GpuTarget | None = None,
     entry_points: Mapping[str, EntryPoints] | None = None,  # of fields of images
 ) -> tuple[Output, ...]:
@@ -183,7 +185,7 @@ class _Compiler:
         fields: Mapping[str, Field],
         specs: Mapping[str, PipelineSpec],
         numbers: Sequence[str],
-        indices: NDArray[np.uint64],
+        indices: NDArray[np.uint64] | IdRange,
         gpu: GpuTarget | None,
         entry_points: Mapping[str, EntryPoints],
     ) -> None:
@@ -226,7 +228,7 @@ class _Compiler:
                 f"{len(source.regions)} regions"
             )
         # Side by side: numpy copies whole rows of such a struct ten times as slowly.
-        chosen = self.indices if len(self.indices) else slice(None)
+        chosen = rows_of(self.indices) if len(self.indices) else slice(None)
         heights, widths = source.column["height"][chosen], source.column["width"][chosen]
         # A GPU decodes images of FFCV's fields only: those of fields with kinds are made on the CPU, and moved.
         is_for_gpus = getattr(source.field, "kind", None) is None

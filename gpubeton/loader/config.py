@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_choice, check_whole
-from gpubeton.plan.order import EpochBatches
+from gpubeton.plan.order import EpochBatches, IdRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,10 +108,17 @@ def check_pipelines(pipelines: Any) -> dict[str, Any]:
     return dict(pipelines)
 
 
-def check_indices(name: str, indices: ArrayLike | None, num_samples: int) -> NDArray[np.uint64]:
-    """Check sample ids, in any order and possibly repeated; None means all samples."""
+def check_all_or(name: str, indices: ArrayLike | IdRange | None, num_samples: int) -> NDArray[np.uint64] | IdRange:
+    """Check sample ids as `check_indices` does; all samples stay a range."""
     if indices is None:
-        return np.arange(num_samples, dtype=np.uint64)
+        return IdRange(num_samples)
+    if isinstance(indices, IdRange) and indices.total <= num_samples:
+        return indices
+    return check_indices(name, indices, num_samples)
+
+
+def check_indices(name: str, indices: ArrayLike | IdRange, num_samples: int) -> NDArray[np.uint64]:
+    """Check sample ids, in any order and possibly repeated."""
     ids = np.asarray(indices)
     if ids.size == 0:
         return np.zeros(0, np.uint64)
@@ -195,7 +202,7 @@ class Batching(NamedTuple):
     batch_size: int
     drop_last: bool
 
-    def cut(self, samples: NDArray[np.uint64]) -> EpochBatches:
+    def cut(self, samples: NDArray[Any] | IdRange) -> EpochBatches:
         """Make batches of the samples, (N,), of an epoch in their order."""
         return EpochBatches(samples, self.batch_size, self.drop_last)
 
@@ -211,7 +218,7 @@ class LoaderConfig:
     order: Any = field(metadata=_rule(_as_given, Effect.NEXT_EPOCH))
     distributed: bool = field(metadata=_rule(bool))
     seed: int = field(metadata=_rule(_check_seed))
-    indices: NDArray[np.uint64] = field(metadata=_rule(_as_given, Effect.NEXT_EPOCH))  # (N,)
+    indices: NDArray[np.uint64] | IdRange = field(metadata=_rule(_as_given, Effect.NEXT_EPOCH))  # (N,)
     pipelines: dict[str, Any] = field(metadata=_rule(check_pipelines))
     custom_fields: dict[str, Any] = field(metadata=_rule(_dict, Effect.NEVER_OURS))
     drop_last: bool = field(metadata=_rule(bool, Effect.NEXT_EPOCH))
@@ -257,7 +264,8 @@ class LoaderConfig:
 
     def as_arguments(self) -> dict[str, Any]:
         """Collect the arguments by name: `Loader` takes them."""
-        return {name: getattr(self, name) for name in ARGUMENTS}
+        is_all = isinstance(self.indices, IdRange)
+        return {name: None if name == "indices" and is_all else getattr(self, name) for name in ARGUMENTS}
 
 
 ARGUMENTS: Final[dict[str, Argument]] = {
@@ -287,8 +295,8 @@ class ConfigAttribute(Generic[T]):
             return self
         own = vars(loader)
         is_shadowed = self._name in own and (self._may_be_shadowed or "_config" not in own)
-        found: T = own[self._name] if is_shadowed else getattr(loader._config, self._name)  # noqa: SLF001  its part
-        return found
+        found: Any = own[self._name] if is_shadowed else getattr(loader._config, self._name)  # noqa: SLF001  its part
+        return cast("T", found.array if isinstance(found, IdRange) else found)
 
     def __set__(self, loader: _Configured, value: T) -> None:
         own = vars(loader)

@@ -13,6 +13,7 @@ from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
 from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
+from gpubeton.plan.order import IdRange, rows_of
 from gpubeton.plan.page_plan import MAX_PART
 from gpubeton.storage import MAX_GAP, STEP
 from gpubeton.storage.load_threads import FIRST_REQUESTS
@@ -182,17 +183,17 @@ class LoaderSummary:
 
 def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderSummary:
     """Summarize a loader."""
-    images, unfused = [], []
+    images, unfused, rows = [], [], rows_of(config.indices)
     for output in plan.outputs:
         if not isinstance(output, ImageOutput):
             continue
-        column = output.source.column[config.indices]
+        column = output.source.column[rows]
         images.append(
             ImageSummary(
                 name=output.name,
                 stored_height=float(column["height"].mean()),
                 stored_width=float(column["width"].mean()),
-                stored_bytes=float(output.source.regions[0].size[config.indices].mean()),
+                stored_bytes=float(output.source.regions[0].size[rows].mean()),
                 jpeg_share=float((column["mode"] == IMAGE_MODES["jpg"]).mean()),
                 height=output.program.height,
                 width=output.program.width,
@@ -202,7 +203,7 @@ def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderS
     gpu = resources.gpu
     return LoaderSummary(
         files=listed_paths(config.fname),
-        samples=len(np.unique(config.indices)),
+        samples=len(config.indices if isinstance(config.indices, IdRange) else np.unique(config.indices)),
         batch_size=config.batch_size,
         num_workers=config.num_workers,
         batches_ahead=config.batches_ahead,

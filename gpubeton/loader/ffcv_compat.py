@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
 from gpubeton.pipeline.compiler import Compiler
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton.fields.base import Field
@@ -56,7 +57,7 @@ class FfcvSurface:
 
     def next_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
         """List the samples of the next epoch, (N,) ids in order, with those that ``drop_last`` leaves out."""
-        return self._schedule.plan(self._schedule.next.epoch).order.copy()
+        return np.array(self._schedule.plan(self._schedule.next.epoch).order, np.uint64)
 
     @property
     def first_traversal_order(self: _LoaderParts) -> NDArray[np.uint64]:
@@ -64,7 +65,7 @@ class FfcvSurface:
 
         An assignment changes nothing: FFCV's ``len`` depends on this, but here ``len`` asks the order.
         """
-        return self._schedule.plan(0).order.copy()
+        return np.array(self._schedule.plan(0).order, np.uint64)
 
     @first_traversal_order.setter
     def first_traversal_order(self, samples: Any) -> None:

@@ -20,7 +20,7 @@ from gpubeton.loader.config import (
     ConfigAttribute,
     Effect,
     LoaderConfig,
-    check_indices,
+    check_all_or,
     fixed_argument_error,
     warn_of_no_batch,
 )
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.loader.resources import GpuChoice
+    from gpubeton.plan.order import IdRange
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
@@ -276,7 +277,7 @@ class Loader(FfcvSurface):
         given = dict(locals())
         config = LoaderConfig.resolve({name: given[name] for name in ARGUMENTS})
         self.reader = Reader(config.fname, config.custom_fields, remote=config.remote, cache_dir=config.cache_dir)
-        self._config = config.replace(indices=check_indices("indices", indices, self.reader.num_samples))
+        self._config = config.replace(indices=check_all_or("indices", indices, self.reader.num_samples))
         self.bad_samples: list[tuple[int, int, str]] = []
         make_order = partial(order_class(order), self, **self._config.order_kwargs)
         self._schedule = EpochSchedule(make_order, self.reader.num_samples, config.batching)
@@ -531,7 +532,7 @@ class Loader(FfcvSurface):
 
     def _set_indices(self, indices: ArrayLike | None) -> None:
         before = self._config
-        self._config = before.replace(indices=check_indices("indices", indices, self.reader.num_samples))
+        self._config = before.replace(indices=check_all_or("indices", indices, self.reader.num_samples))
         try:
             self._schedule.set_samples()  # the order reads the new indices from the loader
         except BaseException:
@@ -656,6 +657,11 @@ class Loader(FfcvSurface):
     @property
     def _file_fingerprint(self) -> str:
         return self.reader.index.fingerprint
+
+    @property
+    def _ids(self) -> NDArray[np.uint64] | IdRange:
+        """The indices, without an array if they are all samples."""
+        return self._config.indices
 
     @property
     def _sampling(self) -> Sampling:

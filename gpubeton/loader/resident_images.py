@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpubeton.format.index import Index
     from gpubeton.gpu.cuda import Device, PinnedMemory, Stream
     from gpubeton.gpu.gpu_executor import Gpu
+    from gpubeton.plan.order import IdRange
     from gpubeton.storage import MappedStorage
 
 _MIB = 1 << 20
@@ -90,13 +91,13 @@ class ResidentImages:
         self._sources = {source.name: source for source in sources}
         self._jpegs: dict[str, StoredJpegs] = {}  # by field
         self._reason = ""  # why there are none
-        self._indices: NDArray[np.uint64] | None = None  # for which they were chosen
+        self._indices: NDArray[np.uint64] | IdRange | None = None  # for which they were chosen
 
-    def choose(self, indices: NDArray[np.uint64]) -> None:
+    def choose(self, indices: NDArray[np.uint64] | IdRange) -> None:
         """Decide what stays there of these samples; raise DeviceError if the user insists and it is not possible."""
         if indices is not self._indices:
             self._indices, self._jpegs, self._gpu.resident = indices, {}, {}
-            self._reason = self._choose(np.unique(indices))
+            self._reason = self._choose(np.unique(np.asarray(indices, np.uint64)))
             self._insist()
 
     def load(self) -> None:

@@ -8,15 +8,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto, unique
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.loader.config import check_indices
-from gpubeton.plan.order import EpochBatches, share
+from gpubeton.loader.config import check_all_or, check_indices
+from gpubeton.plan.order import EpochBatches, IdRange, id_dtype, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
+from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gpubeton.loader.config import Batching
 
 _ORDERS = ("global_order", "sample_order")
+# Ids that are hashed at once.
+_AT_ONCE = 1 << 16
 # In a fingerprint, longer lists are hashed.
 _LONGEST_LIST = 16
 
@@ -77,11 +80,11 @@ def _is_library_order(order: TraversalOrder) -> bool:
     return type(order).__module__.startswith("gpubeton.")
 
 
-def with_current_indices(order: TraversalOrder, then: NDArray[np.uint64], now: NDArray[np.uint64]) -> TraversalOrder:
+def with_current_indices(order: TraversalOrder, then: object, now: NDArray[np.uint64] | IdRange) -> TraversalOrder:
     """Give an assigned order the loader's indices, if they changed since; an order of the user's keeps its own."""
     if now is not then and _is_library_order(order):
         order = copy.copy(order)  # the user may assign the object again, with the samples that it has
-        order.indices = now
+        order.ids = now
     return order
 
 
@@ -89,22 +92,23 @@ def with_current_indices(order: TraversalOrder, then: NDArray[np.uint64], now: N
 class Sampling:
     """What decides which samples an epoch holds, besides its number and the seed, as it was when the epoch began."""
 
-    indices: NDArray[np.uint64]  # (N,), the loader's
+    indices: NDArray[np.uint64] | IdRange  # (N,), the loader's
     order: TraversalOrder
     arguments: Mapping[str, Any]  # of the order's class
     order_indices: Any  # (M,) int, which may have been assigned to the order; None for an order of the user's
     sampler: Any  # which may have been assigned to the order
 
     @classmethod
-    def of(cls, indices: NDArray[np.uint64], order: TraversalOrder, arguments: Mapping[str, Any]) -> Sampling:
+    def of(cls, indices: NDArray[np.uint64] | IdRange, order: TraversalOrder, arguments: Mapping[str, Any]) -> Sampling:
         """Keep the present values: the order may get others."""
         if _is_library_order(order):
-            return cls(indices, order, arguments, order.indices, order.sampler)
+            return cls(indices, order, arguments, order.ids, order.sampler)
         return cls(indices, order, arguments, None, None)
 
     @property
     def _has_other_indices(self) -> bool:
-        return self.order_indices is not None and not np.array_equal(self.order_indices, self.indices)
+        own = self.order_indices
+        return own is not None and own is not self.indices and not np.array_equal(own, self.indices)
 
     @property
     def is_changed(self) -> bool:
@@ -128,7 +132,17 @@ class Sampling:
         return _indices_fingerprint(self.indices), order
 
 
-def _indices_fingerprint(indices: NDArray[np.uint64]) -> str:
+@lru_cache(maxsize=16)
+def _range_fingerprint(indices: IdRange) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for start in range(0, len(indices), _AT_ONCE):
+        digest.update(indices[start : start + _AT_ONCE].data)
+    return f"{len(indices)} samples, {digest.hexdigest()}"
+
+
+def _indices_fingerprint(indices: NDArray[np.uint64] | IdRange) -> str:
+    if isinstance(indices, IdRange):
+        return _range_fingerprint(indices)
     digest = hashlib.blake2b(np.ascontiguousarray(indices).view(np.uint8).data, digest_size=8)
     return f"{len(indices)} samples, {digest.hexdigest()}"
 
@@ -173,7 +187,7 @@ class _Answer:
     epoch: int
     first: int
     attributes: dict[str, Any]
-    samples: NDArray[np.uint64]  # (N,)
+    samples: NDArray[Any] | IdRange  # (N,)
 
     def holds(self, epoch: int, first: int, order: TraversalOrder) -> bool:
         """Whether the order would give the same: for the same place, if no attribute was assigned since."""
@@ -214,12 +228,18 @@ class EpochSchedule:
         ):  # len() comes before the loop, and in it
             attributes = dict(vars(self.order))
             if is_ours:  # they may have been assigned
-                check_indices("indices of the order", self.order.indices, self._num_samples)
-            found = check_indices("the order", self._samples(epoch, first), self._num_samples)
+                check_all_or("indices of the order", self.order.ids, self._num_samples)
+            found = self._samples(epoch, first)
+            if not (is_ours and isinstance(self.order, GlobalOrder)):
+                found = check_indices("the order", found, self._num_samples)
+            if isinstance(found, np.ndarray):
+                found = found.astype(id_dtype(self._num_samples), copy=False)
             self._answer = answer = _Answer(epoch, first, attributes, found)
         return self.next.batching.cut(answer.samples)
 
     def _samples(self, epoch: int, first: int) -> Any:
+        if _is_library_order(self.order) and isinstance(self.order, GlobalOrder):
+            return self.order.ids_of(epoch, first)
         if first:
             ids = self.order.global_order(epoch)
             assert ids is not None, "only a global order can go on at a sample"

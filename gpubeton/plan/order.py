@@ -7,6 +7,8 @@ Each of several ranks gets an equal share; samples are repeated where they canno
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,19 +41,62 @@ class Rank:
         return -(-count // self.world)
 
 
-def share(ids: Ids, rank: Rank | None, first: int = 0) -> Ids:
+@dataclass(frozen=True)
+class IdRange:
+    """All ids from 0 on, or every `step`-th of them, without an array; numpy makes one where it needs it."""
+
+    total: int  # ids there are; the first follows the last
+    first: int = 0
+    step: int = 1
+    count: int = -1  # of this range; all, if it is negative
+
+    def __len__(self) -> int:
+        return self.total if self.count < 0 else self.count
+
+    def __getitem__(self, places: slice | NDArray[Any]) -> Ids:
+        """Give the ids at some places, (N,)."""
+        if isinstance(places, slice):
+            places = np.arange(*places.indices(len(self)))
+        ids: Ids = (self.first + self.step * places).astype(np.uint64) % np.uint64(max(self.total, 1))
+        return ids
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(np.uint64 if dtype is None else dtype, copy=False)
+
+    @cached_property
+    def array(self) -> Ids:
+        """The ids, (N,); it stays in memory, and cannot be changed."""
+        ids = self[:]
+        ids.setflags(write=False)
+        return ids
+
+
+def rows_of(ids: Ids | IdRange) -> slice | NDArray[np.int64]:
+    """Give what selects the rows of ids from an array that has a row for each: all without a copy."""
+    return slice(0, ids.total) if isinstance(ids, IdRange) and ids == IdRange(ids.total) else np.asarray(ids, np.int64)
+
+
+def share(ids: Ids | IdRange, rank: Rank | None, first: int = 0) -> Ids | IdRange:
     """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on.
 
     The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
     """
     if rank is None:
-        return ids[first:]
+        rank = Rank(0, 1)
     rest = rank.share(max(len(ids) - first, 0))
+    if isinstance(ids, IdRange):
+        return IdRange(ids.total, first + rank.number, rank.world, rest)
+    if rank.world == 1:
+        return ids[first:]
     return ids[(first + rank.number + rank.world * np.arange(rest)) % max(len(ids), 1)]
 
 
-def random(indices: ArrayLike, seed: int, epoch: int, *, for_ranks: bool = False) -> Ids:
+def random(indices: ArrayLike | IdRange, seed: int, epoch: int, *, for_ranks: bool = False) -> Ids:
     """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for ranks. The same as FFCV's order."""
+    if isinstance(indices, IdRange) and not for_ranks:
+        shuffled = np.arange(len(indices), dtype=id_dtype(len(indices)))
+        np.random.default_rng(seed + epoch).shuffle(shuffled)  # as its `permutation` does with a copy
+        return shuffled
     ids = np.asarray(indices, np.uint64)
     if not for_ranks:
         return np.random.default_rng(seed + epoch).permutation(ids)
@@ -59,11 +104,16 @@ def random(indices: ArrayLike, seed: int, epoch: int, *, for_ranks: bool = False
 
     generator = torch.Generator()
     generator.manual_seed(seed + epoch)
-    shuffled: Ids = ids[torch.randperm(len(ids), generator=generator).numpy()]
-    return shuffled
+    chosen: Ids = ids[torch.randperm(len(ids), generator=generator).numpy()]
+    return chosen
 
 
-def window(indices: ArrayLike, pages: NDArray[np.int64], streams: int, width: int, seed: int, epoch: int) -> Ids:
+def id_dtype(total: int) -> np.dtype[Any]:
+    """Give the smallest dtype that orders of so many ids are kept in."""
+    return np.dtype(np.uint32 if total <= 1 << 32 else np.uint64)
+
+
+def window(indices: ArrayLike, pages: NDArray[Any], streams: int, width: int, seed: int, epoch: int) -> Ids:
     """Shuffle the ids, (N,), so that each of several streams of samples needs few of their pages at a time."""
     # The pages are shuffled; their samples in this order are cut into one part for each stream. Within a stream a
     # sample's key is the turn of its page plus a random number from 0 to `width` pages, so a page is in use for about
@@ -88,7 +138,7 @@ def window(indices: ArrayLike, pages: NDArray[np.int64], streams: int, width: in
 
 
 def quasi_random(
-    indices: ArrayLike, pages: NDArray[np.int64], batch_size: int, seed: int, epoch: int, rank: Rank | None = None
+    indices: ArrayLike, pages: NDArray[Any], batch_size: int, seed: int, epoch: int, rank: Rank | None = None
 ) -> Ids:
     """Shuffle the ids, (N,), so that few of their pages are needed at a time."""
     # The pages are shuffled and split into groups of at most ``2 * batch_size``; the shuffled samples of a group come
@@ -184,7 +234,7 @@ def minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 class EpochBatches:
     """The samples of an epoch, split into batches."""
 
-    order: NDArray[np.uint64]  # (N,) sample ids in the order of the epoch
+    order: NDArray[np.uint64] | NDArray[np.uint32] | IdRange  # (N,) sample ids in the order of the epoch
     batch_size: int  # samples
     drop_last: bool  # whether a last batch of fewer samples is left out
 
@@ -197,7 +247,8 @@ class EpochBatches:
         return whole + (rest > 0 and not self.drop_last)
 
     def samples(self, batch: int) -> NDArray[np.uint64]:
-        """Give the sample ids of one batch, (batch_size,) or fewer in the last one: a view of the order."""
+        """Give the sample ids of one batch, (batch_size,) or fewer in the last one."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of an epoch of {len(self)} batches; expected 0 to {len(self) - 1}")
-        return self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        ids = self.order[batch * self.batch_size : (batch + 1) * self.batch_size]
+        return ids.astype(np.uint64, copy=False)

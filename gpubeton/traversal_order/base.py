@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank, share
+from gpubeton.plan.order import IdRange, Rank, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,10 +84,20 @@ class TraversalOrder(ABC):
 
     def __init__(self, loader: OrderedLoader) -> None:
         self.loader = loader
-        self.indices = loader.indices
+        ids: NDArray[np.uint64] | IdRange | None = getattr(loader, "_ids", None)  # as a range if they are all
+        self.ids = loader.indices if ids is None else ids
         self.seed = loader.seed
         self.distributed = loader.distributed
         self.rank = rank_of_process() if loader.distributed else None
+
+    @property
+    def indices(self) -> NDArray[np.uint64]:
+        """The loader's indices, unless others were assigned."""
+        return self.ids.array if isinstance(self.ids, IdRange) else self.ids
+
+    @indices.setter
+    def indices(self, ids: NDArray[np.uint64]) -> None:
+        self.ids = ids
 
     @abstractmethod
     def sample_order(self, epoch: int) -> Sequence[int] | NDArray[np.uint64]:
@@ -129,7 +139,15 @@ class GlobalOrder(TraversalOrder):
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
         sampled = self._sampled(epoch)
-        return share(self.global_order(epoch), self.rank) if sampled is None else sampled
+        return np.asarray(share(self.global_order(epoch), self.rank), np.uint64) if sampled is None else sampled
+
+    def ids_of(self, epoch: int, first: int) -> NDArray[Any] | IdRange:
+        """Give this rank's sample ids of an epoch after `first` samples of all ranks, as they take least memory."""
+        sampled = self._sampled(epoch)
+        return share(self._global_ids(epoch), self.rank, first) if sampled is None else sampled
+
+    def _global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
+        return self.global_order(epoch)
 
     def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:
         """The samples that the user's sampler chooses, (N,); None if the order does not follow one."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.plan.order import quasi_random
+from gpubeton.plan.order import quasi_random, rows_of
 from gpubeton.traversal_order.base import OrderedLoader, TraversalOrder
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class QuasiRandom(TraversalOrder):
 
     def __init__(self, loader: OrderedLoader) -> None:
         super().__init__(loader)
-        self.pages = loader.sample_pages()
+        self.pages: NDArray[Any] = loader.sample_pages().astype(np.int32)  # it stays in memory
 
     def sample_order(self, epoch: int) -> NDArray[np.uint64]:
-        pages = self.pages[np.asarray(self.indices, np.int64)]
-        return quasi_random(self.indices, pages, self.loader.batch_size, self.seed, epoch, self.rank)
+        pages = self.pages[rows_of(self.ids)]
+        return quasi_random(self.ids, pages, self.loader.batch_size, self.seed, epoch, self.rank)

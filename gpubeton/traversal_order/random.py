@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpubeton.plan.order import random
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -33,4 +34,7 @@ class Random(GlobalOrder):
         self.for_ranks = self.rank is not None
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return random(self.indices, self.seed, epoch, for_ranks=bool(self.for_ranks))
+        return self._global_ids(epoch).astype(np.uint64, copy=False)
+
+    def _global_ids(self, epoch: int) -> NDArray[Any]:
+        return random(self.ids, self.seed, epoch, for_ranks=bool(self.for_ranks))

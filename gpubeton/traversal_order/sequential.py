@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.plan.order import IdRange
 from gpubeton.traversal_order.base import GlobalOrder
 
 if TYPE_CHECKING:
@@ -28,4 +29,7 @@ class Sequential(GlobalOrder):
     """
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return np.asarray(self.indices, np.uint64)
+        return np.asarray(self._global_ids(epoch), np.uint64)
+
+    def _global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
+        return self.ids if isinstance(self.ids, IdRange) else np.asarray(self.ids, np.uint64)

@@ -59,14 +59,14 @@ class Weighted(GlobalOrder):
     ) -> None:
         super().__init__(loader)
         self.weights = _checked_weights(weights, loader.reader.num_samples)
-        self.num_samples = len(self.indices) if num_samples is None else check_whole("num_samples", num_samples, 1)
+        self.num_samples = len(self.ids) if num_samples is None else check_whole("num_samples", num_samples, 1)
         self.replacement = bool(replacement)
-        if not len(self.indices):  # then epochs are empty in any order
+        if not len(self.ids):  # then epochs are empty in any order
             self.num_samples = 0
         self.global_order(0)  # raises if too few can be drawn
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        ids = np.asarray(self.indices, np.uint64)
+        ids = np.asarray(self.ids, np.uint64)
         drawn = draw_weighted(self.weights[ids], self.num_samples, self.seed, epoch, replacement=self.replacement)
         return ids[drawn]
 

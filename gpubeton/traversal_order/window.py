@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import window
+from gpubeton.plan.order import rows_of, window
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Window(GlobalOrder):
 
     def __init__(self, loader: OrderedLoader, streams: int = 64, width: int = 16) -> None:
         super().__init__(loader)
-        self.pages = loader.sample_pages()
+        self.pages: NDArray[Any] = loader.sample_pages().astype(np.int32)  # it stays in memory
         self.streams = check_whole("streams", streams, 1)
         self.width = check_whole("width", width, 1, 1 << 16)
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        pages = self.pages[np.asarray(self.indices, np.int64)]
-        return window(self.indices, pages, self.streams, self.width, self.seed, epoch)
+        pages = self.pages[rows_of(self.ids)]
+        return window(self.ids, pages, self.streams, self.width, self.seed, epoch)

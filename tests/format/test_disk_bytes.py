@@ -59,6 +59,17 @@ def peak_of(action):
         tracemalloc.stop()
 
 
+def kept_of(action):
+    tracemalloc.start()
+    try:
+        result = action()
+        kept = tracemalloc.get_traced_memory()[0]
+        del result
+        return kept
+    finally:
+        tracemalloc.stop()
+
+
 def refuse(path, error, match):
     with pytest.raises(error, match=match):
         Index.open(path)
@@ -138,3 +149,6 @@ def test_opening_takes_at_most_twice_what_is_read(tmp_path, is_sorted):
         file.seek(end)
         file.write((table if is_sorted else np.concatenate([table[1::2], table[::2]])).tobytes())
     assert peak_of(lambda: Index.open(path)) < 2 * (rows.nbytes + table.nbytes)
+    opened = Index.open(path)  # 13 bytes of an image, 4 of its size, 8 of a label
+    assert sum(own.nbytes for own in opened.rows) == 25 * count
+    assert kept_of(lambda: Index.open(path)) < 25 * count + (1 << 16)

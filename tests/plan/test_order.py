@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank, quasi_random, random, share, window
+from gpubeton.plan.order import IdRange, Rank, id_dtype, quasi_random, random, rows_of, share, window
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
 
@@ -166,3 +166,34 @@ def test_an_empty_epoch_is_empty():
 def test_impossible_arguments_are_refused(make, says):
     with pytest.raises(OptionError, match=says):
         make()
+
+
+places = st.integers(0, 40)
+
+
+@given(places, st.integers(1, 9), places, st.none() | st.integers(0, 8), st.integers(1, 11))
+def test_a_range_of_ids_is_the_array_of_them(total, world, first, number, size):
+    rank = None if number is None else Rank(number % world, world)
+    first = min(first, total)
+    found, expected = share(IdRange(total), rank, first), share(np.arange(total, dtype=np.uint64), rank, first)
+    assert len(found) == len(expected)
+    assert np.asarray(found).tolist() == np.array(found).tolist() == found.array.tolist() == expected.tolist()
+    for start in range(0, len(expected), size):
+        part = found[start : start + size]
+        assert (part.dtype, part.tolist()) == (np.uint64, expected[start : start + size].tolist())
+    chosen = np.arange(len(expected))[::-2]
+    assert found[chosen].tolist() == expected[chosen].tolist()
+    assert np.arange(total)[rows_of(IdRange(total))].tolist() == list(range(total))
+    ids = found if isinstance(found, IdRange) else IdRange(total)
+    assert np.arange(total)[rows_of(ids)].tolist() == np.asarray(ids).tolist()
+
+
+@given(places, st.integers(0, 1 << 31), st.integers(0, 5), st.booleans())
+def test_all_ids_are_shuffled_as_the_array_of_them(total, seed, epoch, for_ranks):
+    found = random(IdRange(total), seed, epoch, for_ranks=for_ranks)
+    assert found.tolist() == random(np.arange(total), seed, epoch, for_ranks=for_ranks).tolist()
+
+
+@pytest.mark.parametrize(("total", "expected"), [(0, "u4"), (1 << 32, "u4"), ((1 << 32) + 1, "u8")])
+def test_orders_are_kept_in_the_smallest_numbers_that_hold_all_ids(total, expected):
+    assert id_dtype(total) == expected
