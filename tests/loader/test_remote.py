@@ -19,7 +19,9 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.files import object_store, open_files
 from gpubeton.format.index import Index
+from gpubeton.indexing import index_shards
 from gpubeton.loader import RemoteOptions
 from gpubeton.reader import Reader
 from gpubeton.transforms import ToTensor
@@ -64,6 +66,16 @@ def test_a_folder_is_its_files_by_name_and_lists_mix_places(photos, tmp_path, s3
     mixed = [photos, fault_server.url("w.beton"), s3_server.url("data/")]
     assert batches(mixed) == batches([photos] * 4)
     assert Reader(mixed).locate(Reader(photos).num_samples)[0] == fault_server.url("w.beton")
+
+
+def test_shards_with_a_manifest_are_opened_without_a_request_for_each(photos, s3_server, monkeypatch):
+    for number in range(5):
+        s3_server.put(f"data/{number}.beton", photos)
+    index_shards(s3_server.url("data/"))
+    monkeypatch.setattr(open_files, "head_object", None)
+    reader = Reader(s3_server.url("data/"))
+    assert reader.num_samples == 5 * Reader(photos).num_samples
+    assert reader.index.files[3].identity == object_store.head_object(s3_server.url("data/3.beton"))
 
 
 def test_a_folder_without_files_says_what_is_there(s3_server):
