@@ -91,8 +91,8 @@ class Loader(FfcvSurface):
     fname : str, path, or sequence of them
         The file; or several with the same fields, which are read like one file that holds the samples of the first,
         then those of the second, and so on. A URL is a file in an object store or on a web server: ``s3://bucket/name``,
-        ``gs://``, ``az://container/name``, ``https://`` or ``http://``; one that ends in "/" is all ``*.beton`` of that
-        folder, sorted by name. Needs ``gpubeton[remote]``.
+        ``gs://``, ``az://container/name``, ``https://`` or ``http://``, and needs ``gpubeton[remote]``. A folder, or a
+        URL that ends in "/", is all ``*.beton`` in it, sorted by name; `gpubeton index` makes it quick to open.
     batch_size : int
         Samples in a batch.
     num_workers : int
@@ -189,7 +189,8 @@ class Loader(FfcvSurface):
     -----
     Memory with ``os_cache=False``, besides Python and its libraries, is at most the sum of
 
-    - metadata: about 60 bytes for each sample and field of the file;
+    - metadata: about 25 bytes for each sample with an image and a label, which all processes share if the index of a
+      folder or the directory of a cache has them; and up to 12 for the order;
     - staging: (min(batches_ahead, 3) + 3) x (batch_size x (largest stored sample + 4 KiB for each field with regions)
       + 1 MiB);
     - batches: (batches_ahead + 1 + those you hold) x the size of a batch, kept for the next epoch until `close`;
