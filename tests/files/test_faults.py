@@ -205,3 +205,10 @@ def test_bytes_of_the_first_requests_serve_those_who_open_the_file_again(fault_s
         assert source.read(100, 200) == CONTENT[100:300]
         assert source.read(900_100, 300) == CONTENT[900_100:900_400]
     assert fault_server.requests == []
+
+
+def test_every_request_after_the_first_names_the_version(store):
+    source = opened(store)
+    source.load(START, SIZE)
+    source.read(500_000, 10)
+    assert [request.headers.get("if-match") for request in store[0].requests] == [source.identity().etag] * 2
