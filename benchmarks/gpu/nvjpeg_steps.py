@@ -12,21 +12,13 @@ from enum import IntEnum, IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
-from gpubeton.gpu.nvjpeg import (
-    DATA,
-    ENUM,
-    IMAGES,
-    INTEGER,
-    MADE,
-    OPAQUE,
-    PROTOTYPES,
-    RGBI,
-    STREAM,
-    Handle,
-    Library,
-    Resource,
-    State,
-)
+from gpubeton.gpu.nvjpeg import INTEGER, MADE, PROTOTYPES, RGBI, Handle, Library, Resource, State
+
+OPAQUE = c_void_p  # owned by nvJPEG
+DATA = c_void_p  # the bytes of a JPEG, or an array of such addresses
+IMAGES = c_void_p  # IMAGE records
+STREAM = c_void_p  # cudaStream_t
+ENUM = c_int
 
 __all__ = [
     "Backend",

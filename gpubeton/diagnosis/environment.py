@@ -231,8 +231,8 @@ def read_gpu() -> GpuState:
         return GpuState(
             reason=f"torch sees no GPU{built}", is_present=bool(driver), driver=driver, capabilities=capabilities
         )
+    from gpubeton.gpu.batch_state import with_entries
     from gpubeton.gpu.cuda import open_device
-    from gpubeton.gpu.decode_backend import with_entries
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.gpu.nvjpeg import load
     from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends

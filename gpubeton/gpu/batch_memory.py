@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
 from gpubeton.gpu.cuda import Memory
 from gpubeton.gpu.memory_layout import round_up
 
@@ -74,31 +72,6 @@ class Slot:
         self.table.free()
 
 
-class Constants:
-    """Arrays that stay on the device as long as the memory of the batches: nothing is sent or freed in later epochs."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._memory: dict[bytes, tuple[PinnedMemory, Memory]] = {}
-
-    def address_of(self, array: NDArray[Any], stream: Stream) -> int:
-        """Return the device address of an array, which is sent in the stream's order at the first call."""
-        key = array.tobytes() + str(array.dtype).encode()
-        if key not in self._memory:
-            pinned, memory = self._device.allocate_pinned(array.nbytes), self._device.allocate(array.nbytes)
-            pinned.array[: array.nbytes] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-            self._device.copy(memory.address, pinned.address, array.nbytes, stream)
-            self._memory[key] = pinned, memory
-        return self._memory[key][1].address
-
-    def free(self) -> None:
-        """Free the memory, which may not be in use."""
-        for both in self._memory.values():
-            for memory in both:
-                memory.free()
-        self._memory = {}
-
-
 class Table:
     """Arrays that are sent to the device in one copy, and brought back in another."""
 
@@ -141,3 +114,26 @@ class Table:
         """Free the memory, which may not be in use."""
         self._pinned.free()
         self._memory.free()
+
+
+class Constants:
+    """Arrays that stay on the device as long as the memory of the batches: nothing is sent or freed in later epochs."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._tables: dict[bytes, tuple[Table, int]] = {}
+
+    def address_of(self, array: NDArray[Any], stream: Stream) -> int:
+        """Return the device address of an array, which is sent in the stream's order at the first call."""
+        key = array.tobytes() + str(array.dtype).encode()
+        if key not in self._tables:
+            table = Table(self._device)
+            self._tables[key] = table, table.fill({"": array})[""]
+            table.send(stream)
+        return self._tables[key][1]
+
+    def free(self) -> None:
+        """Free the memory, which may not be in use."""
+        for table, _ in self._tables.values():
+            table.free()
+        self._tables = {}

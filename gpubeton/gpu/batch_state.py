@@ -1,27 +1,76 @@
-"""BatchState: one batch on its way through the GPU."""
+"""BatchState: one batch on its way through the GPU; DecodeBackends: the decoders that write to the arena."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gpubeton.gpu.device_structs import KernelImages, describe_images, image_arrays
+from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
-    from gpubeton.gpu.cuda import Event
-    from gpubeton.gpu.decode_backend import DecodeHandle, DecodeRequest
+    from gpubeton.gpu.cuda import Device, Event
     from gpubeton.gpu.entry_decoder import EntryImages
-    from gpubeton.gpu.memory_layout import MemoryLayout
+    from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+    from gpubeton.gpu.other_libraries import LibraryBackend
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
+
+
+class DecodeRequest(NamedTuple):
+    """Images for one call of a backend."""
+
+    address: NDArray[np.uint64]  # (M,): compressed bytes in pinned memory, unchanged until the batch is collected
+    size: NDArray[np.uint64]  # (M,)
+    target: NDArray[np.uint64]  # (M,): address of the first pixel in the arena
+    pitch: NDArray[np.int32]  # (M,): bytes from one row of pixels to the next
+    height: NDArray[np.int32]  # (M,): in pixels; markers and metadata agree
+    width: NDArray[np.int32]  # (M,)
+
+    @classmethod
+    def of(cls, job: ImageJob, rows: NDArray[np.intp], target: Any, pitch: Any, address: Any = None) -> DecodeRequest:
+        """Make a request of some images of a job, which are read where they are stored, or from other addresses."""
+        address = job.address[rows] if address is None else address
+        return cls(address, job.size[rows], target, pitch, job.height[rows], job.width[rows])
+
+    def part(self, places: Any) -> DecodeRequest:
+        """Take some of its images."""
+        return DecodeRequest(*(column[places] for column in self))
+
+
+class DecodeHandle(NamedTuple):
+    """A request under way."""
+
+    event: Event | None  # the end of decoding; None if nothing was begun
+    failed: dict[int, str]  # the reason for each refused image, by its index in the request
+    started: Event | None = None  # timed, as `event` is then: the beginning of decoding
+
+
+@dataclass(eq=False)
+class DecodeBackends:
+    """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
+
+    backends: dict[Lane, BatchedBackend | LibraryBackend] = field(default_factory=dict)
+    notes: dict[Lane, str] = field(default_factory=dict)
+    takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
+    warning: str = ""  # why the engines that the GPU has cannot be used
+
+
+def with_entries(open_backends: Callable[[Device], DecodeBackends], device: Device) -> DecodeBackends:
+    """Open backends, and let our own decoder take the JPEGs with entry points."""
+    opened = open_backends(device)
+    opened.takes_entries = True
+    opened.notes[Lane.OWN] = "baseline JPEGs with entry points or restart markers"
+    return opened
 
 
 @dataclass(eq=False)
@@ -33,7 +82,6 @@ class BatchState:
     sources: Sequence[int]  # for each program the first one with the same stored images
     layout: MemoryLayout  # of the slot
     nonce: int  # the seed of its canaries
-    needs_cpu: bool  # whether the CPU's workers make some of its images
     levels: Sequence[int]  # for each program, offset of its levels
     # by program: images that our decoder makes
     entry_images: dict[int, EntryImages] = field(default_factory=dict)
@@ -75,6 +123,11 @@ class BatchState:
         self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
 
     @property
+    def finished(self) -> dict[int, SentPixels]:
+        """The images that the CPU's workers make, by program."""
+        return {one.program: one for one in self.layout.sent if one.is_finished}
+
+    @property
     def times(self) -> tuple[float, float] | None:
         """Milliseconds of the engines and of our decoder, when the batch is done; None unless both were measured."""
         if self.own_span is None or not self.entry_images or not self.decoding:
@@ -100,9 +153,3 @@ class BatchState:
         for number, status in enumerate(self.status):
             found.update((self.sources[number], row) for row in np.flatnonzero(status).tolist())
         return found
-
-
-def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:
-    """For each job, find the first one with the same stored images; itself if its source has no name."""
-    first: dict[str, int] = {}
-    return [number if not job.source else first.setdefault(job.source, number) for number, job in enumerate(jobs)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -104,36 +101,19 @@ def image_arrays(
         (number, "status"): np.zeros(count, np.int32),
         (number, "most"): np.zeros((count, 2), np.int32),
         (number, "colors"): steps,
-        (number, "sums"): np.zeros((count, num_sums(program)), np.uint64),
+        (number, "sums"): np.zeros((count, program.num_contrasts), np.uint64),
     }
 
 
 def describe_images(number: int, job: ImageJob, taps: int, places: Mapping[Hashable, int], nonce: int) -> KernelImages:
     """Collect the addresses that the kernel of one output needs."""
+    named = ("pictures", "draws", "status", "most", "colors", "sums")
     return KernelImages(
+        **{name: places[number, name] for name in named},
         count=len(job.address),
-        pictures=places[number, "pictures"],
-        draws=places[number, "draws"],
         columns=job.draws.shape[1],
-        status=places[number, "status"],
-        most=places[number, "most"],
         most_taps=taps,
-        colors=places[number, "colors"],
         num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
-        sums=places[number, "sums"],
         out=job.out.data_ptr(),
         nonce=nonce,
     )
-
-
-def num_sums(program: ImageProgram) -> int:
-    """Count the contrasts that an image of a program may have, each of which needs a sum of gray values."""
-    return sum(color.num_contrasts for color, _ in program.colors)
-
-
-def most_taps(draws: NDArray[np.int32], program: ImageProgram) -> int:
-    """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
-    if len(draws) == 0:
-        return 2
-    ratio = max(draws[:, HEIGHT].max() / program.height, draws[:, WIDTH].max() / program.width, 1.0)
-    return 2 * math.ceil(float(ratio)) + 2

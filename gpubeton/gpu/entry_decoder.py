@@ -1,4 +1,7 @@
-"""EntryDecoder: our own decoder in CUDA for JPEGs with entry points, which decodes only what is under the crop."""
+"""EntryDecoder: our own decoder in CUDA for JPEGs with entry points, which decodes only what is under the crop.
+
+ResidentJpegs: those that stay in the memory of the GPU.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,11 @@ import numpy as np
 
 from gpubeton.format.entry_points import ENTRY
 from gpubeton.gpu.batch_memory import GrowableBuffer
-from gpubeton.gpu.device_structs import GATHER, JPEG, most_taps
-from gpubeton.gpu.jpeg_launch import (
-    JpegImages,
-    JpegOutput,
-    describe_jpegs,
-    launch_jpegs,
-    split_bands,
-    taps_nbytes,
-    window_blocks,
-    window_nbytes,
-)
-from gpubeton.gpu.launch import gather
-from gpubeton.plan.jpeg_parts import EVERY, JpegParts
+from gpubeton.gpu.device_structs import GATHER, JPEG
+from gpubeton.gpu.launch import gather, launch_jpegs, split_taps, taps_nbytes
+from gpubeton.plan import jpeg_parts
+from gpubeton.plan.draw_rows import most_taps
+from gpubeton.plan.jpeg_parts import EVERY, JpegParts, aligned, split_bands, window_blocks, window_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -29,13 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Table
-    from gpubeton.gpu.cuda import Device, Stream
+    from gpubeton.gpu.cuda import Device, Memory, PinnedMemory, Stream
     from gpubeton.gpu.launch import ProgramConstants
-    from gpubeton.gpu.resident import ResidentJpegs
-    from gpubeton.plan.cpu_services import CpuServices
+    from gpubeton.plan.cpu_services import CpuServices, ReadJpegs
     from gpubeton.plan.image_executor import ImageJob
     from gpubeton.plan.jpeg_parts import Intervals
-    from gpubeton.plan.program import ImageProgram
 
 # Bytes of memory for the windows of one band. Some 300 photos of 500 x 375 pixels fit, with thousands of intervals:
 # enough threads for any GPU. A larger image is a band of its own.
@@ -44,7 +37,82 @@ BUDGET = 256 << 20
 # Most bytes of the window of one image; the CPU makes a larger one, for which a GPU may have no memory.
 LARGEST_WINDOW = 1 << 30
 
-_ALIGNMENT = 16
+_AXES = 4
+
+# Columns of `JpegParts.rows` that the kernels read, too.
+_SAME = ("height", "width", "components", "luma_across", "luma_down", "every", "is_restarted", "num_entries",
+         "first_row", "first_column", "rows", "columns")  # fmt: skip
+
+
+def describe_jpegs(
+    rows: NDArray[np.int32],  # (N, PART_COLUMNS)
+    places: NDArray[np.uint64],  # (N,) device addresses of their bytes
+    size: NDArray[np.uint64],  # (N,)
+    entries: NDArray[np.uint64],  # (N,) device addresses of their entry points
+    quantization: int,  # device address of uint8 (N, 3, 64)
+    window: int,  # device address of the memory of `window_nbytes`
+    nbytes: NDArray[np.int64],  # (N, 3) from `window_nbytes`
+    batch_rows: NDArray[Any],  # (N,) rows of the batch
+) -> NDArray[np.void]:  # (N,) JPEG
+    """Describe JPEGs for the kernels."""
+    jpegs = np.zeros(len(rows), JPEG)
+    for name in _SAME:
+        jpegs[name] = rows[:, getattr(jpeg_parts, name.upper())]
+    jpegs["bytes"], jpegs["size"], jpegs["entries"], jpegs["row"] = places, size, entries, batch_rows
+    jpegs["quantization"] = np.uint64(quantization) + np.arange(len(rows), dtype=np.uint64) * np.uint64(3 * 64)
+    stops = np.cumsum(nbytes.reshape(-1)).reshape(nbytes.shape).astype(np.uint64)
+    starts = stops - nbytes.astype(np.uint64) + np.uint64(window)
+    jpegs["coefficients"], jpegs["samples"], jpegs["resampled"] = starts.T
+    return jpegs
+
+
+@dataclass(eq=False)
+class ResidentJpegs:
+    """JPEGs in the memory of a GPU, and what our decoder needs of their headers. Read only; freed with the last use."""
+
+    bytes_: Memory
+    entries: Memory  # ENTRY of all
+    starts: NDArray[np.uint8]  # (E, 4) the numbers of their bits, for the host
+    rows: NDArray[np.int32]  # (samples of the files, PART_COLUMNS) as in `JpegParts`; EVERY is 0 of others
+    address: NDArray[np.uint64]  # (samples,) on the device
+    first_entry: NDArray[np.int64]  # (samples,)
+    tables: NDArray[np.uint8]  # (T, 4, TABLE_BYTES) different sets
+    table_of: NDArray[np.int32]  # (samples,)
+    quantization: NDArray[np.uint8]  # (Q, 3, 64) different ones
+    quantization_of: NDArray[np.int32]  # (samples,)
+
+    def holds(self, samples: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each of some samples is here."""
+        return np.asarray(self.rows[samples, EVERY] > 0)
+
+    def places(self, job: ImageJob, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+        """Give the addresses of some rows of a job on the device."""
+        return self.address[_samples(job, rows)]
+
+    def read(self, job: ImageJob, rows: NDArray[np.intp], reader: ReadJpegs) -> JpegParts:
+        """Give what `ReadJpegs.read` gives for some rows of a job, without a look at the files."""
+        samples = _samples(job, rows)
+        sets, table_of = np.unique(self.table_of[samples], return_inverse=True)
+        quantization = self.quantization[self.quantization_of[samples]]
+        parts = JpegParts(self.rows[samples], quantization, self.tables[sets], table_of.astype(np.int32))
+        reader.place_crops(parts, job.draws[rows])
+        return parts
+
+    def list_intervals(self, job: ImageJob, rows: NDArray[np.intp], parts: JpegParts, reader: ReadJpegs) -> Intervals:
+        """List the intervals that the crops of some rows need."""
+        return reader.list_known(job.size[rows], self.first_entry[_samples(job, rows)], self.starts, parts)
+
+
+def _samples(job: ImageJob, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
+    if job.samples is None:
+        raise RuntimeError("a job without sample ids has no resident images")
+    return job.samples[rows]
+
+
+def send_piece(device: Device, target: int, staging: PinnedMemory, nbytes: int, stream: Stream) -> None:
+    """Copy the beginning of pinned memory to the device, and wait, so that it can be filled again."""
+    device.copy(target, staging.address, nbytes, stream)
+    stream.synchronize()  # wait point: piece sent
 
 
 @dataclass(eq=False)
@@ -63,7 +131,7 @@ class EntryImages:
     # (M,): offset of the compressed bytes in their copy, or the address of resident ones
     within: NDArray[np.uint64]
     nbytes: int  # of the copy; 0: the bytes are resident
-    entries: int = 0  # the address of resident entry points
+    entries: int  # the address of resident entry points
     staged: int = 0  # offset of the copy in staging memory
     offset: int = 0  # and in the arena
     places: dict[Hashable, int] = field(default_factory=dict)  # device addresses of `arrays`
@@ -106,7 +174,7 @@ class EntryDecoder:
     def plan(
         self,
         number: int,
-        program: ImageProgram,
+        own: ProgramConstants,
         job: ImageJob,
         rows: NDArray[np.intp],
         cpu: CpuServices,
@@ -117,26 +185,25 @@ class EntryDecoder:
             return None
         parts = _read(job, rows, cpu) if resident is None else resident.read(job, rows, cpu.jpegs)
         while True:
-            windows = window_nbytes(parts.rows, program.width)
+            windows = window_nbytes(parts.rows, own.width)
             can = (parts.rows[:, EVERY] > 0) & (windows.sum(axis=1) <= self._largest_window)
             if not can.all():
-                rows, windows = rows[can], windows[can]
-                parts = JpegParts(parts.rows[can], parts.quantization[can], parts.tables, parts.table_of[can])
+                rows, windows, parts = rows[can], windows[can], parts.part(can)
             if len(rows) == 0:
                 return None
-            draws = np.ascontiguousarray(job.draws[rows])
-            most = most_taps(draws, program)
             bands = list(split_bands(windows.sum(axis=1), self._budget))
-            intervals = [_list_intervals(job, rows, parts, band, cpu, resident) for band in bands]
+            intervals = [_list_intervals(job, rows[band], parts.part(band), cpu, resident) for band in bands]
             # Restart markers are looked for only now.
             if (parts.rows[:, EVERY] > 0).all():
                 break
-        size = -(-job.size[rows].astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
+        draws = np.ascontiguousarray(job.draws[rows])
+        most = most_taps(draws, own.height, own.width)
+        size = aligned(job.size[rows])
         stop = np.cumsum(size)
         places = (stop - size).astype(np.uint64), int(stop[-1]), 0
         if resident is not None:
             places = resident.places(job, rows), 0, resident.entries.address
-        taps = sum(taps_nbytes(len(rows), program.height, program.width, most))
+        taps = sum(taps_nbytes(own, len(rows), most, _AXES))
         return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *places)
 
     def reserve(self, nbytes: int, stream: Stream) -> None:
@@ -147,25 +214,19 @@ class EntryDecoder:
 
     def describe(self, images: EntryImages, job: ImageJob, table: Table, arena: int) -> None:
         """Write the addresses of everything into the table, before it is sent."""
-        memory = self._windows.reserve(0).address + images.taps_nbytes
+        memory, number = self._windows.reserve(0).address + images.taps_nbytes, images.number
         size = job.size[images.rows]
         places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
-        jpegs = table.pinned((images.number, "jpegs"))
+        jpegs = table.pinned((number, "jpegs"))
         for band, slice_ in enumerate(images.bands):
             first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY.itemsize)
-            entries = images.places[images.number, "entries", band] if images.nbytes else images.entries
-            jpegs[slice_] = describe_jpegs(
-                images.parts.rows[slice_],
-                places[slice_],
-                size[slice_],
-                first_entry + np.uint64(entries),
-                images.places[images.number, "quantization"] + 192 * slice_.start,
-                memory,
-                images.windows[slice_],
-                images.rows[slice_],
-            )
+            entries = images.places[number, "entries", band] if images.nbytes else images.entries
+            quantization = images.places[number, "quantization"] + 3 * 64 * slice_.start
+            described = images.parts.rows[slice_], places[slice_], size[slice_], first_entry + np.uint64(entries)
+            windows, rows = images.windows[slice_], images.rows[slice_]
+            jpegs[slice_] = describe_jpegs(*described, quantization, memory, windows, rows)
         if job.is_pinned:
-            gathers = table.pinned((images.number, "jpeg bytes"))
+            gathers = table.pinned((number, "jpeg bytes"))
             gathers["source"], gathers["target"] = job.address[images.rows], places
             gathers["row_bytes"], gathers["rows"] = size, 1
 
@@ -186,39 +247,28 @@ class EntryDecoder:
 
     def launch(self, images: EntryImages, own: ProgramConstants, out: int, stream: Stream) -> None:
         """Make the images: output values, or levels if their colors are changed later."""
-        has_colors = own.num_sums is not None
-        output = JpegOutput(
-            rule=own.rule,
-            height=own.height,
-            width=own.width,
-            fills=own.fills,
-            table=0 if has_colors else own.table,
-            item_size=1 if has_colors else own.item_size,
-            out=out,
-        )
         places, number, columns = images.places, images.number, images.draws.shape[1]
-        blocks = window_blocks(images.parts.rows)
+        blocks, taps = window_blocks(images.parts.rows), self._windows.reserve(0).address
         for band, slice_ in enumerate(images.bands):
-            first = slice_.start
+            first, count = slice_.start, slice_.stop - slice_.start
             launch_jpegs(
                 self._device,
-                JpegImages(
-                    num_images=slice_.stop - first,
-                    jpegs=places[number, "jpegs"] + JPEG.itemsize * first,
-                    tables=places[number, "tables"],
-                    groups=places[number, "groups", band],
-                    num_groups=len(images.intervals[band].groups),
-                    intervals=places[number, "intervals", band],
-                    draws=places[number, "jpeg draws"] + 4 * columns * first,
-                    columns=columns,
-                    most=places[number, "jpeg most"] + 16 * first,
-                    most_taps=images.most_taps,
-                    status=places[number, "jpeg status"] + 4 * first,
-                    most_blocks=int(blocks[slice_].max()),
-                    taps=self._windows.reserve(0).address,
-                ),
-                output,
+                own,
                 stream,
+                count=count,
+                jpegs=places[number, "jpegs"] + JPEG.itemsize * first,
+                tables=places[number, "tables"],
+                groups=places[number, "groups", band],
+                num_groups=len(images.intervals[band].groups),
+                intervals=places[number, "intervals", band],
+                draws=places[number, "jpeg draws"] + 4 * columns * first,
+                columns=columns,
+                most=places[number, "jpeg most"] + 16 * first,
+                most_taps=images.most_taps,
+                status=places[number, "jpeg status"] + 4 * first,
+                most_blocks=int(blocks[slice_].max()),
+                taps=split_taps(taps, taps_nbytes(own, count, images.most_taps, _AXES)),
+                out=out,
             )
 
     def free(self) -> None:
@@ -228,30 +278,23 @@ class EntryDecoder:
 
 def _read(job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices) -> JpegParts:
     """Read the headers of some rows of a job in the host's memory."""
-    count = len(rows)
+    own, count = job.rows(rows, None), len(rows)
     return cpu.jpegs.read(
-        job.address[rows],
-        job.size[rows],
-        job.height[rows],
-        job.width[rows],
-        np.zeros(count, np.uint64) if job.entries is None else job.entries[rows],
-        np.zeros(count, np.int32) if job.num_entries is None else job.num_entries[rows],
-        np.zeros(count, np.uint32) if job.seals is None else job.seals[rows],
-        job.draws[rows],
+        own.address,
+        own.size,
+        own.height,
+        own.width,
+        np.zeros(count, np.uint64) if own.entries is None else own.entries,
+        np.zeros(count, np.int32) if own.num_entries is None else own.num_entries,
+        np.zeros(count, np.uint32) if own.seals is None else own.seals,
+        own.draws,
     )
 
 
 def _list_intervals(
-    job: ImageJob,
-    rows: NDArray[np.intp],
-    parts: JpegParts,
-    band: slice,
-    cpu: CpuServices,
-    resident: ResidentJpegs | None,
+    job: ImageJob, rows: NDArray[np.intp], parts: JpegParts, cpu: CpuServices, resident: ResidentJpegs | None
 ) -> Intervals:
-    own = rows[band]
-    part = JpegParts(parts.rows[band], parts.quantization[band], parts.tables, parts.table_of[band])
     if resident is not None:
-        return resident.list_intervals(job, own, part, cpu.jpegs)
-    entries = np.zeros(len(own), np.uint64) if job.entries is None else job.entries[own]
-    return cpu.jpegs.list_intervals(job.address[own], job.size[own], entries, part)
+        return resident.list_intervals(job, rows, parts, cpu.jpegs)
+    entries = np.zeros(len(rows), np.uint64) if job.entries is None else job.entries[rows]
+    return cpu.jpegs.list_intervals(job.address[rows], job.size[rows], entries, parts)

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError
-from gpubeton.gpu.decode_backend import DecodeRequest
-from gpubeton.gpu.launch import gather
-from gpubeton.plan.lanes import Lane, cut
+from gpubeton.gpu.batch_state import DecodeRequest
+from gpubeton.gpu.launch import gather, write_canaries
+from gpubeton.plan.lanes import cut
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.cuda import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
+    from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import GpuResources
     from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
     from gpubeton.plan.cpu_services import CpuServices
-    from gpubeton.plan.image_executor import BadImage, ImageJob
-
-
-class CpuImages(Protocol):
-    """Gives the images that the CPU's workers make."""
-
-    def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
-        """Wait for those of a batch; return the bad ones."""
-        ...
 
 
 class Feeder:
@@ -39,18 +29,12 @@ class Feeder:
 
     # It waits for busy decoders, so that `submit` need not.
 
-    def __init__(
-        self,
-        resources: GpuResources,
-        augmenter: Augmenter,
-        cpu: CpuServices,
-        cpu_images: CpuImages,
-    ) -> None:
+    def __init__(self, resources: GpuResources, augmenter: Augmenter, cpu: CpuServices, executor: GpuExecutor) -> None:
         self._resources = resources
         self._device = resources.device
         self._augmenter = augmenter
         self._cpu = cpu
-        self._cpu_images = cpu_images
+        self._executor = executor  # which gives the images of the CPU's workers
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
@@ -96,7 +80,7 @@ class Feeder:
         decoded = batch.layout.decoded
         for own in decoded:
             images = batch.images[own.program]
-            self._augmenter.write_canaries(images.pictures, images.count, batch.nonce, streams.send)
+            write_canaries(self._device, images.pictures, images.count, batch.nonce, streams.send)
         if decoded:
             self._canaries_written.record(streams.send)
             # The engines of Hopper write when they are called. Unless the host has waited for the canaries, they could
@@ -110,55 +94,41 @@ class Feeder:
                 largest = int((3 * one.height.astype(np.int64) * one.width).max())
                 gather(self._device, batch.gathers[one.program], len(one.rows), largest, streams.send)
             else:
-                self._pack_crops(batch, one, staging)
+                job, rows, target = batch.jobs[one.program], one.rows, one.within + np.uint64(staging + one.staged)
+                self._cpu.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
                 self._send(one, arena, staging)
         for own in decoded:
             self._decode(batch, own, arena, staging)
         if decoder is not None:
             for number, entry_images in batch.entry_images.items():
                 decoder.send(entry_images, batch.jobs[number], staging, arena, self._cpu, streams.send)
-        if batch.needs_cpu:
-            batch.bad += self._cpu_images.collect_cpu_images(batch)  # wait point: cpu images made
-            for one in batch.layout.sent:
-                if one.is_finished:
-                    self._send(one, arena, staging)
+        if finished := batch.finished:
+            batch.bad += self._executor.collect_cpu_images(batch)  # wait point: cpu images made
+            for one in finished.values():
+                self._send(one, arena, staging)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)  # wait point: pixels sent
         augment_batch(batch, self._augmenter, streams.augment, decoder)
         slot.done.record(streams.augment)
 
-    def _pack_crops(self, batch: BatchState, one: SentPixels, staging: int) -> None:
-        job, rows = batch.jobs[one.program], one.rows
-        target = one.within + np.uint64(staging + one.staged)
-        self._cpu.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
-
     def _send(self, one: SentPixels, arena: int, staging: int) -> None:
         self._device.copy(arena + one.offset, staging + one.staged, one.nbytes, self._resources.streams.send)
 
     def _decode(self, batch: BatchState, own: DecodedImages, arena: int, staging: int) -> None:
-        """Give the images of one field to the decoders."""
+        """Copy the bytes of one field's images to staging memory, call by call, and begin to decode."""
         job, rows = batch.jobs[own.program], own.rows
-        request = request_of(job, rows, own.offset + np.uint64(arena), own.pitch)
-        if not job.is_pinned:
-            request = request._replace(address=own.staged + np.uint64(staging))
+        address = None if job.is_pinned else own.staged + np.uint64(staging)
+        request = DecodeRequest.of(job, rows, own.offset + np.uint64(arena), own.pitch, address)
         batch.requests[own.program] = request
         for lane, backend in self._resources.backends.items():
             places = np.flatnonzero(own.lanes == lane)
             for piece in cut(len(places), backend.most):
-                self._begin(batch, own, request, places[piece], lane)
-
-    def _begin(
-        self, batch: BatchState, own: DecodedImages, request: DecodeRequest, places: NDArray[np.intp], lane: Lane
-    ) -> None:
-        """Copy the bytes of some images to staging memory, and begin to decode."""
-        job, rows = batch.jobs[own.program], own.rows[places]
-        part = request.part(places)
-        if not job.is_pinned:
-            self._cpu.pack_regions(job.address[rows], part.size, part.address)
-        begun = self._resources.backends[lane].begin(part)
-        batch.refused.update((own.program, int(rows[place])) for place in begun.failed)
-        if begun.event is not None:
-            batch.decoding.append(begun)
+                part, taken = request.part(places[piece]), rows[places[piece]]
+                if not job.is_pinned:
+                    self._cpu.pack_regions(job.address[taken], part.size, part.address)
+                begun = backend.begin(part)
+                batch.refused.update((own.program, int(taken[place])) for place in begun.failed)
+                batch.decoding.append(begun)
 
 
 def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder | None = None) -> None:
@@ -187,24 +157,10 @@ def _decode_entries(batch: BatchState, augmenter: Augmenter, stream: Stream, dec
         batch.own_span[0].record(stream)
     for number, own in batch.entry_images.items():
         levels = batch.slot.resampled.reserve(0).address + batch.levels[number]
-        out = levels if augmenter.has_colors(number) else batch.images[number].out
-        decoder.launch(own, augmenter.constants(number), out, stream)
+        constants = augmenter.constants[number]
+        out = batch.images[number].out if constants.num_sums is None else levels
+        decoder.launch(own, constants, out, stream)
         flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
         batch.flagged.append((batch.sources[number], own.rows, flags))
     if batch.own_span is not None:
         batch.own_span[1].record(stream)
-
-
-def request_of(
-    job: ImageJob, rows: NDArray[np.intp], target: NDArray[np.uint64], pitch: NDArray[np.int32]
-) -> DecodeRequest:
-    """Make a request of some images of a job, which are read where they are stored."""
-    return DecodeRequest(
-        address=job.address[rows],
-        size=job.size[rows],
-        target=target,
-        pitch=pitch,
-        height=job.height[rows],
-        width=job.width[rows],
-        draws=job.draws[rows],
-    )

@@ -13,14 +13,14 @@ import numpy as np
 
 from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
-from gpubeton.gpu.batch_state import BatchState, shared_sources
-from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays, most_taps
-from gpubeton.gpu.feeder import Feeder, augment_batch, request_of
+from gpubeton.gpu.batch_state import BatchState, DecodeBackends, DecodeRequest
+from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays
+from gpubeton.gpu.feeder import Feeder, augment_batch
 from gpubeton.gpu.gpu_resources import GpuResources
-from gpubeton.gpu.launch import Augmenter
-from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch, round_up
-from gpubeton.plan.draw_rows import NUM_PAINTS
-from gpubeton.plan.image_executor import Usage
+from gpubeton.gpu.launch import Augmenter, taps_nbytes
+from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch, round_up
+from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws, most_taps
+from gpubeton.plan.image_executor import Usage, shared_sources
 from gpubeton.plan.lanes import (
     KIND,
     SAMPLING,
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.decode_backend import DecodeBackends
-    from gpubeton.gpu.entry_decoder import EntryImages
+    from gpubeton.gpu.entry_decoder import EntryImages, ResidentJpegs
     from gpubeton.gpu.gpu_options import GpuOptions
-    from gpubeton.gpu.resident import ResidentJpegs
     from gpubeton.plan.cpu_services import CpuServices
     from gpubeton.plan.image_executor import BadImage, ImageExecutor, ImageJob
     from gpubeton.plan.program import ImageProgram
@@ -117,7 +115,7 @@ class GpuExecutor:
             # Torch may have reused memory whose earlier work on the tail stream is not done.
             self._handed_out.record(self._resources.streams.tail)
             self._resources.streams.augment.wait(self._handed_out)  # wait point: batch memory free
-            if batch.needs_cpu:
+            if batch.finished:
                 self._start_cpu_images(batch)
         self._submitted += 1
         self._batches.append(batch)
@@ -225,16 +223,12 @@ class GpuExecutor:
             staging_nbytes += round_up(own.nbytes)
         arena = slot.arena.reserve(arena_nbytes).address
         slot.staging.reserve(staging_nbytes)
-        taps = [most_taps(job.draws, program) for job, program in zip(jobs, self._programs, strict=True)]
-        slot.taps.reserve(
-            max(self._augmenter.taps_nbytes(number, len(job.address), taps[number]) for number, job in enumerate(jobs))
-        )
-        resampled = [self._augmenter.resampled_nbytes(program, len(job.address)) for program, job in enumerate(jobs)]
-        levels = [*accumulate(map(round_up, resampled), initial=0)]
+        both = list(zip(self._augmenter.constants, jobs, strict=True))
+        taps = [most_taps(job.draws, own.height, own.width) for own, job in both]
+        slot.taps.reserve(max(sum(taps_nbytes(own, len(job.address), taps[i])) for i, (own, job) in enumerate(both)))
+        levels = [*accumulate((round_up(len(job.address) * own.levels_nbytes) for own, job in both), initial=0)]
         slot.resampled.reserve(levels[-1])
-        needs_cpu = any(one.is_finished for one in layout.sent)
-        nonce = self._resources.next_nonce()
-        batch = BatchState(slot, jobs, sources, layout, nonce, needs_cpu, levels, entry_images)
+        batch = BatchState(slot, jobs, sources, layout, self._resources.next_nonce(), levels, entry_images)
         batch.describe(self._programs, taps, arena)
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
@@ -271,13 +265,13 @@ class GpuExecutor:
             if self._is_shared and resident is None:
                 both = rows[lanes[rows] == Lane.HARDWARE]
                 rows = np.setdiff1d(rows, both[: round(self._resources.engine_share * len(both))])
-            own = decoder.plan(number, self._programs[number], job, rows, self._cpu, resident)
+            own = decoder.plan(number, self._augmenter.constants[number], job, rows, self._cpu, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN
         for lane, backend in backends.items():
             rows = np.flatnonzero(lanes == lane)
             if len(rows):
-                request = request_of(job, rows, np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.int32))
+                request = DecodeRequest.of(job, rows, np.zeros(len(rows)), np.zeros(len(rows)))
                 takes = backend.takes(request, survey[rows, TABLES], survey[rows, SAMPLING])
                 lanes[rows[~takes]] = Lane.CPU
         lanes[is_refused & (lanes < Lane.CPU)] = Lane.CPU
@@ -285,13 +279,10 @@ class GpuExecutor:
 
     def _start_cpu_images(self, batch: BatchState) -> None:
         """Let the CPU's workers write their images of a batch into the staging memory."""
-        array = batch.slot.staging.reserve(0).array
-        jobs = []
+        array, jobs = batch.slot.staging.reserve(0).array, []
         for number, (program, job) in enumerate(zip(self._programs, batch.jobs, strict=True)):
-            rows, start = np.zeros(0, np.intp), 0
-            for one in batch.layout.sent:
-                if one.program == number and one.is_finished:
-                    rows, start = one.rows, one.staged
+            one = batch.finished.get(number)
+            rows, start = (np.zeros(0, np.intp), 0) if one is None else (one.rows, one.staged)
             shape = (len(rows), program.height, program.width, 3)
             out = array[start : start + int(np.prod(shape))].reshape(shape)
             jobs.append(replace(job.rows(rows, out), colors=None))  # the GPU changes them
@@ -299,8 +290,8 @@ class GpuExecutor:
 
     def collect_cpu_images(self, batch: BatchState) -> list[BadImage]:
         """Wait for the images of a batch that the CPU makes; return the bad ones."""
-        rows = {one.program: one.rows for one in batch.layout.sent if one.is_finished}
-        return [replace(bad, row=int(rows[bad.program][bad.row])) for bad in self._workers().collect()]
+        finished, found = batch.finished, self._workers().collect()
+        return [replace(bad, row=int(finished[bad.program].rows[bad.row])) for bad in found]
 
     def _workers(self) -> ImageExecutor:
         if self._cpu_executor is None:
@@ -367,10 +358,12 @@ class GpuExecutor:
         places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
         slot.table.send(stream)
         self._device.copy(arena, staging.address, levels.nbytes, stream)
-        images = describe_images(number, whole, most_taps(whole.draws, program), places, 0)
-        taps = slot.taps.reserve(self._augmenter.taps_nbytes(number, 1, images.most_taps)).address
-        resampled = slot.resampled.reserve(self._augmenter.resampled_nbytes(number, 1)).address
-        self._augmenter.augment(number, images, taps, resampled, stream)
+        own = self._augmenter.constants[number]
+        images = describe_images(number, whole, most_taps(whole.draws, own.height, own.width), places, 0)
+        taps = slot.taps.reserve(sum(taps_nbytes(own, 1, images.most_taps))).address
+        resampled = slot.resampled.reserve(own.levels_nbytes).address
+        self._augmenter.resample(number, images, taps, resampled, stream)
+        self._augmenter.color(number, images, resampled, stream)
         stream.synchronize()  # wait point: repair finished
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +71,6 @@ def source_of_operations(operations: Sequence[PixelOperation]) -> str:
     return "".join(["#define OWN_OPERATIONS\n", *functions, _CHOICE.format(calls="".join(calls))])
 
 
-# In an installed wheel, and in a checkout.
 # Where the kernels are: in an installed package, or in a checkout.
 PLACES = (Path(__file__).resolve().parents[1] / "_kernels", Path(__file__).resolve().parents[2] / "kernels")
 
@@ -161,7 +160,9 @@ def load_machine_code(kernel: str, architecture: str, options: tuple[str, ...] =
     code = _read(entry)
     if code is None:
         code = compiler.compile(source, kernel, architecture, options).code
-        _write(entry, code)
+        with suppress(OSError):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            entry.write_bytes(hashlib.sha256(code).digest() + code)  # a part of it counts as damaged
     return code
 
 
@@ -173,18 +174,3 @@ def _read(entry: Path) -> bytes | None:
         return None
     code = content[_DIGEST:]
     return code if code and hashlib.sha256(code).digest() == content[:_DIGEST] else None
-
-
-def _write(entry: Path, code: bytes) -> None:
-    """Write an entry; other processes see all of it or none."""
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=entry.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        Path(temporary).replace(entry)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
-_GONE = {"sm", "hybrid"}
+_GONE = dict.fromkeys(
+    ("sm", "hybrid"), ": nvJPEG without engines was slower than the CPU's workers, which take its images. Leave it out"
+)
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,9 @@ class GpuOptions:
 
     def __post_init__(self) -> None:
         for name in self.lanes:
-            if name in _GONE:
-                raise OptionError(
-                    f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}: nvJPEG without engines "
-                    "was slower than the CPU's workers, which now take its images. Leave it out"
-                )
             if name not in _LANES:
-                raise OptionError(f"lanes holds {name!r}; expected some of {', '.join(map(repr, _LANES))}")
+                why, names = _GONE.get(name, ""), ", ".join(map(repr, _LANES))
+                raise OptionError(f"lanes holds {name!r}; expected some of {names}{why}")
         if self.raw not in get_args(RawLane):
             raise OptionError(f"raw is {self.raw!r}; expected one of {', '.join(map(repr, get_args(RawLane)))}")
         if self.resident not in ("auto", True, False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton.gpu.batch_memory import Constants, Slot, Table
 from gpubeton.gpu.entry_decoder import EntryDecoder
@@ -12,30 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpubeton.gpu.cuda import Device, Stream
-    from gpubeton.gpu.decode_backend import DecodeBackend
+    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
+    from gpubeton.gpu.other_libraries import LibraryBackend
     from gpubeton.plan.lanes import Lane
 
 
-class EpochStreams:
+class EpochStreams(NamedTuple):
     """The streams of one epoch; the engines have two more."""
 
     # Few: a process has 8 hardware queues by default, and streams that share one wait for each other.
-
-    def __init__(self, device: Device) -> None:
-        self.send: Stream = device.make_stream("send")  # tables, canaries and pixels to the device
-        self.augment: Stream = device.make_stream("augment")  # the kernels, batch after batch
-        # operations on finished batches, torch's memory for them, and images that are repaired
-        self.tail: Stream = device.make_stream("tail")
-
-    @property
-    def all(self) -> list[Stream]:
-        """All of them."""
-        return [self.send, self.augment, self.tail]
-
-    def synchronize(self) -> None:
-        """Wait until all are empty."""
-        for stream in self.all:
-            stream.synchronize()  # wait point: each stream idle
+    send: Stream  # tables, canaries and pixels to the device
+    augment: Stream  # the kernels, batch after batch
+    tail: Stream  # operations on finished batches, torch's memory for them, and images that are repaired
 
 
 @dataclass(eq=False)
@@ -43,7 +31,7 @@ class GpuResources:
     """Backends, memory and streams for one epoch at a time; slow to make."""
 
     device: Device
-    backends: Mapping[Lane, DecodeBackend]
+    backends: Mapping[Lane, BatchedBackend | LibraryBackend]
     num_slots: int
     takes_entries: bool = False  # whether our own decoder takes the JPEGs with entry points
     entry_decoder: EntryDecoder | None = field(init=False, default=None)
@@ -60,7 +48,7 @@ class GpuResources:
     def __post_init__(self) -> None:
         device = self.device
         self.slots = [Slot(device) for _ in range(self.num_slots)]
-        self.streams = EpochStreams(device)
+        self.streams = EpochStreams(*map(device.make_stream, EpochStreams._fields))
         self.entry_decoder = EntryDecoder(device) if self.takes_entries else None
         self.mixes, self.constants, self.repair_slot = Table(device), Constants(device), Slot(device)
 
@@ -73,7 +61,8 @@ class GpuResources:
         """Wait until nothing is under way."""
         for backend in self.backends.values():
             backend.settle()  # wait point: backends idle
-        self.streams.synchronize()  # wait point: streams idle
+        for stream in self.streams:
+            stream.synchronize()  # wait point: streams idle
 
     def close(self) -> None:
         """Free everything, when nothing is under way any more."""
@@ -87,4 +76,4 @@ class GpuResources:
             self.constants.free()
             if self.entry_decoder is not None:
                 self.entry_decoder.free()
-            self.device.recycle(self.streams.all)
+            self.device.recycle(self.streams)

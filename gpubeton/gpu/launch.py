@@ -6,30 +6,38 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpubeton.gpu.device_structs import KernelImages, num_sums
 from gpubeton.gpu.gpu_kernels import color_kernels
 from gpubeton.gpu.memory_layout import round_up
 from gpubeton.pipeline.interpolation import INTERPOLATIONS
+from gpubeton.plan.jpeg_parts import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from gpubeton.gpu.batch_memory import Constants
     from gpubeton.gpu.cuda import Device, Stream
+    from gpubeton.gpu.device_structs import KernelImages
     from gpubeton.plan.program import ImageProgram
 
 _THREADS = 128
 # The part of an image for one block: bytes that gather.cu copies, output bytes that mix.cu writes, output rows that
-# resample.cu writes, pixels that color_sum.cu and color.cu read.
+# resample.cu and jpeg_down.cu write, pixels that color_sum.cu and color.cu read, blocks of 8 x 8 of jpeg_idct.cu.
 _GATHERED_BYTES = 16384
 _MIXED_BYTES = 8192
 _ROWS = 8
 _SUMMED_PIXELS = 16384
 _COLORED_PIXELS = 8192
+_TRANSFORMED = 64
 # Of canary.cu: threads for each image.
 _PLACES = 3
+
+
+def _pointers(*addresses: int) -> list[np.uint64]:
+    return [np.uint64(address) for address in addresses]
+
+
+def _ints(*numbers: int) -> list[np.int32]:
+    return [np.int32(number) for number in numbers]
 
 
 def _launch(
@@ -37,12 +45,19 @@ def _launch(
 ) -> None:
     """Launch a kernel with the same number of blocks for each image: along x, because y has room for 65535 only."""
     blocks = max(1, -(-work // work_of_a_block))
-    device.launch(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments, stream)
+    if count:
+        device.launch(kernel, (blocks * count, 1, 1), (_THREADS, 1, 1), arguments, stream)
 
 
 def gather(device: Device, gathers: int, count: int, largest: int, stream: Stream) -> None:
     """Copy rows of bytes, for `count` images of at most `largest` bytes, from pinned memory to the arena."""
-    _launch(device, "gather", count, largest, _GATHERED_BYTES, [np.uint64(gathers), np.int32(count)], stream)
+    _launch(device, "gather", count, largest, _GATHERED_BYTES, [*_pointers(gathers), *_ints(count)], stream)
+
+
+def write_canaries(device: Device, pictures: int, count: int, nonce: int, stream: Stream) -> None:
+    """Write canaries into the guarded images, in the stream's order."""
+    arguments = [*_pointers(pictures), *_ints(count), np.uint32(nonce)]
+    _launch(device, "canary", min(count, 1), count * _PLACES, _THREADS, arguments, stream)
 
 
 def mix_images(
@@ -50,22 +65,15 @@ def mix_images(
     size: tuple[int, int, int],  # images, height, width
     levels: int,  # address of uint8 (count, height, width, 3)
     rows: int,  # address of int32 (count, MIX_COLUMNS), from `ImageProgram.draw_mixes`
-    table: int,  # address of uint32 (256, 3), see `table_of`
+    table: int,  # address of uint32 (256, 3), see `ImageProgram.output_bits`
     item_size: int,
     out: int,  # address of (count, height, width, 3); other memory than the levels
     stream: Stream,
 ) -> None:
     """Mix the images of a batch of levels, and write output values of 1, 2 or 4 bytes."""
     count, height, width = size
-    if count == 0:
-        return
-    arguments = [
-        *map(np.uint64, (levels, rows)),
-        *map(np.int32, (height, width, count)),
-        np.uint64(table),
-        np.int32(item_size),
-        np.uint64(out),
-    ]
+    finish = [*_pointers(table), *_ints(item_size), *_pointers(out)]
+    arguments = [*_pointers(levels, rows), *_ints(height, width, count), *finish]
     _launch(device, "mix", count, 3 * height * width * item_size, _MIXED_BYTES, arguments, stream)
 
 
@@ -83,74 +91,101 @@ class ProgramConstants(NamedTuple):
     max_paints: int
     kernels: tuple[str, str] = ("color_sum", "color")
 
+    @property
+    def levels_nbytes(self) -> int:
+        """Bytes of an image before its colors are changed; 0 if they are not."""
+        return 0 if self.num_sums is None else self.height * self.width * 3
 
-class TapArrays(NamedTuple):
-    """Device addresses of the first source pixels, weights and numbers of taps, see kernels/taps.cuh."""
-
-    first: int
-    weights: int
-    numbers: int
+    @property
+    def before_colors(self) -> ProgramConstants:
+        """The same, for the kernels that come before changes of color, and then write levels."""
+        return self if self.num_sums is None else self._replace(table=0, item_size=1)
 
 
-def launch_images(
-    device: Device,
-    own: ProgramConstants,
-    images: KernelImages,
-    taps: TapArrays,
-    levels: int,  # address of uint8 (count, height, width, 3), unused without changes of color
-    stream: Stream,
-) -> None:
-    """Resample, flip, paint, change colors, look up and store the images of one output."""
-    launch_resampling(device, own, images, taps, levels, stream)
-    launch_colors(device, own, images, levels, stream)
+def taps_nbytes(own: ProgramConstants, count: int, most_taps: int, axes: int = 2) -> tuple[int, int, int]:
+    """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them; 4 axes for JPEGs."""
+    entries = axes * count * max(own.height, own.width)
+    return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
+
+
+def split_taps(memory: int, nbytes: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Give the addresses of the three arrays of `taps_nbytes` in their memory."""
+    return memory, memory + nbytes[0], memory + nbytes[0] + nbytes[1]
 
 
 def launch_resampling(
-    device: Device, own: ProgramConstants, images: KernelImages, taps: TapArrays, levels: int, stream: Stream
+    device: Device,
+    own: ProgramConstants,
+    images: KernelImages,
+    taps: tuple[int, int, int],  # addresses of the arrays of `taps_nbytes`
+    levels: int,  # address of uint8 (count, height, width, 3), unused without changes of color
+    stream: Stream,
 ) -> None:
     """Make levels from decoded pixels, or output values if colors stay."""
-    count = images.count
-    if count == 0:
-        return
-    rule, columns, height, width = map(np.int32, (own.rule, images.columns, own.height, own.width))
-    number, most_taps = np.int32(count), np.int32(images.most_taps)
-    draws, fills, out = map(np.uint64, (images.draws, own.fills, images.out))
-    made = [*map(np.uint64, (*taps, images.most))]
-    arguments = [draws, columns, rule, height, width, number, most_taps, *made]
+    count, first = images.count, own.before_colors
+    draws = [*_pointers(images.draws), *_ints(images.columns)]
+    size, made = _ints(own.height, own.width, count, images.most_taps), _pointers(*taps, images.most)
+    arguments: list[Any] = [*draws, *_ints(own.rule), *size, *made]
     _launch(device, "taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
-    has_colors = own.num_sums is not None
-    written = [np.uint64(0), np.int32(1)] if has_colors else [np.uint64(own.table), np.int32(own.item_size)]
-    arguments = [
-        np.uint64(images.pictures), draws, columns, height, width, number, most_taps, *made, fills, *written,
-        np.uint32(images.nonce), np.uint64(levels) if has_colors else out, np.uint64(images.status),
-    ]  # fmt: skip
+    finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), np.uint32(images.nonce)]
+    out = images.out if own.num_sums is None else levels
+    arguments = [*_pointers(images.pictures), *draws, *size, *made, *finish, *_pointers(out, images.status)]
     _launch(device, "resample", count, own.height, _ROWS, arguments, stream)
 
 
 def launch_colors(device: Device, own: ProgramConstants, images: KernelImages, levels: int, stream: Stream) -> None:
     """Change the colors of levels, look up and store them, if the program changes colors."""
     count, pixels = images.count, own.height * own.width
-    if own.num_sums is None or count == 0:
+    if own.num_sums is None:
         return
-    columns, height, width, number = map(np.int32, (images.columns, own.height, own.width, count))
-    draws, fills, out = map(np.uint64, (images.draws, own.fills, images.out))
-    finish = [np.uint64(own.table), np.int32(own.item_size)]
-    read = [
-        *map(np.uint64, (levels, images.colors)), np.int32(images.num_steps), np.uint64(images.sums),
-        np.int32(own.num_sums),
-    ]  # fmt: skip
+    steps = [*_pointers(levels, images.colors), *_ints(images.num_steps)]
+    read = [*steps, *_pointers(images.sums), *_ints(own.num_sums)]
     color_sum, color = own.kernels
     for contrast in range(own.num_sums):
-        arguments = [*read, np.int32(contrast), np.int32(pixels), number]
+        arguments = [*read, *_ints(contrast, pixels, count)]
         _launch(device, color_sum, count, pixels, _SUMMED_PIXELS, arguments, stream)
-    paints = map(np.int32, (own.early_paints, own.max_paints))
-    arguments = [*read, draws, columns, fills, *paints, height, width, number, *finish, out]
-    _launch(device, color, count, pixels, _COLORED_PIXELS, arguments, stream)
+    painted = [*_pointers(images.draws), *_ints(images.columns), *_pointers(own.fills)]
+    numbers = _ints(own.early_paints, own.max_paints, own.height, own.width, count)
+    finish = [*_pointers(own.table), *_ints(own.item_size), *_pointers(images.out)]
+    _launch(device, color, count, pixels, _COLORED_PIXELS, [*read, *painted, *numbers, *finish], stream)
 
 
-_BIT_PATTERNS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
-
-_LEVELS = np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+def launch_jpegs(
+    device: Device,
+    own: ProgramConstants,
+    stream: Stream,
+    *,
+    count: int,  # images
+    jpegs: int,  # JPEG (count,)
+    tables: int,  # uint8 (T, 4, 272)
+    groups: int,  # int32 (num_groups, 3)
+    num_groups: int,
+    intervals: int,  # int32 (M, 2)
+    draws: int,  # int32 (count, columns)
+    columns: int,
+    most: int,  # int32 (count, 4), zeros
+    most_taps: int,
+    status: int,  # int32 (count,), zeros
+    most_blocks: int,  # blocks of 8 x 8 of the largest window
+    taps: tuple[int, int, int],  # as of `launch_resampling`, for 4 axes
+    out: int,  # (rows, height, width, 3): levels, if colors are changed later
+) -> None:
+    """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
+    images, first = _pointers(jpegs), own.before_colors
+    drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width)
+    made = [*_ints(count, most_taps), *_pointers(*taps, most)]
+    arguments: list[Any] = [*images, *drawn, *_ints(own.rule), *size, *made]
+    _launch(device, "jpeg_taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
+    if num_groups:
+        arguments = _pointers(jpegs, tables, groups, intervals, status)
+        device.launch("jpeg_huffman", (num_groups, 1, 1), (GROUP, 1, 1), arguments, stream)
+    arguments = [*images, *_ints(count), *_pointers(status)]
+    _launch(device, "jpeg_idct", count, most_blocks, _TRANSFORMED, arguments, stream)
+    # Eights of rows are fewer than blocks.
+    eights = min(most_blocks, 64) * -(-own.width // _THREADS)
+    _launch(device, "jpeg_across", count, eights, 1, [*images, *drawn, *size, *made], stream)
+    finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), *_pointers(out, status)]
+    _launch(device, "jpeg_down", count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
 
 
 class Augmenter:
@@ -158,84 +193,34 @@ class Augmenter:
 
     def __init__(self, device: Device, programs: Sequence[ImageProgram], constants: Constants, stream: Stream) -> None:
         self._device = device
-        self._programs = list(programs)
-        self._tables = [constants.address_of(table_of(program), stream) for program in programs]
-        self._constants = [
+        self._tables = [(constants.address_of(own.output_bits, stream), own.item_size) for own in programs]
+        self.constants = [
             ProgramConstants(
-                rule=INTERPOLATIONS[program.interpolation],
-                height=program.height,
-                width=program.width,
-                fills=constants.address_of(program.fills, stream),
+                INTERPOLATIONS[own.interpolation],
+                own.height,
+                own.width,
+                constants.address_of(own.fills, stream),
                 # Mixing needs the complete batch: until then the output is levels.
-                table=0 if program.mixing else table,
-                item_size=1 if program.mixing else item_size(program),
-                num_sums=num_sums(program) if program.colors else None,
-                early_paints=program.early_paints,
-                max_paints=program.max_paints,
-                kernels=color_kernels(program),
+                *((0, 1) if own.mixing else finish),
+                own.num_contrasts if own.colors else None,
+                own.early_paints,
+                own.max_paints,
+                color_kernels(own),
             )
-            for program, table in zip(programs, self._tables, strict=True)
+            for own, finish in zip(programs, self._tables, strict=True)
         ]
-
-    def taps_nbytes(self, program: int, count: int, most_taps: int) -> int:
-        """Bytes that the weights of `count` images of a program take."""
-        return sum(_taps_layout(self._programs[program], count, most_taps))
-
-    def write_canaries(self, pictures: int, count: int, nonce: int, stream: Stream) -> None:
-        """Write canaries into the guarded images, in the stream's order."""
-        if count:
-            arguments = [np.uint64(pictures), np.int32(count), np.uint32(nonce)]
-            self._device.launch("canary", (-(-count * _PLACES // _THREADS), 1, 1), (_THREADS, 1, 1), arguments, stream)
-
-    def has_colors(self, program: int) -> bool:
-        """Whether a program changes colors, so that levels come first."""
-        return bool(self._programs[program].colors)
-
-    def resampled_nbytes(self, program: int, count: int) -> int:
-        """Bytes that `count` images of a program take before their colors are changed; 0 if they are not."""
-        own = self._programs[program]
-        return count * own.height * own.width * 3 if own.colors else 0
 
     def resample(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
         """Resample the decoded pixels of one output; `taps` and `levels` are addresses of scratch memory."""
-        first_nbytes, weights_nbytes, _ = _taps_layout(self._programs[program], images.count, images.most_taps)
-        arrays = TapArrays(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes)
-        launch_resampling(self._device, self._constants[program], images, arrays, levels, stream)
-
-    def constants(self, program: int) -> ProgramConstants:
-        """Give what the launches of a program have in common."""
-        return self._constants[program]
+        own = self.constants[program]
+        places = split_taps(taps, taps_nbytes(own, images.count, images.most_taps))
+        launch_resampling(self._device, own, images, places, levels, stream)
 
     def color(self, program: int, images: KernelImages, levels: int, stream: Stream) -> None:
         """Change the colors of the levels of one output."""
-        launch_colors(self._device, self._constants[program], images, levels, stream)
-
-    def augment(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Make the images of one output from decoded pixels."""
-        self.resample(program, images, taps, levels, stream)
-        self.color(program, images, levels, stream)
+        launch_colors(self._device, self.constants[program], images, levels, stream)
 
     def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
         """Mix a complete batch of levels, normalise and store it."""
-        own = self._programs[program]
-        size = count, own.height, own.width
-        mix_images(self._device, size, levels, rows, self._tables[program], item_size(own), out, stream)
-
-
-def item_size(program: ImageProgram) -> int:
-    """Bytes of one output value of a program."""
-    return 1 if program.table is None else int(program.table.itemsize)
-
-
-def table_of(program: ImageProgram) -> NDArray[np.uint32]:  # (256, 3)
-    """Return the bits of the output value of each level and channel."""
-    if program.table is None:
-        return _LEVELS
-    bits = np.ascontiguousarray(program.table).view(_BIT_PATTERNS[program.table.itemsize])
-    return bits.astype(np.uint32)
-
-
-def _taps_layout(program: ImageProgram, count: int, most: int) -> tuple[int, int, int]:
-    """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them."""
-    entries = 2 * count * max(program.height, program.width)
-    return round_up(4 * entries), round_up(2 * most * entries), round_up(4 * entries)
+        own = self.constants[program]
+        mix_images(self._device, (count, own.height, own.width), levels, rows, *self._tables[program], out, stream)

@@ -174,11 +174,8 @@ def _wheels(name: str) -> Iterator[Place]:
     """Look into the wheels that share the name `nvidia`: ``nvidia/cu13/lib``, before that ``nvidia/nvjpeg/lib``."""
     folders = _package_folders("nvidia")
     files = [file for folder in folders for file in Path(folder).glob(f"*/lib/lib{name}.so*")]
-    if not files:
-        where = ", ".join(folders) or "no package `nvidia` is installed"
-        yield Place("NVIDIA's wheels", reason=f"no lib{name}.so in */lib ({where})")
-    for file in sorted(files, key=_version, reverse=True):
-        yield Place("NVIDIA's wheels", str(file))
+    where = ", ".join(folders) or "no package `nvidia` is installed"
+    yield from _listed("NVIDIA's wheels", files, f"no lib{name}.so in */lib ({where})")
 
 
 def _toolkits(name: str) -> Iterator[Place]:
@@ -193,24 +190,17 @@ def _toolkits(name: str) -> Iterator[Place]:
             yield Place(variable, reason="not set")
             continue
         files = [file for part in ("lib64", "lib") for file in Path(root, part).glob(f"lib{name}.so*")]
-        if not files:
-            yield Place(variable, reason=f"no lib{name}.so in lib64 or lib ({root})")
-        for file in sorted(files, key=_version, reverse=True)[:1]:
-            yield Place(variable, str(file))
+        yield next(_listed(variable, files, f"no lib{name}.so in lib64 or lib ({root})"))
     for ending in [*(f".{major}" for major in MAJORS), ""]:
         yield Place("the dynamic loader ($LD_LIBRARY_PATH, ldconfig)", f"lib{name}.so{ending}")
 
 
 def _bundled(name: str, package: str) -> Iterator[Place]:
     """Look for a copy inside the wheel of another package."""
-    origin = f"{package}'s copy"
     folders = [Path(folder).parent / f"{package}.libs" for folder in _package_folders(package)]
     files = [file for folder in folders for file in folder.glob(f"lib{name}.*so*")]
-    if not files:
-        where = ", ".join(map(str, folders)) or f"{package} is not installed"
-        yield Place(origin, reason=f"no lib{name}.so ({where})")
-    for file in sorted(files, key=_version, reverse=True):
-        yield Place(origin, str(file))
+    where = ", ".join(map(str, folders)) or f"{package} is not installed"
+    return _listed(f"{package}'s copy", files, f"no lib{name}.so ({where})")
 
 
 def _package_folders(package: str) -> list[str]:
@@ -218,6 +208,14 @@ def _package_folders(package: str) -> list[str]:
     # Parts of `nvidia` may be in several places, though some of its wheels make it a regular package.
     found = (Path(entry, package) for entry in dict.fromkeys(sys.path) if entry)
     return [str(folder) for folder in found if folder.is_dir()]
+
+
+def _listed(origin: str, files: Sequence[Path], missing: str) -> Iterator[Place]:
+    """List files, the newest first, or why there is none."""
+    if not files:
+        yield Place(origin, reason=missing)
+    for file in sorted(files, key=_version, reverse=True):
+        yield Place(origin, str(file))
 
 
 def _version(file: Path) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton.gpu.device_structs import GATHER, PICTURE
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
@@ -199,10 +199,3 @@ def _lay_out_decoded(
     staged = (stop - size).astype(np.uint64)
     decoded = DecodedImages(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
     return decoded, layout.nbytes, round_up(int(stop[-1]))
-
-
-def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDArray[np.int32]:  # (1, columns) int32
-    """Return draws that copy one image unchanged."""
-    draws = np.zeros((1, columns), np.int32)
-    draws[0, HEIGHT], draws[0, WIDTH] = height, width
-    return draws

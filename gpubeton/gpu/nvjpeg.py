@@ -38,33 +38,27 @@ _CSS_444 = 0  # ``nvjpegChromaSubsampling_t``: memory for it is enough for every
 IMAGE = np.dtype([("channel", "<u8", (4,)), ("pitch", "<u8", (4,))], align=True)
 """``nvjpegImage_t``: address of each plane's first row, bytes from row to row. RGBI uses the first; others are 0."""
 
-OPAQUE = c_void_p  # owned by nvJPEG
-DATA = c_void_p  # the bytes of a JPEG, or an array of such addresses
-IMAGES = c_void_p  # IMAGE records
-STREAM = c_void_p  # cudaStream_t
-ENUM = c_int
 MADE = POINTER(c_void_p)
 INTEGER = POINTER(c_int)
-UNSIGNED = POINTER(c_uint)
 
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
-    "nvjpegGetProperty": (ENUM, INTEGER),
+    "nvjpegGetProperty": (c_int, INTEGER),
     # backend, device allocator, pinned allocator, flags
-    "nvjpegCreateEx": (ENUM, c_void_p, c_void_p, c_uint, MADE),
-    "nvjpegDestroy": (OPAQUE,),
-    "nvjpegGetHardwareDecoderInfo": (OPAQUE, UNSIGNED, UNSIGNED),
-    "nvjpegJpegStreamCreate": (OPAQUE, MADE),
-    "nvjpegJpegStreamDestroy": (OPAQUE,),
-    "nvjpegJpegStreamParseHeader": (OPAQUE, DATA, c_size_t, OPAQUE),
-    "nvjpegDecodeBatchedSupported": (OPAQUE, OPAQUE, INTEGER),
+    "nvjpegCreateEx": (c_int, c_void_p, c_void_p, c_uint, MADE),
+    "nvjpegDestroy": (c_void_p,),
+    "nvjpegGetHardwareDecoderInfo": (c_void_p, POINTER(c_uint), POINTER(c_uint)),
+    "nvjpegJpegStreamCreate": (c_void_p, MADE),
+    "nvjpegJpegStreamDestroy": (c_void_p,),
+    "nvjpegJpegStreamParseHeader": (c_void_p, c_void_p, c_size_t, c_void_p),
+    "nvjpegDecodeBatchedSupported": (c_void_p, c_void_p, INTEGER),
     # handle, state, ...
-    "nvjpegJpegStateCreate": (OPAQUE, MADE),
-    "nvjpegJpegStateDestroy": (OPAQUE,),
-    "nvjpegDecodeBatchedInitialize": (OPAQUE, OPAQUE, c_int, c_int, ENUM),
-    "nvjpegDecodeBatchedPreAllocate": (OPAQUE, OPAQUE, c_int, c_int, c_int, ENUM, ENUM),
-    "nvjpegDecodeBatched": (OPAQUE, OPAQUE, DATA, c_void_p, IMAGES, STREAM),
+    "nvjpegJpegStateCreate": (c_void_p, MADE),
+    "nvjpegJpegStateDestroy": (c_void_p,),
+    "nvjpegDecodeBatchedInitialize": (c_void_p, c_void_p, c_int, c_int, c_int),
+    "nvjpegDecodeBatchedPreAllocate": (c_void_p, c_void_p, c_int, c_int, c_int, c_int, c_int),
+    "nvjpegDecodeBatched": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
 }
-"""For each function, the types of its arguments in order; benchmarks add the functions that they need."""
+"""For each function, the types of its arguments in order; benchmarks add those that they need."""
 
 
 class Status(IntEnum):
@@ -197,6 +191,7 @@ class Resource:
         self, library: Library, create: str, destroy: str, *arguments: Any, parent: Resource | None = None
     ) -> None:
         self.library = library
+        self.children: weakref.WeakSet[Resource] = weakref.WeakSet()  # made from it
         made = c_void_p()
         library(create, *arguments, byref(made))
         if not made.value:
@@ -205,6 +200,8 @@ class Resource:
         self._finalizer = weakref.finalize(self, _give_back, library, destroy, made.value, os.getpid(), parent)
         self._finalizer.atexit = False
         self._pointer = made.value
+        if parent is not None:
+            parent.children.add(self)
 
     @property
     def pointer(self) -> int:
@@ -214,7 +211,9 @@ class Resource:
         return self._pointer
 
     def close(self) -> None:
-        """Destroy it. It may not be in use, nor may what was made from it; may be called twice."""
+        """Destroy it, after all objects made from it. It may not be in use; may be called twice."""
+        for child in list(self.children):
+            child.close()
         if status := self._finalizer():
             raise NvjpegError(f"{_explain(self._destroy, status)} ({self.library.path})", self._destroy, status)
 

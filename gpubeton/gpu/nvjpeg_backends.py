@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import DeviceError, NvjpegError
-from gpubeton.gpu.decode_backend import DecodeBackends, DecodeHandle, DecodeRequest
+from gpubeton.gpu.batch_state import DecodeBackends, DecodeHandle, DecodeRequest
 from gpubeton.gpu.nvjpeg import IMAGE, INTERPOLATED, Handle, JpegHeader, Library, State, Status, load
 from gpubeton.plan.lanes import Lane
 
@@ -86,6 +86,7 @@ class BatchedBackend:
             return DecodeHandle(entry.event, failed, started)
 
     def settle(self) -> None:
+        """Wait until nothing is under way."""
         for entry in self._entries:
             entry.stream.synchronize()  # wait point: states idle
 
@@ -98,9 +99,6 @@ class BatchedBackend:
         """Free the states and give the streams back; the next image makes new ones."""
         for entry in self._entries:
             entry.state.close()
-        if self._header is not None:
-            self._header.close()
-        self._header = None
         self.device.recycle([entry.stream for entry in self._entries])
         self._entries = []
 

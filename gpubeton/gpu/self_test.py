@@ -25,7 +25,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.gpu_resources import GpuResources
 from gpubeton.gpu.libraries import driver_version
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from gpubeton.gpu.other_decoders import reason
+from gpubeton.gpu.other_libraries import reason
 from gpubeton.plan.cpu_services import CpuServices
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob, Usage
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.plan.program import ImageProgram
 
 VARIABLE = "GPUBETON_SELF_TEST"

@@ -16,10 +16,9 @@ from gpubeton.cpu.pack import pack_regions
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import ENTRY
-from gpubeton.gpu.jpeg_launch import split_bands
-from gpubeton.gpu.resident import ResidentJpegs, send_piece
+from gpubeton.gpu.entry_decoder import ResidentJpegs, send_piece
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
-from gpubeton.plan.jpeg_parts import EVERY, PART_COLUMNS, TABLE_BYTES, JpegParts
+from gpubeton.plan.jpeg_parts import EVERY, PART_COLUMNS, TABLE_BYTES, JpegParts, split_bands
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from gpubeton.engine.timing import StageTimers
     from gpubeton.format.index import Index
+    from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
-    from gpubeton.gpu.decode_backend import DecodeBackends
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.loader.config import Decoder, LoaderConfig
     from gpubeton.loader.resident_images import ResidentImages
@@ -287,8 +287,8 @@ def memory_for_pages() -> int | None:
 
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:
+    from gpubeton.gpu.batch_state import DecodeBackends, with_entries
     from gpubeton.gpu.cuda import open_device
-    from gpubeton.gpu.decode_backend import DecodeBackends, with_entries
     from gpubeton.gpu.gpu_executor import Gpu
     from gpubeton.gpu.self_test import with_self_test
     from gpubeton.plan.lanes import Lane

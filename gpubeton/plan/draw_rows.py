@@ -14,6 +14,7 @@ Flips, cutouts, erased rectangles and translates in any order and number fold in
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,3 +101,16 @@ class DrawRows:
             paint[:, axis + 2] = np.where(moved > 0, length, np.minimum(-moved, length))
             paint[:, 4] = self.fills[fill]
             self.used += 1
+
+
+def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDArray[np.int32]:  # (1, columns) int32
+    """Return draws that copy one image unchanged."""
+    draws = np.zeros((1, columns), np.int32)
+    draws[0, HEIGHT], draws[0, WIDTH] = height, width
+    return draws
+
+
+def most_taps(draws: NDArray[np.int32], height: int, width: int) -> int:
+    """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
+    ratio = max(draws[:, HEIGHT].max(initial=0) / height, draws[:, WIDTH].max(initial=0) / width, 1.0)
+    return 2 * math.ceil(float(ratio)) + 2

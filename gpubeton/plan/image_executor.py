@@ -52,6 +52,12 @@ class ImageJob:
         return ImageJob(**{**own, **taken, "out": out})
 
 
+def shared_sources(jobs: Sequence[ImageJob]) -> list[int]:
+    """For each job, find the first one with the same stored images; itself if its source has no name."""
+    first: dict[str, int] = {}
+    return [number if not job.source else first.setdefault(job.source, number) for number, job in enumerate(jobs)]
+
+
 @dataclass(frozen=True)
 class BadImage:
     """An image that could not be made; its output is undefined."""

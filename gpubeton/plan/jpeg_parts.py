@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 # Columns of `JpegParts.rows`, int32; EVERY is 0 if the decoder cannot decode an image, and other columns count nothing.
@@ -37,6 +40,10 @@ class JpegParts(NamedTuple):
     tables: NDArray[np.uint8]  # (T, 4, TABLE_BYTES): sets of Huffman tables: DC and AC of Y, DC and AC of Cb and Cr
     table_of: NDArray[np.int32]  # (N,): the set of each image
 
+    def part(self, which: Any) -> JpegParts:
+        """Take some of the images."""
+        return JpegParts(self.rows[which], self.quantization[which], self.tables, self.table_of[which])
+
 
 class Intervals(NamedTuple):
     """The intervals of some images, in groups of similar size that use the same tables."""
@@ -49,3 +56,34 @@ class Intervals(NamedTuple):
 
 GROUP = 64
 """Most intervals of a group."""
+
+
+def window_blocks(rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count the blocks of each image's window; `rows` as in `JpegParts`."""
+    own = rows.astype(np.int64)
+    in_mcu = own[:, LUMA_ACROSS] * own[:, LUMA_DOWN] + own[:, COMPONENTS] - 1
+    return own[:, ROWS] * own[:, COLUMNS] * in_mcu
+
+
+def window_nbytes(rows: NDArray[np.int32], width: int) -> NDArray[np.int64]:  # (N, 3)
+    """Bytes of each image's coefficients, samples, and samples resampled to `width` columns."""
+    own, blocks = rows.astype(np.int64), window_blocks(rows)
+    lines = own[:, ROWS] * (own[:, LUMA_DOWN] + own[:, COMPONENTS] - 1)
+    resampled = 2 * 8 * lines * (width + width % 2)
+    return aligned(np.stack([2 * 64 * blocks, 64 * blocks, resampled], axis=1))
+
+
+def aligned(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Round numbers of bytes up to multiples of 16."""
+    return np.asarray(-(-sizes.astype(np.int64) // 16) * 16)
+
+
+def split_bands(nbytes: NDArray[np.int64], budget: int) -> Iterator[slice]:
+    """Split images, which need so many bytes each, into bands that fit into a budget; a larger one is alone."""
+    stop = np.cumsum(nbytes)
+    start = 0
+    while start < len(nbytes):
+        before = int(stop[start - 1]) if start else 0
+        end = max(int(np.searchsorted(stop, before + budget, side="right")), start + 1)
+        yield slice(start, end)
+        start = end

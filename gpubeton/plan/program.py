@@ -118,6 +118,23 @@ class ImageProgram:
         return sum(color.num_steps for color, _ in self.colors)
 
     @property
+    def num_contrasts(self) -> int:
+        """Number of contrasts that an image may have, each of which needs a sum of gray values."""
+        return sum(color.num_contrasts for color, _ in self.colors)
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of an output value."""
+        return 1 if self.table is None else int(self.table.itemsize)
+
+    @property
+    def output_bits(self) -> NDArray[np.uint32]:  # (256, 3)
+        """The bits of the output value of each level and channel."""
+        if self.table is None:
+            return np.repeat(np.arange(256, dtype=np.uint32)[:, None], 3, axis=1)
+        return np.ascontiguousarray(self.table).view(f"u{self.item_size}").astype(np.uint32)
+
+    @property
     def pass_dtype(self) -> str:
         """Element type that the pass over single images writes: uint8 if they are mixed afterwards."""
         return "uint8" if self.mixing else self.dtype

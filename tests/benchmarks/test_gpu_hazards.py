@@ -12,7 +12,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.photos import make_photos
 from benchmarks.gpu.simulation import VARIABLE
 from benchmarks.gpu.target import open_target
-from gpubeton.gpu.launch import Augmenter
+from gpubeton.gpu import feeder
 
 SOFTWARE = {"batch, processors", "one by one"}
 
@@ -128,7 +128,7 @@ def test_images_that_were_not_written_are_counted(target, photos):
 
 def test_pixels_that_change_unnoticed_are_a_fault(target, photos, monkeypatch):
     # Without canaries a skipped image shows the pixels that were there before.
-    monkeypatch.setattr(Augmenter, "write_canaries", lambda *_: None)
+    monkeypatch.setattr(feeder, "write_canaries", lambda *_: None)
     target.faults.skip_image(every=7, batched=True, backend=Backend.HARDWARE)
     found = sentinels.is_every_image_written(photos.beton, images=60, batch_size=6)
     assert found.figures["repaired"] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpubeton.cpu.fallback import decode_rgb
-from gpubeton.gpu.decode_backend import DecodeRequest
+from gpubeton.gpu.batch_state import DecodeRequest
 from gpubeton.gpu.memory_layout import lay_out_images
 
 #: What new memory of the simulated device is full of.
@@ -34,7 +34,6 @@ class Pieces:
             layout.pitch,
             height,
             width,
-            np.zeros((len(images), 8), np.int32),
         )
         self.kept.append((staging, arena, layout, images, piece))
         return piece

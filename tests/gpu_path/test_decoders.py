@@ -14,8 +14,7 @@ from PIL import Image
 from benchmarks.gpu.contenders.adapters import ADAPTERS
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.gpu import libraries
-from gpubeton.gpu.other_decoders import decode_apart
-from gpubeton.gpu.other_libraries import DECODERS, open_decoder
+from gpubeton.gpu.other_libraries import DECODERS, decode_apart, open_decoder
 from tests.gpu_path.other_packages import NUMBER, PACKAGES, Pipeline, Stream, pixels
 
 GUARD = 0xCD
@@ -24,7 +23,7 @@ SIZES = [(20, 30), (41, 50), (33, 17), (10, 12), (64, 8)]
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr("gpubeton.gpu.other_decoders.number_of_gpus", lambda: NUMBER + 1)
+    monkeypatch.setattr("gpubeton.gpu.other_libraries.number_of_gpus", lambda: NUMBER + 1)
     return SimpleNamespace(number=NUMBER)
 
 
@@ -186,7 +185,7 @@ def test_pynvjpeg_is_not_started_without_its_gpu_since_it_would_end_the_process(
     def crash():
         raise AssertionError("a crash")
 
-    monkeypatch.setattr("gpubeton.gpu.other_decoders.number_of_gpus", lambda: found)
+    monkeypatch.setattr("gpubeton.gpu.other_libraries.number_of_gpus", lambda: found)
     monkeypatch.setattr("tests.gpu_path.other_packages.NvJpeg.__init__", lambda _: crash())
     with pytest.raises(DeviceError, match=f"pynvjpeg.*cuda:{NUMBER}.* {found} GPUs"):
         only("pynvjpeg", monkeypatch, device)

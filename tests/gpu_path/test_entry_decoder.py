@@ -63,9 +63,9 @@ def made(monkeypatch):
     """The number of images in each launch of the decoder."""
     counts, launch = [], entry_decoder.launch_jpegs
 
-    def noting(device, images, *others):
-        counts.append(images.num_images)
-        launch(device, images, *others)
+    def noting(*others, count, **named):
+        counts.append(count)
+        launch(*others, count=count, **named)
 
     monkeypatch.setattr(entry_decoder, "launch_jpegs", noting)
     return counts

@@ -10,8 +10,19 @@ from hypothesis import strategies as st
 
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.format import ImageMode
-from gpubeton.gpu.memory_layout import ALIGNMENT, identity_draws, lay_out_batch
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch
+from gpubeton.plan.draw_rows import (
+    DRAW_COLUMNS,
+    FLIP,
+    HEIGHT,
+    LEFT,
+    NUM_PAINTS,
+    SHIFT_X,
+    SHIFT_Y,
+    TOP,
+    WIDTH,
+    identity_draws,
+)
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
 from gpubeton.plan.lanes import Lane

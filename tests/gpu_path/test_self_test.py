@@ -13,7 +13,7 @@ import torch
 from gpubeton.diagnosis.environment import read_gpu
 from gpubeton.errors import DeviceError
 from gpubeton.gpu import self_test
-from gpubeton.gpu.decode_backend import with_entries
+from gpubeton.gpu.batch_state import with_entries
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.gpu.nvjpeg import load
 from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends

@@ -12,11 +12,10 @@ from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
 from gpubeton.gpu.batch_memory import Slot, Table
-from gpubeton.gpu.entry_decoder import EntryDecoder
+from gpubeton.gpu.entry_decoder import EntryDecoder, send_piece
 from gpubeton.gpu.nvjpeg import Handle, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.gpu.other_libraries import LibraryBackend
-from gpubeton.gpu.resident import send_piece
 from gpubeton.transforms import ImageMixup, NormalizeImage, RandomHorizontalFlip, ToDevice, ToTensor
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
 from tests.gpu_path.executor_bench import cpu_services, job_of, made_by_the_cpu, open_gpu, program_of

@@ -9,17 +9,10 @@ import numpy as np
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.format.entry_points import ENTRY
-from gpubeton.gpu.device_structs import most_taps
-from gpubeton.gpu.jpeg_launch import (
-    JpegImages,
-    JpegOutput,
-    describe_jpegs,
-    launch_jpegs,
-    taps_nbytes,
-    window_blocks,
-    window_nbytes,
-)
-from gpubeton.plan.jpeg_parts import EVERY
+from gpubeton.gpu.entry_decoder import describe_jpegs
+from gpubeton.gpu.launch import ProgramConstants, launch_jpegs, split_taps, taps_nbytes
+from gpubeton.plan.draw_rows import most_taps
+from gpubeton.plan.jpeg_parts import EVERY, window_blocks, window_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_device import HostDevice, placed
 from tests.kernels.launching import ITEMS, RULES, table_of
@@ -78,7 +71,7 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     can = parts.rows[:, EVERY] > 0
     rows = np.where(can[:, None], parts.rows, 0)
     count, size = len(rows), (program.height, program.width)
-    most = most_taps(draws, program) if most is None else most
+    most = most_taps(draws, *size) if most is None else most
     nbytes = window_nbytes(rows, program.width)
     window = place(np.full(int(nbytes.sum()), UNTOUCHED, np.uint8))
     entries, quantization, tables = place(found.entries), place(parts.quantization), place(parts.tables)
@@ -96,15 +89,18 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     item_size = dtype.itemsize
     out = place(np.full(count * size[0] * size[1] * 3 * item_size, UNTOUCHED, np.uint8), shift * item_size)
     table, fills, largest = place(table_of(program)), place(program.fills), place(np.zeros((count, 4), np.int32))
-    taps = place(np.full(sum(taps_nbytes(count, *size, most)), 0xDE, np.uint8))
-    images = JpegImages(
-        count, jpegs.ctypes.data, tables.ctypes.data, groups.ctypes.data, len(groups), intervals.ctypes.data,
-        draws.ctypes.data, draws.shape[1], largest.ctypes.data, most, status.ctypes.data,
-        int(window_blocks(rows).max(initial=0)), taps.ctypes.data,
-    )  # fmt: skip
-    output = JpegOutput(
-        RULES[program.interpolation], *size, fills.ctypes.data, table.ctypes.data, item_size, out.ctypes.data
+    own = ProgramConstants(
+        RULES[program.interpolation], *size, fills.ctypes.data, table.ctypes.data, item_size, None, 0, 0
     )
-    launch_jpegs(HostDevice() if device is None else device, images, output, "stream")
+    nbytes = taps_nbytes(own, count, most, 4)
+    taps = place(np.full(sum(nbytes), 0xDE, np.uint8))
+    launch_jpegs(
+        HostDevice() if device is None else device, own, "stream",
+        count=count, jpegs=jpegs.ctypes.data, tables=tables.ctypes.data, groups=groups.ctypes.data,
+        num_groups=len(groups), intervals=intervals.ctypes.data, draws=draws.ctypes.data, columns=draws.shape[1],
+        most=largest.ctypes.data, most_taps=most, status=status.ctypes.data,
+        most_blocks=int(window_blocks(rows).max(initial=0)), taps=split_taps(taps.ctypes.data, nbytes),
+        out=out.ctypes.data,
+    )  # fmt: skip
     made = np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(count, *size, 3).view(dtype)
     return MadeJpegs(made, status.tolist(), can, jpegs, window, parts)

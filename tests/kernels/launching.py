@@ -9,7 +9,7 @@ import numpy as np
 from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
 from gpubeton.gpu.device_structs import PICTURE, KernelImages
-from gpubeton.gpu.launch import ProgramConstants, TapArrays, launch_images
+from gpubeton.gpu.launch import ProgramConstants, launch_colors, launch_resampling
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
@@ -137,9 +137,10 @@ def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=plac
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
         num_sums if has_colors else None, *batch.late, names,
     )  # fmt: skip
-    taps = TapArrays(address(first), address(weights), address(numbers))
+    taps = address(first), address(weights), address(numbers)
     device = HostDevice(order, seed) if device is None else device
-    launch_images(device, own, images, taps, address(levels) if has_colors else 0, "stream")
+    launch_resampling(device, own, images, taps, address(levels), "stream")
+    launch_colors(device, own, images, address(levels), "stream")
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 

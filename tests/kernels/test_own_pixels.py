@@ -8,7 +8,6 @@ import pytest
 from gpubeton.errors import KernelError
 from gpubeton.fields.image_decoders import CenterCropRGBImageDecoder
 from gpubeton.gpu import nvrtc
-from gpubeton.gpu.device_structs import num_sums
 from gpubeton.gpu.gpu_kernels import UserKernel, color_kernels, function_of, source_of, source_of_operations
 from gpubeton.pipeline import State
 from gpubeton.plan.fusion import compile_image_program
@@ -43,7 +42,7 @@ def program_of(names, size, device="cuda:0"):
 def run(program, images, steps, table, item_size, order=FORWARD):
     """What the kernel writes."""
     how = {"names": color_kernels(program), "order": order, "seed": 3}
-    return change_colors(images, steps, table, item_size, num_sums=num_sums(program), how=how).out
+    return change_colors(images, steps, table, item_size, num_sums=program.num_contrasts, how=how).out
 
 
 def on_cpu(program, images, steps):

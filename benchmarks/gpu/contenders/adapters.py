@@ -1,4 +1,4 @@
-"""Two more libraries with the interface of `gpubeton.gpu.other_decoders`, for comparisons.
+"""Two more libraries with the interface of `gpubeton.gpu.other_libraries`, for comparisons.
 
 torchvision allocates a planar tensor for each image, which a second copy interleaves, and decodes one list at a time in
 a process; its decoder is deprecated since 0.29. nvImageCodec makes several objects for each image and decodes into
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpubeton.gpu.cuda import Device, Stream
-from gpubeton.gpu.other_decoders import decode_apart, place, reason
+from gpubeton.gpu.other_libraries import decode_apart, place, reason
 
 
 class TorchvisionDecoder:
