@@ -21,18 +21,7 @@ from gpubeton.gpu.launch import Augmenter, taps_nbytes
 from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch, round_up
 from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws, most_taps
 from gpubeton.plan.image_executor import Usage, shared_sources
-from gpubeton.plan.lanes import (
-    KIND,
-    SAMPLING,
-    SURVEY_COLUMNS,
-    TABLES,
-    JpegKind,
-    Lane,
-    adjust_share,
-    choose_lanes,
-    cut,
-    raw_lane,
-)
+from gpubeton.plan.lanes import KIND, SAMPLING, SURVEY_COLUMNS, TABLES, JpegKind, Lane, choose_lanes, cut, raw_lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,8 +122,7 @@ class GpuExecutor:
             # Not only for the images: the next batch writes to the slot, and the JPEG engines do so before their
             # stream's turn.
             batch.slot.done.synchronize()  # wait point: batch done
-            if (times := batch.times) is not None:
-                self._resources.engine_share = adjust_share(self._resources.engine_share, *times)
+            self._resources.note_times(batch.times)
             bad = [*batch.bad, *self._repair(batch)]
         self._batches.popleft()
         return bad

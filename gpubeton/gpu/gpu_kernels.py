@@ -157,20 +157,12 @@ def load_machine_code(kernel: str, architecture: str, options: tuple[str, ...] =
         entry = cache_folder() / f"{kernel}-{architecture}-{name[:32]}"
     except RuntimeError:  # a user without a home
         return compiler.compile(source, kernel, architecture, options).code
-    code = _read(entry)
-    if code is None:
-        code = compiler.compile(source, kernel, architecture, options).code
-        with suppress(OSError):
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            entry.write_bytes(hashlib.sha256(code).digest() + code)  # a part of it counts as damaged
-    return code
-
-
-def _read(entry: Path) -> bytes | None:
-    """Read the code of an entry; None if it is missing or damaged."""
-    try:
+    with suppress(OSError):
         content = entry.read_bytes()
-    except OSError:
-        return None
-    code = content[_DIGEST:]
-    return code if code and hashlib.sha256(code).digest() == content[:_DIGEST] else None
+        if len(content) > _DIGEST and hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+            return content[_DIGEST:]
+    code = compiler.compile(source, kernel, architecture, options).code
+    with suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_bytes(hashlib.sha256(code).digest() + code)  # a part of it counts as damaged
+    return code

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LANES = {"hardware": Lane.HARDWARE, "own": Lane.OWN}
-_GONE = dict.fromkeys(
-    ("sm", "hybrid"), ": nvJPEG without engines was slower than the CPU's workers, which take its images. Leave it out"
-)
+_WHY = ": nvJPEG without engines was slower than the CPU's workers, which now take its images. Leave it out"
+_GONE = {"sm": _WHY, "hybrid": _WHY}
 
 
 @dataclass(frozen=True)

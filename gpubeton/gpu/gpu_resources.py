@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton.gpu.batch_memory import Constants, Slot, Table
 from gpubeton.gpu.entry_decoder import EntryDecoder
+from gpubeton.plan.lanes import adjust_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,11 @@ class GpuResources:
         """Return a number that no recent batch has had."""
         self.nonce = (self.nonce + 1) & 0xFFFFFFFF
         return self.nonce
+
+    def note_times(self, times: tuple[float, float] | None) -> None:
+        """Adjust what the engines and our decoder share to the times that a batch took them."""
+        if times is not None:
+            self.engine_share = adjust_share(self.engine_share, *times)
 
     def settle(self) -> None:
         """Wait until nothing is under way."""

@@ -40,7 +40,7 @@ device = SimulatedDevice()
 with device.active():
     stream = device.make_stream()
 call, handle, state = library(), ctypes.c_void_p(), ctypes.c_void_p()
-call.nvjpegCreateSimple(ctypes.byref(handle))
+call.nvjpegCreateEx(0, None, None, 0, ctypes.byref(handle))
 call.nvjpegJpegStateCreate(handle, ctypes.byref(state))
 some = ctypes.c_void_p({id(object())})
 call.nvjpegDecodeBatched(handle, state, some, some, some, ctypes.c_void_p(stream.handle))

@@ -38,20 +38,6 @@ struct Image {
     size_t pitch[4];
 };
 
-// nvjpegDevAllocator_t and its kin: how somebody else allocates. At most one of them is there.
-struct Allocator {
-    int (*device)(void**, size_t) = nullptr;
-    int (*device_free)(void*) = nullptr;
-    int (*pinned)(void**, size_t, unsigned) = nullptr;
-    int (*ordered)(void*, void**, size_t, void*) = nullptr;
-    int (*ordered_free)(void*, void*, size_t, void*) = nullptr;
-    void* context = nullptr;
-
-    int allocate(void** memory, size_t nbytes, void* stream) const;
-    void free(void* memory, size_t nbytes, void* stream) const;
-    bool is_given() const { return device || pinned || ordered; }
-};
-
 // Everything that nvJPEG makes is on one list, so that a handle that was closed, or of another kind, is noticed.
 struct Resource {
     explicit Resource(const char* its_kind) : kind(its_kind) {}
@@ -66,21 +52,16 @@ struct Handle : Resource {
     int backend = DEFAULT;
     unsigned flags = 0;
     int device = 0;
-    size_t device_padding = 0;
-    size_t pinned_padding = 0;
-    Allocator device_allocator;
-    Allocator pinned_allocator;
 };
 
-// Memory that grows, from the user's allocator or of the simulator.
+// Memory that grows, of the simulator.
 struct Buffer : Resource {
     static constexpr const char* KIND = "buffer";
     Buffer() : Resource(KIND) {}
-    ~Buffer() override { resize(0, nullptr); }
-    int resize(size_t nbytes, void* stream);
+    ~Buffer() override { resize(0); }
+    int resize(size_t nbytes);
     int device = 0;
     bool is_pinned = false;
-    Allocator allocator;
     void* memory = nullptr;
     size_t size = 0;
 };
@@ -108,7 +89,6 @@ struct State : Resource {
     int batch = 0;  // 0: not initialised
     int format = RGBI;
     size_t prepared = 0;  // pixels of an image that the engines have memory for
-    Buffer hardware;
     std::shared_ptr<Mark> last;  // behind the latest work
     void* stream = nullptr;      // of the latest work
     std::atomic<int> callers{0};

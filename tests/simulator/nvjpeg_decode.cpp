@@ -44,8 +44,7 @@ int prepare(State* state, const std::vector<Job>& jobs) {
     if (!is_hardware(state->backend) || most <= state->prepared) return OK;
     write_work("grow", "memory of the engines", -1, state->handle->device);
     state->prepared = most;
-    if (!state->hardware.allocator.is_given()) return OK;
-    return state->hardware.resize(3 * most * jobs.size(), state->stream);
+    return OK;
 }
 
 int decode_batch(Call call, void* handle, void* state_handle, const unsigned char* const* data, const size_t* sizes,
@@ -134,23 +133,6 @@ extern "C" {
 
 // --- headers
 
-EXPORT int nvjpegGetImageInfo(void* handle, const unsigned char* data, size_t size, int* components, int* sampling,
-                              int* widths, int* heights) {
-    const Handle* const owner = look_up<Handle>(handle, __func__);
-    return Call(__func__).run([&]() -> int {
-        if (!owner || !data || !components || !sampling || !widths || !heights) return INVALID_PARAMETER;
-        const Header header = read_header(data, size);
-        if (header.status != OK) return header.status;
-        *components = header.components;
-        *sampling = header.sampling();
-        for (int i = 0; i < 4; ++i) {
-            widths[i] = i < header.components ? header.component_width(i) : 0;
-            heights[i] = i < header.components ? header.component_height(i) : 0;
-        }
-        return OK;
-    });
-}
-
 EXPORT int nvjpegJpegStreamCreate(void* handle, void** made) {
     const Handle* const owner = look_up<Handle>(handle, __func__);
     return Call(__func__).of(owner).run([&]() -> int {
@@ -179,54 +161,10 @@ EXPORT int nvjpegJpegStreamParseHeader(void* handle, const unsigned char* data, 
     return parse(Call(__func__), handle, data, size, stream, false, false);
 }
 
-EXPORT int nvjpegJpegStreamGetJpegEncoding(void* stream, int* encoding) {
-    return ask(__func__, stream, encoding, [&](const Header& header) { *encoding = header.encoding; });
-}
-
-EXPORT int nvjpegJpegStreamGetFrameDimensions(void* stream, unsigned* width, unsigned* height) {
-    return ask(__func__, stream, width && height ? width : nullptr, [&](const Header& header) {
-        *width = static_cast<unsigned>(header.width);
-        *height = static_cast<unsigned>(header.height);
-    });
-}
-
-EXPORT int nvjpegJpegStreamGetComponentsNum(void* stream, unsigned* components) {
-    return ask(__func__, stream, components, [&](const Header& header) {
-        *components = static_cast<unsigned>(header.components);
-    });
-}
-
-EXPORT int nvjpegJpegStreamGetComponentDimensions(void* stream, unsigned component, unsigned* width, unsigned* height) {
-    unsigned* const value = width && height && component < 4 ? width : nullptr;
-    return ask(__func__, stream, value, [&](const Header& header) {
-        const int i = static_cast<int>(component);
-        *width = i < header.components ? static_cast<unsigned>(header.component_width(i)) : 0;
-        *height = i < header.components ? static_cast<unsigned>(header.component_height(i)) : 0;
-    });
-}
-
-EXPORT int nvjpegJpegStreamGetChromaSubsampling(void* stream, int* sampling) {
-    return ask(__func__, stream, sampling, [&](const Header& header) { *sampling = header.sampling(); });
-}
-
-EXPORT int nvjpegJpegStreamGetExifOrientation(void* stream, int* orientation) {
-    return ask(__func__, stream, orientation, [&](const Header& header) { *orientation = header.orientation; });
-}
-
-EXPORT int nvjpegJpegStreamGetSamplePrecision(void* stream, unsigned* precision) {
-    return ask(__func__, stream, precision, [&](const Header& header) {
-        *precision = static_cast<unsigned>(header.precision);
-    });
-}
-
 // --- batches
 
 EXPORT int nvjpegDecodeBatchedSupported(void* handle, void* jpeg_stream, int* is_unsupported) {
     return supported(Call(__func__), handle, jpeg_stream, nullptr, is_unsupported);
-}
-
-EXPORT int nvjpegDecodeBatchedSupportedEx(void* handle, void* jpeg_stream, void* params, int* is_unsupported) {
-    return supported(Call(__func__), handle, jpeg_stream, params, is_unsupported);
 }
 
 EXPORT int nvjpegDecodeBatchedInitialize(void* handle, void* state_handle, int batch, int threads, int format) {
@@ -256,8 +194,7 @@ EXPORT int nvjpegDecodeBatchedPreAllocate(void* handle, void* state_handle, int 
         const Turn turn(state, function);
         if (state->is_busy()) misuse(std::string(function) + ": the state's work has not finished");
         state->prepared = static_cast<size_t>(width) * static_cast<size_t>(height);
-        if (!state->hardware.allocator.is_given()) return OK;
-        return state->hardware.resize(3 * state->prepared * static_cast<size_t>(batch), nullptr);
+        return OK;
     });
 }
 

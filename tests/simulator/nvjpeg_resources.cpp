@@ -54,34 +54,15 @@ Resource* look(void* resource, const char* kind, const char* function) {
     return nullptr;
 }
 
-int Allocator::allocate(void** memory, size_t nbytes, void* stream) const {
-    if (ordered) return ordered(context, memory, nbytes, stream);
-    if (device) return device(memory, nbytes);
-    return pinned(memory, nbytes, 0);
-}
-
-void Allocator::free(void* memory, size_t nbytes, void* stream) const {
-    if (ordered) {
-        ordered_free(context, memory, nbytes, stream);
-    } else {
-        device_free(memory);
-    }
-}
-
-int Buffer::resize(size_t nbytes, void* stream) {
+int Buffer::resize(size_t nbytes) {
     if (nbytes <= size && nbytes > 0) return OK;
-    if (memory && allocator.is_given()) allocator.free(memory, size, stream);
-    if (memory && !allocator.is_given()) simulated_memory_free(reinterpret_cast<uint64_t>(memory));
+    if (memory) simulated_memory_free(reinterpret_cast<uint64_t>(memory));
     memory = nullptr;
     size = 0;
     if (nbytes == 0) return OK;
-    if (allocator.is_given()) {
-        if (allocator.allocate(&memory, nbytes, stream) != 0) return ALLOCATOR_FAILURE;
-    } else {
-        uint64_t address = 0;
-        if (simulated_memory_make(device, is_pinned ? PINNED : DEVICE, nbytes, &address) != 0) return ALLOCATOR_FAILURE;
-        memory = reinterpret_cast<void*>(address);
-    }
+    uint64_t address = 0;
+    if (simulated_memory_make(device, is_pinned ? PINNED : DEVICE, nbytes, &address) != 0) return ALLOCATOR_FAILURE;
+    memory = reinterpret_cast<void*>(address);
     size = nbytes;
     return OK;
 }
@@ -138,8 +119,7 @@ using namespace simulator;
 
 namespace {
 
-int create_handle(const char* function, int backend, unsigned flags, const Allocator& device, const Allocator& pinned,
-                  void** made) {
+int create_handle(const char* function, int backend, unsigned flags, void** made) {
     return Call(function).run([&]() -> int {
         if (!made || backend < DEFAULT || backend > LOSSLESS) return INVALID_PARAMETER;
         // No engines, or no libnvcuvid.
@@ -148,8 +128,6 @@ int create_handle(const char* function, int backend, unsigned flags, const Alloc
         handle->backend = backend;
         handle->flags = flags;
         handle->device = current_device();
-        handle->device_allocator = device;
-        handle->pinned_allocator = pinned;
         enlist(handle);
         *made = handle;
         return OK;
@@ -166,62 +144,15 @@ int destroy(const char* function, void* resource) {
     });
 }
 
-// nvjpegDevAllocator_t, nvjpegPinnedAllocator_t: two functions. V2 of both: two functions and a context.
-struct Functions {
-    void* allocate;
-    void* free;
-    void* context;
-};
-
-Allocator device_allocator(const Functions* given, bool is_second) {
-    Allocator allocator;
-    if (!given) return allocator;
-    if (is_second) {
-        allocator.ordered = reinterpret_cast<int (*)(void*, void**, size_t, void*)>(given->allocate);
-        allocator.ordered_free = reinterpret_cast<int (*)(void*, void*, size_t, void*)>(given->free);
-        allocator.context = given->context;
-    } else {
-        allocator.device = reinterpret_cast<int (*)(void**, size_t)>(given->allocate);
-        allocator.device_free = reinterpret_cast<int (*)(void*)>(given->free);
-    }
-    return allocator;
-}
-
-Allocator pinned_allocator(const Functions* given, bool is_second) {
-    if (is_second || !given) return device_allocator(given, is_second);
-    Allocator allocator;
-    allocator.pinned = reinterpret_cast<int (*)(void**, size_t, unsigned)>(given->allocate);
-    allocator.device_free = reinterpret_cast<int (*)(void*)>(given->free);
-    return allocator;
-}
-
-int create_buffer(const char* function, void* handle, const Allocator& allocator, bool is_pinned, void** made) {
+int create_buffer(const char* function, void* handle, bool is_pinned, void** made) {
     return Call(function).run([&]() -> int {
         const Handle* const owner = look_up<Handle>(handle, function);
         if (!owner || !made) return INVALID_PARAMETER;
         Buffer* const buffer = new Buffer;
         buffer->device = owner->device;
         buffer->is_pinned = is_pinned;
-        buffer->allocator = allocator;
         enlist(buffer);
         *made = buffer;
-        return OK;
-    });
-}
-
-int resize_buffer(const char* function, void* buffer, size_t size, void* stream) {
-    return Call(function).in(find_stream(stream, function)).run([&]() -> int {
-        Buffer* const found = look_up<Buffer>(buffer, function);
-        return found ? found->resize(size, stream) : INVALID_PARAMETER;
-    });
-}
-
-int retrieve_buffer(const char* function, void* buffer, size_t* size, void** memory) {
-    return Call(function).run([&]() -> int {
-        const Buffer* const found = look_up<Buffer>(buffer, function);
-        if (!found || !size || !memory) return INVALID_PARAMETER;
-        *size = found->size;
-        *memory = found->memory;
         return OK;
     });
 }
@@ -268,14 +199,9 @@ EXPORT int nvjpegGetCudartProperty(int type, int* value) { return version_part(_
 
 // --- handles
 
-EXPORT int nvjpegCreateSimple(void** handle) { return create_handle(__func__, DEFAULT, 0, {}, {}, handle); }
-
-EXPORT int nvjpegCreateEx(int backend, const Functions* device, const Functions* pinned, unsigned flags, void** handle) {
-    return create_handle(__func__, backend, flags, device_allocator(device, false), pinned_allocator(pinned, false), handle);
-}
-
-EXPORT int nvjpegCreateExV2(int backend, const Functions* device, const Functions* pinned, unsigned flags, void** handle) {
-    return create_handle(__func__, backend, flags, device_allocator(device, true), pinned_allocator(pinned, true), handle);
+EXPORT int nvjpegCreateEx(int backend, const void* device, const void* pinned, unsigned flags, void** handle) {
+    if (device || pinned) return INVALID_PARAMETER;  // allocators of a user's are not simulated
+    return create_handle(__func__, backend, flags, handle);
 }
 
 EXPORT int nvjpegDestroy(void* handle) {
@@ -298,36 +224,6 @@ EXPORT int nvjpegGetHardwareDecoderInfo(void* handle, unsigned* engines, unsigne
     });
 }
 
-EXPORT int nvjpegSetDeviceMemoryPadding(size_t padding, void* handle) {
-    return change_handle(__func__, handle, [&](Handle* found) -> int {
-        found->device_padding = padding;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegGetDeviceMemoryPadding(size_t* padding, void* handle) {
-    return change_handle(__func__, handle, [&](const Handle* found) -> int {
-        if (!padding) return INVALID_PARAMETER;
-        *padding = found->device_padding;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegSetPinnedMemoryPadding(size_t padding, void* handle) {
-    return change_handle(__func__, handle, [&](Handle* found) -> int {
-        found->pinned_padding = padding;
-        return OK;
-    });
-}
-
-EXPORT int nvjpegGetPinnedMemoryPadding(size_t* padding, void* handle) {
-    return change_handle(__func__, handle, [&](const Handle* found) -> int {
-        if (!padding) return INVALID_PARAMETER;
-        *padding = found->pinned_padding;
-        return OK;
-    });
-}
-
 // --- states
 
 EXPORT int nvjpegJpegStateCreate(void* handle, void** made) {
@@ -337,8 +233,6 @@ EXPORT int nvjpegJpegStateCreate(void* handle, void** made) {
         State* const state = new State;
         state->handle = owner;
         state->backend = owner->backend;
-        state->hardware.device = owner->device;
-        state->hardware.allocator = owner->device_allocator;
         enlist(state);
         *made = state;
         return OK;
@@ -386,13 +280,6 @@ EXPORT int nvjpegDecodeParamsSetROI(void* params, int left, int top, int width, 
     });
 }
 
-EXPORT int nvjpegDecodeParamsSetAllowCMYK(void* params, int is_allowed) {
-    return change_params(__func__, params, [&](Parameters* values) -> int {
-        values->allow_cmyk = is_allowed != 0;
-        return OK;
-    });
-}
-
 EXPORT int nvjpegDecodeParamsSetScaleFactor(void* params, int scale) {
     return change_params(__func__, params, [&](Parameters* values) -> int {
         if (scale < 0 || scale > 3) return INVALID_PARAMETER;
@@ -401,40 +288,14 @@ EXPORT int nvjpegDecodeParamsSetScaleFactor(void* params, int scale) {
     });
 }
 
-EXPORT int nvjpegDecodeParamsSetExifOrientation(void* params, int orientation) {
-    return change_params(__func__, params, [&](Parameters* values) -> int {
-        if (orientation < 0 || orientation > 8) return INVALID_PARAMETER;
-        values->orientation = orientation;
-        return OK;
-    });
-}
-
 // --- buffers
 
-EXPORT int nvjpegBufferPinnedCreate(void* handle, const Functions* allocator, void** made) {
-    return create_buffer(__func__, handle, pinned_allocator(allocator, false), true, made);
+EXPORT int nvjpegBufferPinnedCreate(void* handle, const void*, void** made) {
+    return create_buffer(__func__, handle, true, made);
 }
-EXPORT int nvjpegBufferPinnedCreateV2(void* handle, const Functions* allocator, void** made) {
-    return create_buffer(__func__, handle, pinned_allocator(allocator, true), true, made);
-}
-EXPORT int nvjpegBufferDeviceCreate(void* handle, const Functions* allocator, void** made) {
-    return create_buffer(__func__, handle, device_allocator(allocator, false), false, made);
-}
-EXPORT int nvjpegBufferDeviceCreateV2(void* handle, const Functions* allocator, void** made) {
-    return create_buffer(__func__, handle, device_allocator(allocator, true), false, made);
+EXPORT int nvjpegBufferDeviceCreate(void* handle, const void*, void** made) {
+    return create_buffer(__func__, handle, false, made);
 }
 EXPORT int nvjpegBufferPinnedDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
 EXPORT int nvjpegBufferDeviceDestroy(void* buffer) { return destroy<Buffer>(__func__, buffer); }
-EXPORT int nvjpegBufferPinnedResize(void* buffer, size_t size, void* stream) {
-    return resize_buffer(__func__, buffer, size, stream);
-}
-EXPORT int nvjpegBufferDeviceResize(void* buffer, size_t size, void* stream) {
-    return resize_buffer(__func__, buffer, size, stream);
-}
-EXPORT int nvjpegBufferPinnedRetrieve(void* buffer, size_t* size, void** memory) {
-    return retrieve_buffer(__func__, buffer, size, memory);
-}
-EXPORT int nvjpegBufferDeviceRetrieve(void* buffer, size_t* size, void** memory) {
-    return retrieve_buffer(__func__, buffer, size, memory);
-}
 }

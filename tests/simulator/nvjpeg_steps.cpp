@@ -19,20 +19,20 @@ int on_host(const char* function, State* state, const Decoder* decoder, const De
     const int status = inspect_header(jpeg->header, state->parameters, decoder->backend, is_hardware(decoder->backend));
     if (status != OK) return status;
     const unsigned char* const bytes = jpeg->copy.empty() ? jpeg->data : jpeg->copy.data();
-    if (const int grown = state->pinned->resize(jpeg->size, nullptr)) return grown;
+    if (const int grown = state->pinned->resize(jpeg->size)) return grown;
     state->bytes.assign(bytes, bytes + jpeg->size);
     state->header = jpeg->header;
     state->backend = decoder->backend;
     return OK;
 }
 
-int to_device(const char* function, State* state, Stream* stream) {
+int to_device(const char* function, State* state) {
     if (state->bytes.empty()) return INVALID_PARAMETER;
     if (!state->device) {
         misuse(std::string(function) + ": no device buffer is attached to the state");
         return INVALID_PARAMETER;
     }
-    return state->device->resize(state->bytes.size(), stream);
+    return state->device->resize(state->bytes.size());
 }
 
 int on_device(const char* function, State* state, const Image* target, Stream* stream) {
@@ -76,21 +76,6 @@ EXPORT int nvjpegDecoderDestroy(void* decoder) {
     });
 }
 
-EXPORT int nvjpegDecoderJpegSupported(void* decoder, void* jpeg_stream, void* params, int* is_supported) {
-    const Decoder* const found = look_up<Decoder>(decoder, __func__);
-    const JpegStream* const jpeg = look_up<JpegStream>(jpeg_stream, __func__);
-    const DecodeParams* const given = look_up<DecodeParams>(params, __func__);
-    return Call(__func__).run([&]() -> int {
-        if (!found || !jpeg || !is_supported || (params && !given)) return INVALID_PARAMETER;
-        const Parameters values = given ? given->values : Parameters{};
-        Header header = jpeg->header;
-        header.has_end = true;
-        // 0 is yes here too.
-        *is_supported = inspect_header(header, values, found->backend, is_hardware(found->backend)) != OK;
-        return OK;
-    });
-}
-
 EXPORT int nvjpegDecoderStateCreate(void* handle, void* decoder, void** made) {
     Handle* const owner = look_up<Handle>(handle, __func__);
     const Decoder* const found = look_up<Decoder>(decoder, __func__);
@@ -99,7 +84,6 @@ EXPORT int nvjpegDecoderStateCreate(void* handle, void* decoder, void** made) {
         State* const state = new State;
         state->handle = owner;
         state->backend = found->backend;
-        state->hardware.device = owner->device;
         enlist(state);
         *made = state;
         return OK;
@@ -126,44 +110,6 @@ EXPORT int nvjpegStateAttachDeviceBuffer(void* state, void* buffer) {
     });
 }
 
-EXPORT int nvjpegDecodeJpegHost(void* handle, void* decoder, void* state, void* params, void* jpeg_stream) {
-    const char* const function = __func__;
-    const Handle* const owner = look_up<Handle>(handle, function);
-    const Decoder* const found = look_up<Decoder>(decoder, function);
-    State* const target = look_up<State>(state, function);
-    const DecodeParams* const given = look_up<DecodeParams>(params, function);
-    const JpegStream* const jpeg = look_up<JpegStream>(jpeg_stream, function);
-    return Call(function).of(owner).of(target).run([&]() -> int {
-        if (!owner || !found || !target || !jpeg || (params && !given)) return INVALID_PARAMETER;
-        return on_host(function, target, found, given, jpeg);
-    });
-}
-
-EXPORT int nvjpegDecodeJpegTransferToDevice(void* handle, void* decoder, void* state, void* jpeg_stream, void* stream) {
-    const char* const function = __func__;
-    const Handle* const owner = look_up<Handle>(handle, function);
-    const Decoder* const found = look_up<Decoder>(decoder, function);
-    State* const target = look_up<State>(state, function);
-    const JpegStream* const jpeg = look_up<JpegStream>(jpeg_stream, function);
-    Stream* const place = find_stream(stream, function);
-    return Call(function).of(owner).of(target).in(place).run([&]() -> int {
-        if (!owner || !found || !target || !jpeg || !place) return INVALID_PARAMETER;
-        return to_device(function, target, place);
-    });
-}
-
-EXPORT int nvjpegDecodeJpegDevice(void* handle, void* decoder, void* state, const Image* target, void* stream) {
-    const char* const function = __func__;
-    const Handle* const owner = look_up<Handle>(handle, function);
-    const Decoder* const found = look_up<Decoder>(decoder, function);
-    State* const source = look_up<State>(state, function);
-    Stream* const place = find_stream(stream, function);
-    return Call(function).of(owner).of(source).in(place).with(1).run([&]() -> int {
-        if (!owner || !found || !source || !target || !place) return INVALID_PARAMETER;
-        return on_device(function, source, target, place);
-    });
-}
-
 EXPORT int nvjpegDecodeJpeg(void* handle, void* decoder, void* state, void* jpeg_stream, const Image* target, void* params,
                             void* stream) {
     const char* const function = __func__;
@@ -176,7 +122,7 @@ EXPORT int nvjpegDecodeJpeg(void* handle, void* decoder, void* state, void* jpeg
     return Call(function).of(owner).of(source).in(place).with(1).run([&]() -> int {
         if (!owner || !found || !source || !jpeg || !target || !place || (params && !given)) return INVALID_PARAMETER;
         if (const int status = on_host(function, source, found, given, jpeg)) return status;
-        if (const int status = to_device(function, source, place)) return status;
+        if (const int status = to_device(function, source)) return status;
         return on_device(function, source, target, place);
     });
 }
