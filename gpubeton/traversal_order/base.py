@@ -193,7 +193,7 @@ def check_seed_of_ranks(title: str, seed: int) -> None:
         # The first rank leaves its seed in the group's store, where the others find it: no rank waits for another.
         store = dist.distributed_c10d._get_default_store()  # noqa: SLF001  there is no public way to the store
         first = int(store.compare_set(key, "", str(seed)))
-    except (AttributeError, RuntimeError):  # a store that cannot compare
+    except (AttributeError, RuntimeError, ValueError):  # no store, or one that cannot compare
         return
     if first != seed:
         raise OptionError(

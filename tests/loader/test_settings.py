@@ -82,7 +82,7 @@ def test_where_a_loaded_state_says_how_an_epoch_is_cut_it_is_not_cut_otherwise(p
 
 def test_what_may_be_set_is_checked_as_an_argument_is(photos):
     loader = make(photos)
-    for name, value in (("batch_size", 0), ("num_workers", 10_000), ("batches_ahead", "3"), ("on_error", "ignore")):
+    for name, value in (("batch_size", 0), ("num_workers", 1.5), ("batches_ahead", "3"), ("on_error", "ignore")):
         before = getattr(loader, name)
         with pytest.raises(OptionError, match=name):
             setattr(loader, name, value)
@@ -92,7 +92,7 @@ def test_what_may_be_set_is_checked_as_an_argument_is(photos):
     assert labels(loader) == labels(make(photos))
 
 
-FIXED = "fname os_cache order_kwargs distributed seed pipelines custom_fields device decoder gpu_options"
+FIXED = "fname os_cache order_kwargs distributed seed pipelines custom_fields device decoder gpu_options remote cache_dir cache_limit"
 
 
 @pytest.mark.parametrize("name", FIXED.split())
