@@ -89,6 +89,7 @@ class BareLoop:
             self._params: list[DecodeParams] = []
             for piece in self._pieces if wish else ():
                 self._params.append(DecodeParams(self._handle))
+                undo.callback(self._params[-1].close)
                 wish(self._params[-1], piece) if wish else None
             self._turns = [self._make_turn(target, encoded, undo) for _ in range(setting.states)]
             self._opened = undo.pop_all()
@@ -135,6 +136,7 @@ class BareLoop:
 
     def _make_turn(self, target: Target, encoded: Encoded, undo: ExitStack) -> _Turn:
         state = State(self._handle)
+        undo.callback(state.close)
         state.preallocate(self._setting.per_call, int(encoded.width.max()), int(encoded.height.max()))
         state.initialise(self._setting.per_call)
         memory = target.device.allocate(max(piece.nbytes for piece in self._pieces))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+from contextlib import closing, contextmanager
+from unittest import mock
 
 import numpy as np
 import simplejpeg
@@ -10,7 +12,10 @@ import torch
 
 from gpubeton.format import ImageMode
 from gpubeton.format.index import Index
+from gpubeton.gpu import entry_decoder, self_test
+from gpubeton.gpu.gpu_executor import GpuExecutor
 from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.nvjpeg_backends import BatchedBackend
 from gpubeton.loader import Loader
 from tests.gpu_path.zoo import StoredField, raw
 
@@ -20,7 +25,7 @@ OTHERS = ("label", "weight", "note", "info", "vector", "number")
 
 def images_loader(path, pipeline, *, device="cuda:0", batch_size=16, custom=False, **arguments):
     """A loader of the field "image" alone."""
-    names = ("lanes", "raw", "images_per_call", "smooth_chroma", "resident")
+    names = ("lanes", "raw", "images_per_call", "smooth_chroma", "resident", "deterministic")
     options = {name: arguments.pop(name) for name in names if name in arguments}
     others = {"number": None} if custom else {name: None for name in OTHERS if name in Index.open(path).names}
     usual = {"num_workers": 2, "seed": 3, "drop_last": False, "gpu_options": GpuOptions(**options)}
@@ -34,6 +39,32 @@ def epoch(loader):
     """The images of one epoch, on the host, as one tensor; closes the loader."""
     with closing(loader):
         return torch.cat([batch[0].cpu() for batch in loader])
+
+
+@contextmanager
+def counted():
+    """Count the images that the engines and our decoder were given, and those that the CPU made afterwards.
+
+    Those of the self-test, which the first loader of a process makes, would be among them.
+    """
+    counts = {}
+
+    def counting(who, function, count):
+        def call(*arguments, **named):
+            counts[who] = counts.get(who, 0) + count(*arguments, **named)
+            return function(*arguments, **named)
+
+        return call
+
+    begin = counting("engines", BatchedBackend.begin, lambda _, request: len(request.address))
+    launch = counting("own", entry_decoder.launch_jpegs, lambda *_, count, **_others: count)
+    with (
+        mock.patch.dict(os.environ, {self_test.VARIABLE: "0"}),
+        mock.patch.object(BatchedBackend, "begin", begin),
+        mock.patch.object(entry_decoder, "launch_jpegs", launch),
+        mock.patch.object(GpuExecutor, "finish", counting("again", GpuExecutor.finish, lambda *_: 1)),
+    ):
+        yield counts
 
 
 def bits(tensor):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,29 +16,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.pipelines import usual_pipeline
 from benchmarks.gpu.target import Target
 from benchmarks.harness.photos import list_photos
-from gpubeton.gpu.gpu_executor import GpuExecutor
-from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-from tests.gpu.comparing import epoch, images_loader, means_apart
-
-
-@contextmanager
-def counted():
-    """Count the images that the engines were given, and those that the CPU made afterwards."""
-    counts, begin, finish = {}, BatchedBackend.begin, GpuExecutor.finish
-
-    def counted_begin(lane, piece):
-        counts["engines"] = counts.get("engines", 0) + len(piece.address)
-        return begin(lane, piece)
-
-    def counted_finish(*arguments):
-        counts["again"] = counts.get("again", 0) + 1
-        return finish(*arguments)
-
-    with (
-        mock.patch.object(BatchedBackend, "begin", counted_begin),
-        mock.patch.object(GpuExecutor, "finish", counted_finish),
-    ):
-        yield counts
+from tests.gpu.comparing import counted, epoch, images_loader, means_apart
 
 
 def test_the_engines_decode_everything_at_the_first_try_or_nothing(gpu, photos):

@@ -8,7 +8,6 @@ import torch
 
 from benchmarks.gpu.pipelines import image_pipelines, usual_pipeline
 from gpubeton.fields.decoders import CenterCropRGBImageDecoder
-from gpubeton.indexing import index_images
 from gpubeton.transforms import NormalizeImage, ToTensor, ToTorchImage
 from tests.gpu.comparing import assert_equal_to_the_bit, epoch, images_loader, levels_apart, means_apart, plain_twin
 from tests.gpu_path.zoo import BASELINE, ZOO, twin, write_images
@@ -40,23 +39,6 @@ def test_raw_images_are_the_cpus_to_the_bit(gpu, raw_photos, name, where, os_cac
     )
     assert_equal_to_the_bit(found, wanted)
     assert len(found) == 40
-
-
-@pytest.fixture(scope="module")
-def indexed_photos(tmp_path_factory):
-    path = write_photos(tmp_path_factory.mktemp("indexed") / "photos.beton", 40)
-    index_images(path)
-    return path
-
-
-@pytest.mark.parametrize("resident", [True, False])
-@pytest.mark.parametrize("name", PIPELINES)
-def test_jpegs_with_entry_points_are_the_cpus_to_the_bit(gpu, indexed_photos, name, resident):
-    arguments = {"decoder": "own", "resident": resident, "order": "random"}
-    found, wanted = (
-        epoch(images_loader(indexed_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
-    )
-    assert_equal_to_the_bit(found, wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, torch.bfloat16, np.uint8], ids=str)

@@ -92,7 +92,10 @@ def test_what_may_be_set_is_checked_as_an_argument_is(photos):
     assert labels(loader) == labels(make(photos))
 
 
-FIXED = "fname os_cache order_kwargs distributed seed pipelines custom_fields device decoder gpu_options remote cache_dir cache_limit"
+FIXED = (
+    "fname os_cache order_kwargs distributed seed pipelines custom_fields device decoder gpu_options remote cache_dir "
+    "cache_limit"
+)
 
 
 @pytest.mark.parametrize("name", FIXED.split())

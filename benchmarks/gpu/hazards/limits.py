@@ -59,6 +59,7 @@ def what_does_allocating_before_take(target: Target) -> Finding:
             figures[f"{width} x {height}"] = before - _free(target)
         except DeviceError as error:
             figures[f"{width} x {height}"] = str(error)
+        state.close()
         handle.close()
     verdict = "; ".join(f"{size}: {nbytes} bytes" for size, nbytes in figures.items())
     return Finding("memory", "What does allocating before take?", verdict, figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from benchmarks.gpu.nvjpeg_steps import (
 )
 from benchmarks.gpu.target import Target
 from gpubeton.gpu.cuda import Event, Stream
-from gpubeton.gpu.nvjpeg import RGBI, Handle, State
+from gpubeton.gpu.nvjpeg import RGBI, Handle, Resource, State
 
 __all__ = ["WAYS", "Batched", "Single", "StepByStep", "Way"]
+
+R = TypeVar("R", bound=Resource)
 
 
 class Way(ABC):
@@ -34,7 +36,13 @@ class Way(ABC):
 
     def __init__(self, target: Target, backend: Backend, flags: Flags = Flags.UPSAMPLING_WITH_INTERPOLATION) -> None:
         self.target = target
-        self.handle = Handle(target.library, backend, flags)
+        self._opened = ExitStack()
+        self.handle = self.own(Handle(target.library, backend, flags))
+
+    def own(self, resource: R) -> R:
+        """Destroy a resource in `close`, before those that were there before it."""
+        self._opened.callback(resource.close)
+        return resource
 
     def __enter__(self) -> Way:
         return self
@@ -44,7 +52,7 @@ class Way(ABC):
 
     def close(self) -> None:
         """Free everything; no call may be running."""
-        self.handle.close()
+        self._opened.close()
 
     @abstractmethod
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
@@ -62,10 +70,10 @@ class Batched(Way):
         wish: Callable[[DecodeParams], object] | None = None,
     ) -> None:
         super().__init__(target, backend, flags)
-        self._state = State(self.handle)
+        self._state = self.own(State(self.handle))
         self._params: DecodeParams | None = None
         if wish is not None:
-            self._params = DecodeParams(self.handle)
+            self._params = self.own(DecodeParams(self.handle))
             wish(self._params)
 
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
@@ -90,7 +98,7 @@ class Single(Way):
         states: int = 4,
     ) -> None:
         super().__init__(target, backend, flags)
-        self._states = [State(self.handle) for _ in range(states)]
+        self._states = [self.own(State(self.handle)) for _ in range(states)]
 
     def decode(self, piece: Piece, targets: NDArray[np.void], stream: Stream) -> None:
         """Begin to decode a piece."""
@@ -118,15 +126,16 @@ class StepByStep(Way):
     ) -> None:
         super().__init__(target, backend, flags)
         engines, cores = self.handle.hardware_engines() if not states else (0, 0)
-        decoder = Decoder(self.handle, backend)
-        self._params = DecodeParams(self.handle)
+        decoder = self.own(Decoder(self.handle, backend))
+        self._params = self.own(DecodeParams(self.handle))
         self._params.set_output_format(RGBI)
         self._entries = []
         for _ in range(states or max(2 * engines * cores, 2)):
-            state = DecoderState(decoder)
-            for kind in ("Pinned", "Device"):
-                state.attach(Buffer(self.handle, kind))
-            entry = _Entry(state, JpegStream(self.handle), target.device.make_stream(), target.device.make_event())
+            buffers = [self.own(Buffer(self.handle, kind)) for kind in ("Pinned", "Device")]
+            jpeg, state = self.own(JpegStream(self.handle)), self.own(DecoderState(decoder))
+            for buffer in buffers:
+                state.attach(buffer)
+            entry = _Entry(state, jpeg, target.device.make_stream(), target.device.make_event())
             self._entries.append(entry)
         self._number = 0
 

@@ -1,0 +1,150 @@
+"""Our own decoder on a GPU: the CPU's bits of JPEGs with entry points, from resident ones too, and its self-test."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import pytest
+import torch
+
+from benchmarks.gpu.pipelines import image_pipelines
+from gpubeton.cpu.jpeg.part_reader import JpegReader
+from gpubeton.errors import DeviceError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.format.index import Index
+from gpubeton.gpu import self_test
+from gpubeton.gpu.batch_state import with_entries
+from gpubeton.gpu.gpu_options import GpuOptions
+from gpubeton.gpu.nvjpeg_backends import open_nvjpeg_backends
+from gpubeton.indexing import index_images
+from gpubeton.plan.lanes import Lane
+from gpubeton.transforms import ToTensor
+from tests.gpu.comparing import assert_equal_to_the_bit, counted, epoch, images_loader, means_apart
+from tests.small_files import write_photos
+
+SIDE = 40
+COUNT = 40
+PIPELINES = image_pipelines(SIDE)
+LEVELS = [CenterCropRGBImageDecoder((SIDE, SIDE), 0.9), ToTensor()]
+
+
+@pytest.fixture(scope="module")
+def indexed_photos(tmp_path_factory):
+    path = write_photos(tmp_path_factory.mktemp("indexed") / "photos.beton", COUNT)
+    index_images(path)
+    return path
+
+
+@pytest.fixture
+def launching(gpu, monkeypatch):
+    """Let launches of one kernel do nothing."""
+    kind = type(gpu.device)
+    launch = kind.launch
+
+    def leave_out(kernel):
+        def run(device, name, *others):
+            if name != kernel:
+                launch(device, name, *others)
+
+        monkeypatch.setattr(kind, "launch", run)
+
+    return leave_out
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_jpegs_with_entry_points_are_the_cpus_to_the_bit(gpu, indexed_photos, name, resident):
+    arguments = {"decoder": "own", "resident": resident, "order": "random"}
+    with counted() as counts:
+        found, wanted = (
+            epoch(images_loader(indexed_photos, PIPELINES[name], device=own, **arguments)) for own in ("cuda:0", "cpu")
+        )
+    assert_equal_to_the_bit(found, wanted)
+    assert counts == {"own": COUNT}
+
+
+def test_the_engines_and_our_decoder_may_share_a_batch_without_determinism(gpu, indexed_photos):
+    """Which of them makes an image is then a matter of time; some of each batch is made by each."""
+    arguments = {"decoder": "auto", "deterministic": False, "resident": False, "batch_size": 8}
+    with counted() as counts, closing(images_loader(indexed_photos, LEVELS, **arguments)) as loader:
+        found = torch.cat([batch[0].cpu() for batch in loader])
+        has_engines = Lane.HARDWARE in loader._resources.gpu._free[0].backends
+    wanted = epoch(images_loader(indexed_photos, LEVELS, device="cpu"))
+    assert counts.get("engines", 0) + counts["own"] == COUNT
+    assert ("engines" in counts) == has_engines
+    assert means_apart(found, wanted).max() <= 2.5
+
+
+def test_resident_jpegs_are_copied_once_and_stay_the_cpus_to_the_bit(gpu, indexed_photos, monkeypatch):
+    kind, copied = type(gpu.device), []
+    copy = kind.copy
+
+    def counting(device, target, source, nbytes, stream):
+        copied.append(nbytes)
+        copy(device, target, source, nbytes, stream)
+
+    def load(loader):
+        return torch.cat([batch[0].cpu() for batch in loader])
+
+    monkeypatch.setattr(kind, "copy", counting)
+    nbytes, found = {}, {}
+    arguments = {"decoder": "own", "order": "random"}
+    for resident in (True, False):
+        with closing(images_loader(indexed_photos, PIPELINES["float16"], resident=resident, **arguments)) as loader:
+            first = load(loader)
+            copied.clear()
+            with monkeypatch.context() as patched:
+                if resident:
+                    patched.setattr(JpegReader, "read", None)  # not even headers
+                found[resident] = [first, load(loader)]
+        nbytes[resident] = sum(copied)
+    with closing(images_loader(indexed_photos, PIPELINES["float16"], device="cpu", order="random")) as loader:
+        for cpus, ours, sent in zip([load(loader), load(loader)], found[True], found[False], strict=True):
+            assert_equal_to_the_bit(ours, cpus)
+            assert_equal_to_the_bit(sent, cpus)
+    jpegs = int(Index.open(indexed_photos).regions("image").size.sum())
+    assert nbytes[False] - nbytes[True] >= jpegs > 0
+
+
+@pytest.fixture
+def opened(gpu, nvjpeg, monkeypatch):
+    """A function that opens every decoder that the GPU has, as the first loader of a process does."""
+    monkeypatch.delenv(self_test.VARIABLE, raising=False)
+    monkeypatch.setattr(self_test, "_faults", WeakKeyDictionary())
+
+    def open_all():
+        opener = partial(open_nvjpeg_backends, library=nvjpeg, options=GpuOptions(), largest=(1024, 1024))
+        found = self_test.with_self_test(partial(with_entries, opener), gpu.device)
+        for backend in found.backends.values():
+            backend.close()
+        return found
+
+    return open_all
+
+
+def test_every_decoder_passes_the_self_test_at_power_on(gpu, opened):
+    found = opened()
+    assert found.warning == ""
+    assert found.takes_entries
+    lanes = {"cpu", "own", *(lane.name.lower() for lane in found.backends)}
+    assert self_test.read_faults(gpu.device) == dict.fromkeys(lanes, "")
+    assert {lane.name.lower() for lane in found.notes} >= lanes - {"cpu"}
+
+
+def test_the_self_test_closes_a_decoder_that_writes_nothing(gpu, opened, launching):
+    launching("jpeg_down")
+    found = opened()
+    assert not found.takes_entries
+    assert "are not the CPU's" in found.notes[Lane.OWN]
+    assert "fails the self-test of the decoder in CUDA" in found.warning
+    faults = self_test.read_faults(gpu.device)
+    assert faults["own"]
+    assert not faults["cpu"]
+
+
+def test_a_gpu_that_spoils_every_image_is_not_used(gpu, opened, launching):
+    launching("resample")
+    with pytest.raises(DeviceError, match="self-test of kernels after the CPU"):
+        opened()
