@@ -229,7 +229,7 @@ def _draw_left_out(skipped: list[BadSource], passed_over: Mapping[str, int]) -> 
         console.print(f"... and {len(lines) - _MAX_LINES:,} more; --json and the file's notes list all")
     if passed_over:
         endings = ", ".join(f"{count:,} {ending or 'without an extension'}" for ending, count in passed_over.items())
-        console.print(f"ignored, because they have no image extension or no class: {endings}")
+        console.print(f"ignored, because they are no images by their names, or in no class: {endings}")
 
 
 def _of_classes(done: Conversion | ShardedConversion) -> str:

@@ -21,7 +21,8 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 class ImageFolder:
     """Image files in one folder per class, in the order of torchvision's ImageFolder, so that labels are the same.
 
-    With `flat`, a folder of images without folders of classes is allowed: its images have no labels.
+    With `flat`, a folder of images without folders of classes is allowed: its images have no labels. Hidden files and
+    folders, whose names begin with a dot, are none of them: notebooks, macOS and version control leave such things.
     """
 
     def __init__(
@@ -30,13 +31,13 @@ class ImageFolder:
         self._suffixes = tuple(suffixes)
         self.files: list[str] = []  # paths as text: there may be millions
         self.labels: list[int] | None = None
-        self.passed_over: Counter[str] = Counter()  # number of other files by their ending, without hidden ones
+        self.passed_over: Counter[str] = Counter()  # number of other files, by their ending or by what they are
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-        folders = [entry.name for entry in entries if entry.is_dir()]
+        folders = [entry.name for entry in entries if entry.is_dir() and not self._is_hidden(entry.name)]
         self.classes = tuple(folders)  # the position of a name is the label
         if flat:
             images = self._images(os.fspath(root), [entry.name for entry in entries if entry.is_file()])
-            if all(name.startswith(".") for name in folders):
+            if not folders:
                 self.classes, self.files = (), images
                 if not images:
                     raise OptionError(
@@ -52,7 +53,7 @@ class ImageFolder:
         for label, name in enumerate(folders):
             found = [
                 file
-                for parent, _, names in sorted(os.walk(Path(root, name), followlinks=True))
+                for parent, names in self._walk(os.path.join(root, name))  # noqa: PTH118  text, not a Path for each
                 for file in self._images(parent, names)
             ]
             if not found:
@@ -70,12 +71,39 @@ class ImageFolder:
         path = Path(self.files[index])
         return (path,) if self.labels is None else (path, self.labels[index])
 
+    def _walk(self, top: str) -> list[tuple[str, list[str]]]:
+        """List the folders below a folder with the files in each, links to folders included, each folder once."""
+        seen, found = {os.path.realpath(top)}, []
+        for parent, folders, names in os.walk(top, followlinks=True):
+            found.append((parent, names))
+            inside = []
+            for name in folders:
+                target = os.path.realpath(os.path.join(parent, name))  # noqa: PTH118
+                if self._is_hidden(name):
+                    continue
+                # A link to a folder that holds it would bring the samples of all classes, again and again.
+                if target in seen or Path(target) in Path(os.path.realpath(parent)).parents:
+                    self.passed_over["links to folders that were read"] += 1
+                    continue
+                seen.add(target)
+                inside.append(name)
+            folders[:] = inside
+        return sorted(found)
+
+    def _is_hidden(self, name: str) -> bool:
+        if name.startswith("."):
+            self.passed_over["hidden"] += 1
+            return True
+        return False
+
     def _images(self, folder: str, names: Iterable[str]) -> list[str]:
         found = []
         for name in sorted(names):
+            if self._is_hidden(name):
+                continue
             if name.lower().endswith(self._suffixes):
                 found.append(f"{folder}{os.sep}{name}")
-            elif not name.startswith("."):
+            else:
                 self.passed_over[Path(name).suffix.lower()] += 1
         return found
 

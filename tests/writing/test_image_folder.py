@@ -6,6 +6,7 @@ import pytest
 
 from gpubeton.errors import OptionError
 from gpubeton.writing.datasets import ImageFolder
+from tests.picture_folders import write_folder, write_picture
 
 
 def make(root, *names):
@@ -35,3 +36,27 @@ def test_a_folder_without_classes_and_a_class_without_images_are_named(tmp_path)
     make(tmp_path, "a/1.jpg", "b/1.txt")
     with pytest.raises(OptionError, match=r"b: .*\(\.jpg, "):
         ImageFolder(tmp_path)
+
+
+def test_hidden_files_and_folders_are_neither_images_nor_classes(tmp_path):
+    write_folder(tmp_path, 6)
+    write_picture(tmp_path / ".ipynb_checkpoints" / "0000-checkpoint.png", 1)
+    write_picture(tmp_path / "cat" / ".ipynb_checkpoints" / "a.png", 1)
+    (tmp_path / "cat" / "._0000.jpg").write_bytes(b"Mac OS X")
+    plain = ImageFolder(tmp_path)
+    assert plain.classes == ("cat", "dog", "eel")
+    assert len(plain) == 6
+    assert plain.passed_over == {"hidden": 3}
+
+
+def test_links_that_lead_back_bring_no_image_twice(tmp_path):
+    write_folder(tmp_path / "photos", 6)
+    (tmp_path / "photos" / "cat" / "all").symlink_to(tmp_path / "photos")
+    (tmp_path / "photos" / "dog" / "deeper").mkdir()
+    (tmp_path / "photos" / "dog" / "deeper" / "up").symlink_to("..")
+    elsewhere = write_picture(tmp_path / "elsewhere" / "more.png", 7)
+    (tmp_path / "photos" / "eel" / "more").symlink_to(elsewhere.parent)
+    (tmp_path / "photos" / "eel" / "again").symlink_to(elsewhere.parent)
+    found = ImageFolder(tmp_path / "photos")
+    assert len(found) == 7
+    assert found.passed_over == {"links to folders that were read": 3}
