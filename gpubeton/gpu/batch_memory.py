@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from gpubeton.gpu.cuda import Memory
 from gpubeton.gpu.memory_layout import round_up
 
@@ -64,12 +66,7 @@ class Slot:
         self.resampled: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.table = Table(device)  # the description of the batch
         self.done = device.make_event()  # after the last kernel that reads any of it
-
-    def free(self) -> None:
-        """Free the memory, which may not be in use."""
-        for buffer in (self.staging, self.arena, self.taps, self.resampled):
-            buffer.free()
-        self.table.free()
+        self.buffers = (self.staging, self.arena, self.taps, self.resampled, *self.table.buffers)
 
 
 class Table:
@@ -79,6 +76,7 @@ class Table:
         self._device = device
         self._pinned: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
+        self.buffers = self._pinned, self._memory
         self._arrays: dict[Hashable, tuple[int, NDArray[Any]]] = {}
         self._nbytes = 0
 
@@ -110,30 +108,20 @@ class Table:
         self._device.copy(target, source, place.nbytes, stream)
         return place
 
-    def free(self) -> None:
-        """Free the memory, which may not be in use."""
-        self._pinned.free()
-        self._memory.free()
-
 
 class Constants:
     """Arrays that stay on the device as long as the memory of the batches: nothing is sent or freed in later epochs."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._tables: dict[bytes, tuple[Table, int]] = {}
+        self._sent: dict[bytes, tuple[Memory, PinnedMemory]] = {}  # the copy may still read what was sent
 
     def address_of(self, array: NDArray[Any], stream: Stream) -> int:
         """Return the device address of an array, which is sent in the stream's order at the first call."""
-        key = array.tobytes() + str(array.dtype).encode()
-        if key not in self._tables:
-            table = Table(self._device)
-            self._tables[key] = table, table.fill({"": array})[""]
-            table.send(stream)
-        return self._tables[key][1]
-
-    def free(self) -> None:
-        """Free the memory, which may not be in use."""
-        for table, _ in self._tables.values():
-            table.free()
-        self._tables = {}
+        content = array.tobytes()
+        if content not in self._sent:
+            pinned, memory = self._device.allocate_pinned(len(content)), self._device.allocate(len(content))
+            pinned.array[:] = np.frombuffer(content, np.uint8)
+            self._device.copy(memory.address, pinned.address, len(content), stream)
+            self._sent[content] = memory, pinned
+        return self._sent[content][0].address

@@ -88,8 +88,7 @@ class BatchState:
     own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
     decoding: list[DecodeHandle] = field(default_factory=list)  # what the decoders were asked
     images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
-    # by program: device address of the GATHER rows of crops in pinned memory
-    gathers: dict[int, int] = field(default_factory=dict)
+    places: dict[Hashable, int] = field(default_factory=dict)  # device addresses of the arrays of the slot's table
     status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
     # for each program whose images are decoded, what the decoders were asked
     requests: dict[int, DecodeRequest] = field(default_factory=dict)
@@ -113,14 +112,12 @@ class BatchState:
                     arrays[number, "gathers"] = one.gathers(job, arena)
             if number in self.entry_images:
                 arrays |= self.entry_images[number].arrays(job)
-        places = self.slot.table.fill(arrays)
+        self.places = self.slot.table.fill(arrays)
         self.images = [
-            describe_images(number, job, taps[number], places, self.nonce) for number, job in enumerate(self.jobs)
+            describe_images(number, job, taps[number], self.places, self.nonce) for number, job in enumerate(self.jobs)
         ]
         for own in self.entry_images.values():
-            own.places = places
-        numbers = range(len(self.jobs))
-        self.gathers = {number: places[number, "gathers"] for number in numbers if (number, "gathers") in places}
+            own.places = self.places
 
     @property
     def finished(self) -> dict[int, SentPixels]:

@@ -13,7 +13,7 @@ import numpy as np
 from gpubeton.format.entry_points import ENTRY
 from gpubeton.gpu.batch_memory import GrowableBuffer
 from gpubeton.gpu.device_structs import GATHER, JPEG
-from gpubeton.gpu.launch import gather, launch_jpegs, split_taps, taps_nbytes
+from gpubeton.gpu.launch import JPEG_AXES, gather, launch_jpegs, taps_nbytes
 from gpubeton.plan import jpeg_parts
 from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import EVERY, JpegParts, aligned, split_bands, window_blocks, window_nbytes
@@ -36,8 +36,6 @@ BUDGET = 256 << 20
 
 # Most bytes of the window of one image; the CPU makes a larger one, for which a GPU may have no memory.
 LARGEST_WINDOW = 1 << 30
-
-_AXES = 4
 
 # Columns of `JpegParts.rows` that the kernels read, too.
 _SAME = ("height", "width", "components", "luma_across", "luma_down", "every", "is_restarted", "num_entries",
@@ -169,7 +167,7 @@ class EntryDecoder:
         self._device = device
         self._budget = budget
         self._largest_window = largest_window
-        self._windows = GrowableBuffer(device.allocate)
+        self.windows = GrowableBuffer(device.allocate)
 
     def plan(
         self,
@@ -203,18 +201,18 @@ class EntryDecoder:
         places = (stop - size).astype(np.uint64), int(stop[-1]), 0
         if resident is not None:
             places = resident.places(job, rows), 0, resident.entries.address
-        taps = sum(taps_nbytes(own, len(rows), most, _AXES))
+        taps = sum(taps_nbytes(own, len(rows), most, JPEG_AXES))
         return EntryImages(number, rows, parts, bands, intervals, windows, draws, most, taps, *places)
 
     def reserve(self, nbytes: int, stream: Stream) -> None:
         """Reserve memory for windows and taps; if there is too little, wait for the kernels that use it."""
-        if self._windows.nbytes < nbytes:
+        if self.windows.nbytes < nbytes:
             stream.synchronize()  # wait point: windows unused
-            self._windows.reserve(nbytes)
+            self.windows.reserve(nbytes)
 
     def describe(self, images: EntryImages, job: ImageJob, table: Table, arena: int) -> None:
         """Write the addresses of everything into the table, before it is sent."""
-        memory, number = self._windows.reserve(0).address + images.taps_nbytes, images.number
+        memory, number = self.windows.reserve(0).address + images.taps_nbytes, images.number
         size = job.size[images.rows]
         places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
         jpegs = table.pinned((number, "jpegs"))
@@ -248,7 +246,7 @@ class EntryDecoder:
     def launch(self, images: EntryImages, own: ProgramConstants, out: int, stream: Stream) -> None:
         """Make the images: output values, or levels if their colors are changed later."""
         places, number, columns = images.places, images.number, images.draws.shape[1]
-        blocks, taps = window_blocks(images.parts.rows), self._windows.reserve(0).address
+        blocks, taps = window_blocks(images.parts.rows), self.windows.reserve(0).address
         for band, slice_ in enumerate(images.bands):
             first, count = slice_.start, slice_.stop - slice_.start
             launch_jpegs(
@@ -267,13 +265,9 @@ class EntryDecoder:
                 most_taps=images.most_taps,
                 status=places[number, "jpeg status"] + 4 * first,
                 most_blocks=int(blocks[slice_].max()),
-                taps=split_taps(taps, taps_nbytes(own, count, images.most_taps, _AXES)),
+                taps=taps,
                 out=out,
             )
-
-    def free(self) -> None:
-        """Free the memory, which may not be in use."""
-        self._windows.free()
 
 
 def _read(job: ImageJob, rows: NDArray[np.intp], cpu: CpuServices) -> JpegParts:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpubeton.errors import LoaderClosedError
 from gpubeton.gpu.batch_state import DecodeRequest
-from gpubeton.gpu.launch import gather, write_canaries
+from gpubeton.gpu.launch import gather, launch_colors, launch_resampling, write_canaries
 from gpubeton.plan.lanes import cut
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpubeton.gpu.entry_decoder import EntryDecoder
     from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import GpuResources
-    from gpubeton.gpu.launch import Augmenter
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
     from gpubeton.plan.cpu_services import CpuServices
 
@@ -29,12 +28,11 @@ class Feeder:
 
     # It waits for busy decoders, so that `submit` need not.
 
-    def __init__(self, resources: GpuResources, augmenter: Augmenter, cpu: CpuServices, executor: GpuExecutor) -> None:
+    def __init__(self, resources: GpuResources, cpu: CpuServices, executor: GpuExecutor) -> None:
         self._resources = resources
         self._device = resources.device
-        self._augmenter = augmenter
         self._cpu = cpu
-        self._executor = executor  # which gives the images of the CPU's workers
+        self._executor = executor  # has the constants, and gives the images of the CPU's workers
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()
@@ -90,9 +88,9 @@ class Feeder:
         for one in batch.layout.sent:
             if one.is_finished:
                 continue
-            if one.program in batch.gathers:
+            if gathers := batch.places.get((one.program, "gathers")):
                 largest = int((3 * one.height.astype(np.int64) * one.width).max())
-                gather(self._device, batch.gathers[one.program], len(one.rows), largest, streams.send)
+                gather(self._device, gathers, len(one.rows), largest, streams.send)
             else:
                 job, rows, target = batch.jobs[one.program], one.rows, one.within + np.uint64(staging + one.staged)
                 self._cpu.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
@@ -108,7 +106,7 @@ class Feeder:
                 self._send(one, arena, staging)
         self._sent.record(streams.send)
         streams.augment.wait(self._sent)  # wait point: pixels sent
-        augment_batch(batch, self._augmenter, streams.augment, decoder)
+        self.augment(batch, streams.augment, decoder)
         slot.done.record(streams.augment)
 
     def _send(self, one: SentPixels, arena: int, staging: int) -> None:
@@ -130,37 +128,34 @@ class Feeder:
                 batch.refused.update((own.program, int(taken[place])) for place in begun.failed)
                 batch.decoding.append(begun)
 
+    def augment(self, batch: BatchState, stream: Stream, decoder: EntryDecoder | None = None) -> None:
+        """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
+        slot = batch.slot
+        taps, shared = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
+        batch.status = []
+        # Our decoder first: it works beside the engines.
+        if decoder is not None:
+            self._decode_entries(batch, stream, decoder)
+        for begun in batch.decoding:
+            if begun.event is not None:
+                stream.wait(begun.event)  # wait point: images decoded
+        for number, (images, program) in enumerate(zip(batch.images, self._executor.constants, strict=True)):
+            levels = shared + batch.levels[number]
+            own = batch.entry_images.get(number)
+            if own is None or len(own.rows) < images.count:
+                launch_resampling(self._device, program, images, taps, levels, stream)
+            launch_colors(self._device, program, images, levels, stream)
+            batch.status.append(slot.table.bring_back((number, "status"), stream))
 
-def augment_batch(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder | None = None) -> None:
-    """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
-    slot = batch.slot
-    taps, shared = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
-    batch.status = []
-    # Our decoder first: it works beside the engines.
-    if decoder is not None:
-        _decode_entries(batch, augmenter, stream, decoder)
-    for begun in batch.decoding:
-        if begun.event is not None:
-            stream.wait(begun.event)  # wait point: images decoded
-    for number, images in enumerate(batch.images):
-        levels = shared + batch.levels[number]
-        own = batch.entry_images.get(number)
-        if own is None or len(own.rows) < images.count:
-            augmenter.resample(number, images, taps, levels, stream)
-        augmenter.color(number, images, levels, stream)
-        batch.status.append(slot.table.bring_back((number, "status"), stream))
-
-
-def _decode_entries(batch: BatchState, augmenter: Augmenter, stream: Stream, decoder: EntryDecoder) -> None:
-    """Let our decoder make its images."""
-    if batch.own_span is not None:
-        batch.own_span[0].record(stream)
-    for number, own in batch.entry_images.items():
-        levels = batch.slot.resampled.reserve(0).address + batch.levels[number]
-        constants = augmenter.constants[number]
-        out = batch.images[number].out if constants.num_sums is None else levels
-        decoder.launch(own, constants, out, stream)
-        flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
-        batch.flagged.append((batch.sources[number], own.rows, flags))
-    if batch.own_span is not None:
-        batch.own_span[1].record(stream)
+    def _decode_entries(self, batch: BatchState, stream: Stream, decoder: EntryDecoder) -> None:
+        """Let our decoder make its images."""
+        if batch.own_span is not None:
+            batch.own_span[0].record(stream)
+        for number, own in batch.entry_images.items():
+            program = self._executor.constants[number]
+            levels = batch.slot.resampled.reserve(0).address + batch.levels[number]
+            decoder.launch(own, program, batch.images[number].out if program.num_sums is None else levels, stream)
+            flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
+            batch.flagged.append((batch.sources[number], own.rows, flags))
+        if batch.own_span is not None:
+            batch.own_span[1].record(stream)

@@ -15,9 +15,9 @@ from gpubeton.errors import DeviceError, LoaderClosedError
 from gpubeton.format import ImageMode
 from gpubeton.gpu.batch_state import BatchState, DecodeBackends, DecodeRequest
 from gpubeton.gpu.device_structs import PICTURE, describe_images, image_arrays
-from gpubeton.gpu.feeder import Feeder, augment_batch
+from gpubeton.gpu.feeder import Feeder
 from gpubeton.gpu.gpu_resources import GpuResources
-from gpubeton.gpu.launch import Augmenter, taps_nbytes
+from gpubeton.gpu.launch import launch_colors, launch_resampling, mix_images, program_constants, taps_nbytes
 from gpubeton.gpu.memory_layout import ALIGNMENT, lay_out_batch, round_up
 from gpubeton.plan.draw_rows import NUM_PAINTS, identity_draws, most_taps
 from gpubeton.plan.image_executor import Usage, shared_sources
@@ -78,10 +78,11 @@ class GpuExecutor:
         self._batches: deque[BatchState] = deque()
         self._is_closed = False
         with self._device.active():
-            self._augmenter = Augmenter(self._device, programs, resources.constants, resources.streams.send)
+            sending = resources.constants, resources.streams.send
+            self.constants = [program_constants(program, *sending) for program in programs]
             self._handed_out = self._device.make_event()
             self._mixed = self._device.make_event()
-            self._feeder = Feeder(resources, self._augmenter, cpu, self)
+            self._feeder = Feeder(resources, cpu, self)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,8 @@ class GpuExecutor:
         self._mixed.synchronize()  # wait point: mix table free
         places = self._resources.mixes.fill({"rows": rows})
         self._resources.mixes.send(tail)
-        self._augmenter.mix(program, len(rows), levels.data_ptr(), places["rows"], out.data_ptr(), tail)
+        size, addresses = (len(rows), own.height, own.width), (levels.data_ptr(), places["rows"])
+        mix_images(self._device, size, *addresses, *self.constants[program].mixed, out.data_ptr(), tail)
         self._mixed.record(tail)
         return out
 
@@ -211,12 +213,12 @@ class GpuExecutor:
             staging_nbytes += round_up(own.nbytes)
         arena = slot.arena.reserve(arena_nbytes).address
         slot.staging.reserve(staging_nbytes)
-        both = list(zip(self._augmenter.constants, jobs, strict=True))
+        both = list(zip(self.constants, jobs, strict=True))
         taps = [most_taps(job.draws, own.height, own.width) for own, job in both]
         slot.taps.reserve(max(sum(taps_nbytes(own, len(job.address), taps[i])) for i, (own, job) in enumerate(both)))
         levels = [*accumulate((round_up(len(job.address) * own.levels_nbytes) for own, job in both), initial=0)]
         slot.resampled.reserve(levels[-1])
-        batch = BatchState(slot, jobs, sources, layout, self._resources.next_nonce(), levels, entry_images)
+        batch = BatchState(slot, jobs, sources, layout, next(self._resources.nonces) & 0xFFFFFFFF, levels, entry_images)
         batch.describe(self._programs, taps, arena)
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
@@ -253,7 +255,7 @@ class GpuExecutor:
             if self._is_shared and resident is None:
                 both = rows[lanes[rows] == Lane.HARDWARE]
                 rows = np.setdiff1d(rows, both[: round(self._resources.engine_share * len(both))])
-            own = decoder.plan(number, self._augmenter.constants[number], job, rows, self._cpu, resident)
+            own = decoder.plan(number, self.constants[number], job, rows, self._cpu, resident)
         if own is not None:
             lanes[own.rows] = Lane.OWN
         for lane, backend in backends.items():
@@ -313,7 +315,7 @@ class GpuExecutor:
         for status in batch.status:
             status[...] = 0
         batch.slot.table.send(tail)
-        augment_batch(batch, self._augmenter, tail)
+        self._feeder.augment(batch, tail)
         tail.synchronize()  # wait point: made again
 
     def _make_on_cpu(self, number: int, job: ImageJob, rows: Sequence[int]) -> list[BadImage]:
@@ -346,12 +348,12 @@ class GpuExecutor:
         places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
         slot.table.send(stream)
         self._device.copy(arena, staging.address, levels.nbytes, stream)
-        own = self._augmenter.constants[number]
+        own = self.constants[number]
         images = describe_images(number, whole, most_taps(whole.draws, own.height, own.width), places, 0)
         taps = slot.taps.reserve(sum(taps_nbytes(own, 1, images.most_taps))).address
         resampled = slot.resampled.reserve(own.levels_nbytes).address
-        self._augmenter.resample(number, images, taps, resampled, stream)
-        self._augmenter.color(number, images, resampled, stream)
+        launch_resampling(self._device, own, images, taps, resampled, stream)
+        launch_colors(self._device, own, images, resampled, stream)
         stream.synchronize()  # wait point: repair finished
 
 
@@ -415,7 +417,8 @@ class Gpu:
     def _make(self) -> tuple[GpuResources, DecodeBackends]:
         with self.device.active():
             backends = self._open_backends(self.device)
-            return GpuResources(self.device, backends.backends, self._num_slots, backends.takes_entries), backends
+            made = GpuResources(self.device, backends.backends, self._num_slots, takes_entries=backends.takes_entries)
+            return made, backends
 
     def _take_back(self, resources: GpuResources) -> None:
         with self._lock:

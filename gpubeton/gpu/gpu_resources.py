@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpubeton.gpu.batch_memory import Constants, Slot, Table
@@ -27,36 +27,29 @@ class EpochStreams(NamedTuple):
     tail: Stream  # operations on finished batches, torch's memory for them, and images that are repaired
 
 
-@dataclass(eq=False)
 class GpuResources:
     """Backends, memory and streams for one epoch at a time; slow to make."""
 
-    device: Device
-    backends: Mapping[Lane, BatchedBackend | LibraryBackend]
-    num_slots: int
-    takes_entries: bool = False  # whether our own decoder takes the JPEGs with entry points
-    entry_decoder: EntryDecoder | None = field(init=False, default=None)
-    slots: list[Slot] = field(init=False)  # one for each batch under way
-    streams: EpochStreams = field(init=False)
-    mixes: Table = field(init=False)  # rows of a batch that is mixed
-    constants: Constants = field(init=False)
-    repair_slot: Slot = field(init=False)  # images that the CPU makes after a failure, and replacements
-    nonce: int = 0  # of the last canaries
-    engine_share: float = 0.5  # of the images that the engines and our decoder share, by the times they took
-    # stored images, by field and sample, that their decoder has refused: the CPU decodes them
-    refused: set[tuple[str, int]] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        device = self.device
-        self.slots = [Slot(device) for _ in range(self.num_slots)]
+    def __init__(
+        self,
+        device: Device,
+        backends: Mapping[Lane, BatchedBackend | LibraryBackend],
+        num_slots: int,
+        *,
+        takes_entries: bool = False,
+    ) -> None:
+        self.device = device
+        self.backends = backends
+        self.entry_decoder = EntryDecoder(device) if takes_entries else None  # which takes the JPEGs with entry points
+        self.slots = [Slot(device) for _ in range(num_slots)]  # one for each batch under way
+        self.repair_slot = Slot(device)  # images that the CPU makes after a failure, and replacements
         self.streams = EpochStreams(*map(device.make_stream, EpochStreams._fields))
-        self.entry_decoder = EntryDecoder(device) if self.takes_entries else None
-        self.mixes, self.constants, self.repair_slot = Table(device), Constants(device), Slot(device)
-
-    def next_nonce(self) -> int:
-        """Return a number that no recent batch has had."""
-        self.nonce = (self.nonce + 1) & 0xFFFFFFFF
-        return self.nonce
+        self.mixes = Table(device)  # rows of a batch that is mixed
+        self.constants = Constants(device)
+        self.nonces = count(1)  # of canaries
+        self.engine_share = 0.5  # of the images that the engines and our decoder share, by the times they took
+        # stored images, by field and sample, that their decoder has refused: the CPU decodes them
+        self.refused: set[tuple[str, int]] = set()
 
     def note_times(self, times: tuple[float, float] | None) -> None:
         """Adjust what the engines and our decoder share to the times that a batch took them."""
@@ -76,10 +69,11 @@ class GpuResources:
             self.settle()  # wait point: resources closing
             for backend in self.backends.values():
                 backend.close()
-            for slot in (*self.slots, self.repair_slot):
-                slot.free()
-            self.mixes.free()
-            self.constants.free()
+            # Not with the last reference: an error that is kept has frames with batches.
+            slots = *self.slots, self.repair_slot
+            for buffer in (*(buffer for slot in slots for buffer in slot.buffers), *self.mixes.buffers):
+                buffer.free()
             if self.entry_decoder is not None:
-                self.entry_decoder.free()
+                self.entry_decoder.windows.free()
+            del self.constants
             self.device.recycle(self.streams)

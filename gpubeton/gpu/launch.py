@@ -1,4 +1,4 @@
-"""Launches of the kernels; Augmenter: the constants of programs on the device."""
+"""Launches of the kernels; ProgramConstants: what they need of a program on the device."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ class ProgramConstants(NamedTuple):
     early_paints: int
     max_paints: int
     kernels: tuple[str, str] = ("color_sum", "color")
+    mixed: tuple[int, int] = (0, 1)  # table and item size of mixing, before which the output is levels
 
     @property
     def levels_nbytes(self) -> int:
@@ -102,29 +103,30 @@ class ProgramConstants(NamedTuple):
         return self if self.num_sums is None else self._replace(table=0, item_size=1)
 
 
+JPEG_AXES = 4
+"""Axes with taps of a JPEG: luma and chroma, each down and across."""
+
+
 def taps_nbytes(own: ProgramConstants, count: int, most_taps: int, axes: int = 2) -> tuple[int, int, int]:
     """Bytes of first source pixels, weights and numbers of taps, as kernels/taps.cuh writes them; 4 axes for JPEGs."""
     entries = axes * count * max(own.height, own.width)
     return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
 
 
-def split_taps(memory: int, nbytes: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Give the addresses of the three arrays of `taps_nbytes` in their memory."""
-    return memory, memory + nbytes[0], memory + nbytes[0] + nbytes[1]
-
-
 def launch_resampling(
     device: Device,
     own: ProgramConstants,
     images: KernelImages,
-    taps: tuple[int, int, int],  # addresses of the arrays of `taps_nbytes`
+    taps: int,  # address of the memory of `taps_nbytes`
     levels: int,  # address of uint8 (count, height, width, 3), unused without changes of color
     stream: Stream,
 ) -> None:
     """Make levels from decoded pixels, or output values if colors stay."""
     count, first = images.count, own.before_colors
     draws = [*_pointers(images.draws), *_ints(images.columns)]
-    size, made = _ints(own.height, own.width, count, images.most_taps), _pointers(*taps, images.most)
+    size = _ints(own.height, own.width, count, images.most_taps)
+    first_nbytes, weights_nbytes, _ = taps_nbytes(own, count, images.most_taps)
+    made = _pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, images.most)
     arguments: list[Any] = [*draws, *_ints(own.rule), *size, *made]
     _launch(device, "taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
     finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), np.uint32(images.nonce)]
@@ -167,13 +169,14 @@ def launch_jpegs(
     most_taps: int,
     status: int,  # int32 (count,), zeros
     most_blocks: int,  # blocks of 8 x 8 of the largest window
-    taps: tuple[int, int, int],  # as of `launch_resampling`, for 4 axes
+    taps: int,  # address of the memory of `taps_nbytes`, for JPEG_AXES
     out: int,  # (rows, height, width, 3): levels, if colors are changed later
 ) -> None:
     """Decode the windows of JPEGs, resample, paint and store them; addresses are of the device."""
     images, first = _pointers(jpegs), own.before_colors
     drawn, size = [*_pointers(draws), *_ints(columns)], _ints(own.height, own.width)
-    made = [*_ints(count, most_taps), *_pointers(*taps, most)]
+    first_nbytes, weights_nbytes, _ = taps_nbytes(own, count, most_taps, JPEG_AXES)
+    made = [*_ints(count, most_taps), *_pointers(taps, taps + first_nbytes, taps + first_nbytes + weights_nbytes, most)]
     arguments: list[Any] = [*images, *drawn, *_ints(own.rule), *size, *made]
     _launch(device, "jpeg_taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
     if num_groups:
@@ -188,39 +191,19 @@ def launch_jpegs(
     _launch(device, "jpeg_down", count, own.height, _ROWS, [*images, *drawn, *size, *made, *finish], stream)
 
 
-class Augmenter:
-    """The constants of a loader's programs on the device, and the launches that use them."""
-
-    def __init__(self, device: Device, programs: Sequence[ImageProgram], constants: Constants, stream: Stream) -> None:
-        self._device = device
-        self._tables = [(constants.address_of(own.output_bits, stream), own.item_size) for own in programs]
-        self.constants = [
-            ProgramConstants(
-                INTERPOLATIONS[own.interpolation],
-                own.height,
-                own.width,
-                constants.address_of(own.fills, stream),
-                # Mixing needs the complete batch: until then the output is levels.
-                *((0, 1) if own.mixing else finish),
-                own.num_contrasts if own.colors else None,
-                own.early_paints,
-                own.max_paints,
-                color_kernels(own),
-            )
-            for own, finish in zip(programs, self._tables, strict=True)
-        ]
-
-    def resample(self, program: int, images: KernelImages, taps: int, levels: int, stream: Stream) -> None:
-        """Resample the decoded pixels of one output; `taps` and `levels` are addresses of scratch memory."""
-        own = self.constants[program]
-        places = split_taps(taps, taps_nbytes(own, images.count, images.most_taps))
-        launch_resampling(self._device, own, images, places, levels, stream)
-
-    def color(self, program: int, images: KernelImages, levels: int, stream: Stream) -> None:
-        """Change the colors of the levels of one output."""
-        launch_colors(self._device, self.constants[program], images, levels, stream)
-
-    def mix(self, program: int, count: int, levels: int, rows: int, out: int, stream: Stream) -> None:
-        """Mix a complete batch of levels, normalise and store it."""
-        own = self.constants[program]
-        mix_images(self._device, (count, own.height, own.width), levels, rows, *self._tables[program], out, stream)
+def program_constants(program: ImageProgram, constants: Constants, stream: Stream) -> ProgramConstants:
+    """Send what the kernels need of one program to the device, in the stream's order."""
+    finish = constants.address_of(program.output_bits, stream), program.item_size
+    return ProgramConstants(
+        INTERPOLATIONS[program.interpolation],
+        program.height,
+        program.width,
+        constants.address_of(program.fills, stream),
+        # Mixing needs the complete batch: until then the output is levels.
+        *((0, 1) if program.mixing else finish),
+        program.num_contrasts if program.colors else None,
+        program.early_paints,
+        program.max_paints,
+        color_kernels(program),
+        finish,
+    )

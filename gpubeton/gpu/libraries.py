@@ -95,14 +95,6 @@ def explain_no_cuda() -> str:
     return f"{driver}. See whether nvidia-smi shows a GPU, which CUDA_VISIBLE_DEVICES may hide, and try {INSTALL}"
 
 
-def number_of_gpus() -> int:
-    """Ask NVIDIA's driver for the number of GPUs; 0 without a working driver."""
-    number, start, count = ctypes.c_int(), _driver_function("cuInit"), _driver_function("cuDeviceGetCount")
-    if start is None or count is None or start(0) != 0 or count(ctypes.byref(number)) != 0:
-        return 0
-    return number.value
-
-
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpubeton.gpu.device_structs import GATHER, PICTURE
 from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.jpeg_parts import aligned
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
@@ -48,9 +49,8 @@ def lay_out_images(
         size = -(-size // ALIGNMENT) * ALIGNMENT
     start = round_up(start)
     stop = start + np.cumsum(size)
-    return ArenaLayout(
-        (stop - size).astype(np.uint64), pitch.astype(np.int32), round_up(int(stop[-1])) if len(stop) else start
-    )
+    nbytes = round_up(int(stop[-1])) if len(stop) else start
+    return ArenaLayout((stop - size).astype(np.uint64), pitch.astype(np.int32), nbytes)
 
 
 def round_up(nbytes: int) -> int:
@@ -60,9 +60,6 @@ def round_up(nbytes: int) -> int:
 
 # Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
 _HARDWARE, _OWN, _LIBRARY, _CPU, _BYTES = map(int, (Lane.HARDWARE, Lane.OWN, Lane.LIBRARY, Lane.CPU, Lane.BYTES))
-
-# Compressed bytes start at multiples of this for nvJPEG.
-_STAGING_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +163,14 @@ def lay_out_batch(
         # Most batches take one lane.
         taken = set(own.tolist())
         if sources[number] == number and not taken.isdisjoint((_HARDWARE, _LIBRARY)):
-            images, arena, staging = _lay_out_decoded(number, job, own, samplings[number], arena, staging)
-            decoded.append(images)
+            rows = np.flatnonzero((own == _HARDWARE) | (own == _LIBRARY))
+            rows = rows[np.lexsort((-job.size[rows].astype(np.int64), samplings[number][rows], own[rows]))]
+            layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
+            size = aligned(job.size[rows]) * (not job.is_pinned)
+            stop = staging + np.cumsum(size)
+            staged = (stop - size).astype(np.uint64)
+            decoded.append(DecodedImages(number, rows, own[rows], layout.offset, layout.pitch, staged))
+            arena, staging = layout.nbytes, round_up(int(stop[-1]))
         for lane in (_BYTES, _CPU):
             if lane not in taken:
                 continue
@@ -184,18 +187,3 @@ def lay_out_batch(
             arena += layout.nbytes
             staging += layout.nbytes
     return MemoryLayout(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))
-
-
-def _lay_out_decoded(
-    number: int, job: ImageJob, lanes: NDArray[np.int8], sampling: NDArray[np.int32], arena: int, staging: int
-) -> tuple[DecodedImages, int, int]:
-    """Lay out decoded images from the ends of arena and staging memory; return them and the new ends."""
-    rows = np.flatnonzero((lanes == _HARDWARE) | (lanes == _LIBRARY))
-    size = job.size[rows].astype(np.int64)
-    rows = rows[np.lexsort((-size, sampling[rows], lanes[rows]))]
-    layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
-    size = -(-job.size[rows].astype(np.int64) // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT * (not job.is_pinned)
-    stop = staging + np.cumsum(size)
-    staged = (stop - size).astype(np.uint64)
-    decoded = DecodedImages(number, rows, lanes[rows], layout.offset, layout.pitch, staged)
-    return decoded, layout.nbytes, round_up(int(stop[-1]))

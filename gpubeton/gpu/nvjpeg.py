@@ -282,7 +282,7 @@ class State(Resource):
 
     def decode_batched(
         self,
-        addresses: NDArray[np.uint64],  # (N,), and all three C-contiguous
+        addresses: NDArray[np.uint64],  # (N,), and all three C-contiguous: nothing checks that
         sizes: NDArray[np.uint64],  # (N,)
         targets: NDArray[np.void],  # (N,) IMAGE
         stream: int,

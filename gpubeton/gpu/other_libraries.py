@@ -11,7 +11,6 @@ import numpy as np
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.gpu.batch_state import DecodeBackends, DecodeHandle, DecodeRequest
-from gpubeton.gpu.libraries import number_of_gpus
 from gpubeton.machine import count_cores
 from gpubeton.plan.lanes import Lane
 
@@ -128,20 +127,14 @@ class DaliDecoder:
 class PynvjpegDecoder:
     """The package pynvjpeg, whose module is called nvjpeg; not for training."""
 
-    # It decodes one image at a time, holds Python's lock meanwhile and copies the pixels to the host. It does not check
-    # its start or a header, and crashes without a GPU: both are checked here before it is called.
+    # It decodes one image at a time, holds Python's lock meanwhile and copies the pixels to the host. It crashes where
+    # there is no GPU, which the device has found, and at a bad header, which is read before.
 
     name = "pynvjpeg"
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, _device: Device) -> None:
         from nvjpeg import NvJpeg
 
-        found = number_of_gpus()
-        if found <= device.number:
-            raise DeviceError(
-                f"pynvjpeg would end the process: expected cuda:{device.number}, and CUDA finds {found} GPUs. "
-                "See whether nvidia-smi shows it."
-            )
         self._decoder = NvJpeg()
 
     def decode(self, data: Sequence[memoryview], targets: Sequence[Any], stream: Stream) -> list[tuple[int, str]]:
@@ -182,8 +175,6 @@ def open_decoder(name: str, device: Device) -> ImageDecoder:
             f"The decoder {name!r} cannot be used: {reason(error)}. Try: pip install 'gpubeton[{name}]'{remark}."
         ) from error
     except RuntimeError as error:
-        if isinstance(error, DeviceError):
-            raise
         raise DeviceError(
             f"The decoder {name!r} does not start on cuda:{device.number}: {reason(error)}. "
             "See whether nvidia-smi shows a GPU, or leave the choice of the decoder to gpubeton."

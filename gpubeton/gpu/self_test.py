@@ -160,16 +160,16 @@ class _StoredCpu:
 def _find_fault(device: Device, lane: Lane, backend: BatchedBackend | None) -> str:
     """Make the batch by one lane; return its fault, or an empty text."""
     # A state for the largest images would take memory that the loader may not need.
-    trial = None if backend is None else replace(backend, largest=(1, 1), num_states=1)
+    trials = {} if backend is None else {lane: replace(backend, largest=(1, 1), num_states=1)}
     try:
-        resources = GpuResources(device, {} if trial is None else {lane: trial}, 1, takes_entries=lane is Lane.OWN)
+        resources = GpuResources(device, trials, 1, takes_entries=lane is Lane.OWN)
         try:
             return _compare(device, lane, resources)
         finally:
             # The handle stays, for the loader.
             resources.backends = {}
             with suppress(DeviceError):
-                if trial is not None:
+                for trial in trials.values():
                     trial.release()
                 resources.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, this lane cannot be used
@@ -209,8 +209,6 @@ def _compare(device: Device, lane: Lane, resources: GpuResources) -> str:
 
 def _versions() -> str:
     """Name the driver, and the libraries of NVIDIA and CuPy that are installed."""
-    driver = driver_version()
+    driver = ".".join(map(str, driver_version() or ("unknown",)))
     named = sorted(f"{one.name} {one.version}" for one in distributions() if one.name.startswith(("cupy", "nvidia-")))
-    return (
-        f"Driver for CUDA {'.'.join(map(str, driver or ('unknown',)))}; {', '.join(named) or 'no libraries from PyPI'}"
-    )
+    return f"Driver for CUDA {driver}; {', '.join(named) or 'no libraries from PyPI'}"

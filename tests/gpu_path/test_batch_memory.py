@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.batch_memory import Constants, Slot, Table
 from gpubeton.gpu.memory_layout import ALIGNMENT
 from tests.simulator.active_device import device
 from tests.simulator.device import DEVICE, PINNED
@@ -21,7 +21,8 @@ def table(device, stream):
     table = Table(device)
     yield table
     stream.synchronize()
-    table.free()
+    for buffer in table.buffers:
+        buffer.free()
 
 
 ARRAYS = {
@@ -87,6 +88,18 @@ def test_a_slot_has_no_memory_before_it_needs_any_and_none_after_it_was_freed(de
         block.reserve(5000)
     slot.table.fill(ARRAYS)
     assert min(faults.live_memory(kind) for kind in (DEVICE, PINNED)) > max(before)
-    slot.free()
+    for buffer in slot.buffers:
+        buffer.free()
     assert [faults.live_memory(kind) for kind in (DEVICE, PINNED)] == before
     assert [block.nbytes for block in blocks] == [0] * 4
+
+
+def test_constants_are_sent_once_and_take_no_more_memory_than_their_bytes(device, stream, faults):
+    before = {kind: faults.live_memory(kind) for kind in (DEVICE, PINNED)}
+    constants, arrays = Constants(device), [np.arange(700, dtype=np.float32), np.zeros((0, 3), np.uint8)]
+    places = [constants.address_of(array, stream) for array in arrays]
+    assert [constants.address_of(array.copy(), stream) for array in arrays] == places
+    for kind, nbytes in before.items():
+        assert faults.live_memory(kind) - nbytes == 2800
+    for place, array in zip(places, arrays, strict=True):
+        assert np.array_equal(read(device, stream, place, array), array)

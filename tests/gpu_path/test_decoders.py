@@ -13,7 +13,6 @@ from PIL import Image
 
 from benchmarks.gpu.contenders.adapters import ADAPTERS
 from gpubeton.errors import DeviceError, LibraryError, OptionError
-from gpubeton.gpu import libraries
 from gpubeton.gpu.other_libraries import DECODERS, decode_apart, open_decoder
 from tests.gpu_path.other_packages import NUMBER, PACKAGES, Pipeline, Stream, pixels
 
@@ -22,8 +21,7 @@ SIZES = [(20, 30), (41, 50), (33, 17), (10, 12), (64, 8)]
 
 
 @pytest.fixture
-def device(monkeypatch):
-    monkeypatch.setattr("gpubeton.gpu.other_libraries.number_of_gpus", lambda: NUMBER + 1)
+def device():
     return SimpleNamespace(number=NUMBER)
 
 
@@ -178,32 +176,6 @@ def test_torchvision_begins_when_the_stream_is_done_since_it_does_not_wait_for_i
     monkeypatch.setattr(decoder, "_decode_jpeg", lambda *a, **k: waits.append(stream.waits) or inner(*a, **k))
     decoder.decode([memoryview(jpeg(8, 8))], [room(8, 8)], stream)
     assert waits == [1]
-
-
-@pytest.mark.parametrize("found", [0, NUMBER])
-def test_pynvjpeg_is_not_started_without_its_gpu_since_it_would_end_the_process(monkeypatch, device, found):
-    def crash():
-        raise AssertionError("a crash")
-
-    monkeypatch.setattr("gpubeton.gpu.other_libraries.number_of_gpus", lambda: found)
-    monkeypatch.setattr("tests.gpu_path.other_packages.NvJpeg.__init__", lambda _: crash())
-    with pytest.raises(DeviceError, match=f"pynvjpeg.*cuda:{NUMBER}.* {found} GPUs"):
-        only("pynvjpeg", monkeypatch, device)
-
-
-def test_the_driver_says_how_many_gpus_there_are(monkeypatch):
-    def count(pointer):
-        pointer._obj.value = 8
-        return 0
-
-    answers = {"cuInit": 0}
-    driver = SimpleNamespace(cuInit=lambda _: answers["cuInit"], cuDeviceGetCount=count)
-    monkeypatch.setattr(libraries.ctypes, "CDLL", lambda _: driver)
-    assert libraries.number_of_gpus() == 8
-    answers["cuInit"] = 100  # CUDA_ERROR_NO_DEVICE
-    assert libraries.number_of_gpus() == 0
-    monkeypatch.setattr(libraries.ctypes, "CDLL", lambda _: SimpleNamespace())
-    assert libraries.number_of_gpus() == 0
 
 
 # --- opening

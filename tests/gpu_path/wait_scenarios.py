@@ -11,7 +11,7 @@ from benchmarks.gpu.nvjpeg_steps import Backend
 from gpubeton.cpu.worker_pool import Worker
 from gpubeton.errors import DeviceError
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
-from gpubeton.gpu.batch_memory import Slot, Table
+from gpubeton.gpu.batch_memory import GrowableBuffer, Table
 from gpubeton.gpu.entry_decoder import EntryDecoder, send_piece
 from gpubeton.gpu.nvjpeg import Handle, load
 from gpubeton.gpu.nvjpeg_backends import BatchedBackend
@@ -267,19 +267,19 @@ def closing_equipment(bench, device):
     gpu = open_gpu(device)
     (resources,) = gpu._free
     gpu._free.clear()
-    free = Slot.free
+    free = GrowableBuffer.free
 
-    def checked(slot):
+    def checked(buffer):
         check_idle(bench, device)
         for stream in device.streams:
             stream.synchronize()
-        free(slot)
+        free(buffer)
 
-    bench.changes.setattr(Slot, "free", checked)
     bench.slow_stream()
     slot = resources.slots[0]
     staging, arena = slot.staging.reserve(64).address, slot.arena.reserve(64).address
     device.copy(arena, staging, 64, resources.streams.send)
+    bench.changes.setattr(GrowableBuffer, "free", checked)
     resources.close()
 
 
@@ -347,7 +347,7 @@ def windows_grow(bench, device):
     if not event.is_done:
         bench.symptoms.add("memory in use was freed")
     stream.synchronize()
-    decoder.free()
+    decoder.windows.free()
     source.free()
     target.free()
 

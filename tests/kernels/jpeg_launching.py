@@ -10,7 +10,7 @@ from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.format.entry_points import ENTRY
 from gpubeton.gpu.entry_decoder import describe_jpegs
-from gpubeton.gpu.launch import ProgramConstants, launch_jpegs, split_taps, taps_nbytes
+from gpubeton.gpu.launch import ProgramConstants, launch_jpegs, taps_nbytes
 from gpubeton.plan.draw_rows import most_taps
 from gpubeton.plan.jpeg_parts import EVERY, window_blocks, window_nbytes
 from tests.cpu.making import UNTOUCHED, dtype_of
@@ -99,7 +99,7 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
         count=count, jpegs=jpegs.ctypes.data, tables=tables.ctypes.data, groups=groups.ctypes.data,
         num_groups=len(groups), intervals=intervals.ctypes.data, draws=draws.ctypes.data, columns=draws.shape[1],
         most=largest.ctypes.data, most_taps=most, status=status.ctypes.data,
-        most_blocks=int(window_blocks(rows).max(initial=0)), taps=split_taps(taps.ctypes.data, nbytes),
+        most_blocks=int(window_blocks(rows).max(initial=0)), taps=taps.ctypes.data,
         out=out.ctypes.data,
     )  # fmt: skip
     made = np.frombuffer(out.tobytes(), ITEMS[item_size]).reshape(count, *size, 3).view(dtype)

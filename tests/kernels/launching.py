@@ -9,7 +9,7 @@ import numpy as np
 from gpubeton.batch.color_formulas import CONTRAST
 from gpubeton.cpu.taps import most_taps
 from gpubeton.gpu.device_structs import PICTURE, KernelImages
-from gpubeton.gpu.launch import ProgramConstants, launch_colors, launch_resampling
+from gpubeton.gpu.launch import ProgramConstants, launch_colors, launch_resampling, taps_nbytes
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from tests.cpu.making import UNTOUCHED, dtype_of
 from tests.kernels.host_build import FORWARD, host_kernels
@@ -110,14 +110,32 @@ def contrasts_of(steps):
     return int((steps[:, ::2] == CONTRAST).sum(axis=1).max(initial=0))
 
 
+def place_taps(nbytes, shape, most, place):
+    """Memory for taps, and the three arrays in it; the last one ends where the memory ends."""
+    kinds = (shape, np.int32, -77), ((*shape[:2], most, shape[2]), np.uint16, 0xDEAD), (shape, np.int32, -77)
+    sizes = [int(np.prod(own)) * np.dtype(dtype).itemsize for own, dtype, _ in kinds]
+    starts = 0, nbytes[0], nbytes[0] + nbytes[1]
+    taps, parts = place(np.full(starts[2] + sizes[2], UNTOUCHED, np.uint8)), []
+    for start, size, (own, dtype, value) in zip(starts, sizes, kinds, strict=True):
+        parts.append(taps[start : start + size].view(dtype).reshape(own))
+        parts[-1][...] = value
+    return taps, parts
+
+
+def is_between(taps, parts):
+    """Whether each byte of the memory for taps is in none of the arrays."""
+    is_free = np.ones(len(taps), bool)
+    for part in parts:
+        start = part.ctypes.data - taps.ctypes.data
+        is_free[start : start + part.nbytes] = False
+    return is_free
+
+
 def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=placed, order=FORWARD, seed=0):
     """Run the kernels of images; `place` puts arrays where they may find them."""
     count, columns = batch.draws.shape
     height, width = batch.size
     side, most, has_colors = max(batch.size), batch.most, batch.steps is not None
-    first = place(np.full((count, 2, side), -77, np.int32))
-    weights = place(np.full((count, 2, most, side), 0xDEAD, np.uint16))
-    numbers = place(np.full((count, 2, side), -77, np.int32))
     largest, status = place(np.zeros((count, 2), np.int32)), place(np.zeros(count, np.int32))
     steps = place(batch.steps if has_colors else np.zeros((count, 0), np.int32))
     num_sums = contrasts_of(steps) if batch.num_sums is None else batch.num_sums
@@ -137,10 +155,12 @@ def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=plac
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
         num_sums if has_colors else None, *batch.late, names,
     )  # fmt: skip
-    taps = address(first), address(weights), address(numbers)
+    taps, parts = place_taps(taps_nbytes(own, count, most), (count, 2, side), most, place)
+    first, weights, numbers = parts
     device = HostDevice(order, seed) if device is None else device
-    launch_resampling(device, own, images, taps, address(levels), "stream")
+    launch_resampling(device, own, images, address(taps), address(levels), "stream")
     launch_colors(device, own, images, address(levels), "stream")
+    assert (taps[is_between(taps, parts)] == UNTOUCHED).all()
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)
 
