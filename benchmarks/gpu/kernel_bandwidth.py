@@ -5,6 +5,10 @@
 A loader makes a few batches, and its launches are recorded. Then each kernel is launched repeatedly with the arguments
 of these batches in alternation, so that the GPU's cache does not contain them. The bound is the time to move the bytes
 of the crops and of the result once, at the rate at which the GPU copies memory.
+
+The kernels of our own decoder cannot be launched alone: all batches share the memory between them, so each kernel reads
+what those before it wrote for the same batch. The time of a kernel is the time of a batch up to this kernel, less the
+time up to the one before.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
@@ -34,7 +39,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.loader import Loader
 from gpubeton.plan.draw_rows import HEIGHT, WIDTH
 
-__all__ = ["Launch", "copy_rate", "measure_pipeline", "noted_launches"]
+__all__ = ["Launch", "copy_rate", "measure_decoder", "measure_pipeline", "noted_launches"]
 
 
 # Batches in alternation; together they are several times larger than the cache of any GPU.
@@ -78,6 +83,11 @@ def main(
             )
             share = f"{100 * found['share_of_bound']:.0f} % of the bound {found['bound_microseconds']:.1f}"
             console.print(f"{name}: µs for a batch: {kernels}; {share}", soft_wrap=True)
+        if only in "own decoder":
+            found = measure_decoder(target, photos.indexed, usual_pipeline(side), batch_size, repeats)
+            record.add("own decoder", found)
+            kernels = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in found["decoder"].items())
+            console.print(f"own decoder: µs for a batch: {kernels}", soft_wrap=True)
         if only in "raw":
             raw = usual_pipeline(side)
             from_pinned_memory = {"gpu_options": GpuOptions(raw="bytes"), "os_cache": False}
@@ -121,20 +131,7 @@ def measure_pipeline(
     **more: Any,
 ) -> dict[str, Any]:
     """Time the kernels of one pipeline."""
-    # The loader makes this many batches ahead and then waits: its memory keeps their contents.
-    wanted = (2 * _BATCHES + 2) * batch_size
-    loader = Loader(
-        beton,
-        batch_size,
-        num_workers=1,
-        seed=0,
-        indices=np.arange(wanted) % Index.open(beton).num_samples,
-        pipelines={**dict.fromkeys(Index.open(beton).names), "image": pipeline},
-        batches_ahead=_BATCHES,
-        device="cuda:0",
-        **more,
-    )
-    with closing(loader), noted_launches(target) as launches:
+    with closing(_loader_of(beton, pipeline, batch_size, **more)) as loader, noted_launches(target) as launches:
         iterator = iter(loader)
         with closing(iterator):
             (batch,) = next(iterator)
@@ -159,6 +156,47 @@ def measure_pipeline(
         "share_of_bound": bound / making,
         "share_of_bound_resample_alone": bound / (kernels["resample"]["median_microseconds"] / 1e6),
     }
+
+
+def measure_decoder(
+    target: Target, beton: str, pipeline: Sequence[Any], batch_size: int, repeats: int
+) -> dict[str, Any]:
+    """Time the kernels of our own decoder, in the order of the executor, for a file with entry points."""
+    options = GpuOptions(lanes=("own",), resident=False)
+    with closing(_loader_of(beton, pipeline, batch_size, gpu_options=options)) as loader:
+        for _ in loader:  # afterwards its memory grows no more, so that addresses of earlier batches stay right
+            pass
+        loader.set_epoch(0)
+        with noted_launches(target) as launches, closing(iter(loader)) as iterator:
+            next(iterator)
+            _wait_until_quiet(launches)
+            times = _time_in_order(target, _decoded_batches(launches)[-_BATCHES:], repeats)
+    return {"images": batch_size, "decoder": times}
+
+
+def _decoded_batches(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """List the launches of our decoder for each batch: bands of images that are written into the same memory."""
+    own = [launch for launch in launches if launch.kernel.startswith("jpeg_")]
+    starts = [number for number, launch in enumerate(own) if launch.kernel == "jpeg_taps"]
+    bands = [own[start:stop] for start, stop in pairwise([*starts, len(own)])]
+    # The last kernel of a band, jpeg_down, has the address of the result before that of the status.
+    return [[*chain(*batch)] for _, batch in groupby(bands, key=lambda band: int(band[-1].arguments[-2]))]
+
+
+def _loader_of(beton: str, pipeline: Sequence[Any], batch_size: int, **more: Any) -> Loader:
+    # The loader makes this many batches ahead and then waits: its memory keeps their contents.
+    wanted = (2 * _BATCHES + 2) * batch_size
+    return Loader(
+        beton,
+        batch_size,
+        num_workers=1,
+        seed=0,
+        indices=np.arange(wanted) % Index.open(beton).num_samples,
+        pipelines={**dict.fromkeys(Index.open(beton).names), "image": pipeline},
+        batches_ahead=_BATCHES,
+        device="cuda:0",
+        **more,
+    )
 
 
 @contextmanager
@@ -213,6 +251,17 @@ def _time_kernel(target: Target, launches: list[Launch], batches: int, repeats: 
         "median_microseconds": statistics.median(times),
         "microseconds": [round(own, 3) for own in times],
     }
+
+
+def _time_in_order(target: Target, batches: list[list[Launch]], repeats: int) -> dict[str, float]:
+    """Return the microseconds of each kernel for one batch, where each reads what those before it wrote."""
+    names = list(dict.fromkeys(launch.kernel for launch in batches[0]))
+    times: dict[str, float] = {}
+    for count, name in enumerate(names, 1):
+        until = [launch for launch in chain(*batches) if launch.kernel in names[:count]]
+        found = _time_kernel(target, until, len(batches), repeats)
+        times[name] = round(found["median_microseconds"] - sum(times.values()), 3)
+    return times
 
 
 def _time(target: Target, stream: Stream, work: Any) -> float:

@@ -34,8 +34,11 @@ class Entry(Contender):
 
     variant: str = ""
     on_few_cores: bool = False  # whether it also runs on few cores
+    queues: int = 0  # hardware queues of its process; 0: CUDA's default
 
 
+_QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+_LOADER = "gpubeton_loader"
 _GPUBETON = (
     *("engines", "own kernels", "own kernels, resident"),
     *("decoded by the CPU", "decoded by the CPU, indexed", "CPU", "CPU, indexed"),
@@ -44,7 +47,9 @@ _DALI = ("dali_mixed", "nvidia.dali", "GPUBETON_DALI_PYTHON")
 
 ENTRIES = (
     *(Entry(f"nvJPEG alone, {name}", "bare_nvjpeg", variant=name) for name in ("engines", "processors", "both")),
-    *(Entry(f"gpubeton, {name}", "gpubeton_loader", variant=name, on_few_cores=True) for name in _GPUBETON),
+    *(Entry(f"gpubeton, {name}", _LOADER, variant=name, on_few_cores=True) for name in _GPUBETON),
+    # In one queue, work of a stream waits for that of other streams.
+    *(Entry(f"gpubeton, engines, {number} queues", _LOADER, variant="engines", queues=number) for number in (8, 32)),
     Entry("torchvision on the GPU", "torchvision_decode", "torchvision", on_few_cores=True),
     Entry("DALI, mixed, whole images", *_DALI, variant="whole", on_few_cores=True),
     Entry("DALI, mixed, crops", *_DALI, variant="crop"),
@@ -113,7 +118,8 @@ class Race:
             entry.check_installed()
             work = replace(self._work, variant=entry.variant)
             module = f"benchmarks.gpu.contenders.{entry.module}"
-            return entry.name, GpuContender(entry.name, entry.python, module, work)
+            queues = {_QUEUES: str(entry.queues)} if entry.queues else {}
+            return entry.name, GpuContender(entry.name, entry.python, module, work, environment=queues)
         except ContenderError as error:
             self._leave_out(entry.name, error)
             return entry.name, None

@@ -130,7 +130,7 @@ STEPS = (
     Step(
         "race",
         24,
-        _measuring(_RACE, {"batch_size": 16, "rounds": 1}, lambda scale: {"rounds": 3, "seconds": scale.lap(30, 3)}),
+        _measuring(_RACE, {"batch_size": 16, "rounds": 1}, lambda scale: {"rounds": 3, "seconds": scale.lap(36, 3)}),
         read_json,
     ),
     Step(

@@ -64,6 +64,7 @@ def summary(name: str, found: dict[str, Any]) -> str:
         for pipeline, own in _pipelines(found).items():
             times = ", ".join(f"{kernel} {one['median_microseconds']:.1f}" for kernel, one in own["kernels"].items())
             lines.append(f"{pipeline}: {times} µs; {100 * own['share_of_bound']:.0f} % of the bound")
+        lines += _decoder(found)
     elif name == "training":
         for network, by_loader in _networks(found).items():
             lines += [f"{network}, {who}: {100 * _share(own):.1f} %" for who, own in by_loader.items()]
@@ -122,7 +123,7 @@ def _kernels(found: dict[str, Any]) -> str:
         lines.append(row([name, *cells, f"{100 * own['share_of_bound']:.0f} %"]))
     rate = found["copy_bytes_per_second"] / 1e12
     facts = f"Kernels of a batch of {found['batch_size']}; the GPU copies {rate:.2f} TB/s, bytes read and written."
-    return "\n".join([*lines, "", facts])
+    return "\n".join([*lines, "", facts, *_decoder(found)])
 
 
 def _training(found: dict[str, Any]) -> str:
@@ -163,6 +164,15 @@ def _races(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 def _pipelines(found: dict[str, Any]) -> dict[str, Any]:
     return {name: own for name, own in found.items() if isinstance(own, dict) and "kernels" in own}
+
+
+def _decoder(found: dict[str, Any]) -> list[str]:
+    """Describe the times of our own decoder's kernels, if they were measured."""
+    own = found.get("own decoder")
+    if own is None:
+        return []
+    times = ", ".join(f"{kernel} {microseconds:.1f}" for kernel, microseconds in own["decoder"].items())
+    return [f"Our own decoder, for {own['images']} images: {times}; together {sum(own['decoder'].values()):.1f} µs."]
 
 
 def _networks(found: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:

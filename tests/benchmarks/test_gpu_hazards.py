@@ -6,7 +6,7 @@ import pytest
 import simplejpeg
 
 from benchmarks.gpu.encoded import load_encoded
-from benchmarks.gpu.hazards import limits, order, pixels, presence, rates, sentinels
+from benchmarks.gpu.hazards import graphs, limits, order, pixels, presence, rates, sentinels
 from benchmarks.gpu.hazards.ways import WAYS, Batched, Kind
 from benchmarks.gpu.nvjpeg_steps import Backend
 from benchmarks.gpu.photos import make_photos
@@ -140,6 +140,37 @@ def test_at_least_one_batch_is_seen_twice(target, photos):
     found = sentinels.is_every_image_written(photos.beton, seconds=0, batch_size=6)
     assert found.figures["batches"] == 3
     assert found.holds
+
+
+@pytest.mark.parametrize("name", ["beton", "indexed"])
+def test_a_graph_is_captured_at_each_batch_of_an_epoch(target, photos, name):
+    captured = []
+    found = graphs.can_graphs_be_captured(
+        getattr(photos, name), batch_size=4, epochs=2, capture=lambda: captured.append(1) or len(captured) != 5
+    )
+    assert len(captured) == found.figures["captures"] == found.figures["batches"] == 2 * 3
+    assert (found.figures["wrong_replays"], found.holds) == (1, False)
+    found = graphs.can_graphs_be_captured(getattr(photos, name), batch_size=4, capture=lambda: True)
+    assert found.holds
+
+
+def test_a_capture_that_fails_ends_its_epoch_and_not_the_check(target, photos):
+    def fail():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    found = graphs.can_graphs_be_captured(photos.beton, batch_size=4, epochs=2, capture=fail)
+    assert (len(found.figures["errors"]), found.figures["batches"], found.holds) == (2, 0, False)
+    assert "not permitted" in found.figures["errors"][0]
+
+
+def test_batches_that_a_capture_spoils_are_counted(target, photos):
+    def spoil():
+        target.faults.decoder = lambda data: simplejpeg.decode_jpeg(data, colorspace="BGR")
+        return True
+
+    found = graphs.can_graphs_be_captured(photos.beton, batch_size=4, epochs=2, capture=spoil)
+    assert found.figures["batches_not_the_same"] >= 3
+    assert found.holds is False
 
 
 def test_every_backend_is_compared_with_the_cpu(target, encoded):

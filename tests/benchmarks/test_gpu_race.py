@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,24 @@ def test_who_is_not_installed_or_fails_is_left_out_and_the_others_race(work):
 def test_a_contender_that_does_not_answer_is_given_up(work):
     with pytest.raises(ContenderError, match=r"slow: .* 0 seconds"):
         GpuContender("slow", sys.executable, "benchmarks.gpu.contenders.bare_nvjpeg", work, patience=0.01)
+
+
+def test_hardware_queues_are_set_in_the_contenders_process_only(work, monkeypatch):
+    seen = []
+    monkeypatch.setattr(race, "GpuContender", lambda *_, environment: seen.append(environment))
+    for entry in ENTRIES:
+        Race(Console(quiet=True), "all cores", work)._start(replace(entry, needs="json", variable=""))
+    assert [own for own in seen if own] == [{"CUDA_DEVICE_MAX_CONNECTIONS": number} for number in ("8", "32")]
+
+
+def test_a_contender_has_the_variables_that_it_was_given(work, monkeypatch):
+    monkeypatch.setattr(GpuContender, "ask", lambda *_: "{}")
+    seen = {}
+    monkeypatch.setattr(
+        "benchmarks.gpu.contenders.process.LineProcess.__init__", lambda *_, environment: seen.update(environment)
+    )
+    GpuContender("one", sys.executable, "module", work, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "8"})
+    assert (seen["CUDA_DEVICE_MAX_CONNECTIONS"], seen[VARIABLE]) == ("8", "1")
 
 
 def test_every_contender_is_a_module_that_prepares_and_serves():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gpu.encoded import load_encoded
-from benchmarks.gpu.hazards import order, presence, sentinels
+from benchmarks.gpu.hazards import graphs, order, presence, sentinels
 from benchmarks.gpu.target import Target
 
 
@@ -45,3 +45,11 @@ def test_pixels_never_change_unnoticed(gpu, photos):
     seconds = 1 if gpu.is_simulated else 8
     found = sentinels.is_every_image_written(photos.beton, seconds=seconds, batch_size=12)
     assert found.holds, found.verdict
+
+
+@pytest.mark.parametrize("name", ["beton", "indexed"])
+def test_graphs_can_be_captured_while_a_loader_works(gpu, photos, name):
+    if gpu.is_simulated:
+        pytest.skip("graphs are captured on a real GPU only")
+    found = graphs.can_graphs_be_captured(getattr(photos, name), batch_size=48)
+    assert found.holds, (found.verdict, found.figures["errors"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.contenders.process import LineProcess
@@ -14,8 +16,16 @@ __all__ = ["GpuContender"]
 class GpuContender(LineProcess):
     """A contender in its own process, ready to run laps; it has `patience` seconds for an answer, besides the lap."""
 
-    def __init__(self, name: str, python: str, module: str, work: GpuWork, patience: float = 90) -> None:
-        super().__init__(name, [python, "-m", module])
+    def __init__(
+        self,
+        name: str,
+        python: str,
+        module: str,
+        work: GpuWork,
+        patience: float = 90,
+        environment: Mapping[str, str] | None = None,  # besides the usual variables
+    ) -> None:
+        super().__init__(name, [python, "-m", module], environment={**os.environ, **(environment or {})})
         self._patience = patience
         self._work = work
         try:

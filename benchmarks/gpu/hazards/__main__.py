@@ -18,7 +18,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.gpu.encoded import Encoded, load_encoded
-from benchmarks.gpu.hazards import limits, order, pixels, presence, rates, sentinels
+from benchmarks.gpu.hazards import graphs, limits, order, pixels, presence, rates, sentinels
 from benchmarks.gpu.hazards.finding import Finding
 from benchmarks.gpu.photos import IMAGENET_LIKE, QUALITIES, Photos, make_photos
 from benchmarks.gpu.record import Record, leave_when_told
@@ -65,6 +65,8 @@ def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callabl
     calls: dict[str, tuple[int, ...]] = {"hardware": (1, 4), "sm": (64,)} if target.is_simulated else {}
     few = 2 if target.is_simulated else 0
     trials = max(int(20 * pace), 2)
+    # The simulated GPU's tensors are on the CPU.
+    capture = (lambda: True) if target.is_simulated else graphs.capture_graph
     return {
         "T0 engines": lambda: presence.are_the_engines_there(target),
         "T11 threads": lambda: limits.do_threads_help(
@@ -85,6 +87,8 @@ def _questions(target: Target, photos: Photos, pace: float) -> dict[str, Callabl
         "T10 scale and region": lambda: rates.do_scale_and_region_help(
             target, pixels.encode_into_memory(target, _enlarged(encoded, few or 56)), seconds=pace
         ),
+        "T13 graphs": lambda: graphs.can_graphs_be_captured(photos.beton, capture=capture),
+        "T13 graphs, own decoder": lambda: graphs.can_graphs_be_captured(photos.indexed, capture=capture),
         # Last, because it uses all remaining time.
         "T3 sentinels": lambda: sentinels.is_every_image_written(photos.beton, seconds=60 * pace),
     }
