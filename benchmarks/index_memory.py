@@ -41,7 +41,7 @@ def main(
         shards = Path(place) / "shards"
         shards.mkdir()
         (Path(place) / "warm" / "shards").mkdir(parents=True)
-        write_sparse_beton(Path(place) / "warm" / "shards" / "small.beton", 1000, _REGION)
+        write_sparse_beton(Path(place) / "warm" / "shards" / "small.beton", 10_000, _REGION)
         write_sparse_beton(Path(place) / "shard.beton", samples // files, _REGION)
         for number in range(files):
             (shards / f"{number:05}.beton").symlink_to(Path(place) / "shard.beton")
@@ -58,23 +58,28 @@ def main(
 
 
 def measure(way: str, place: Path) -> dict[str, Any]:
-    """Go one way in this process; give bytes of its own memory that stay, and seconds."""
+    """Go one way in this process; give bytes of its own memory, those that stay and the most, and seconds."""
     act = _WAYS[way]
     act(place / "warm")  # what is loaded and compiled once
     before = _own_memory()
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak
     start, start_cpu = time.perf_counter(), time.process_time()
     kept = act(place)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
-    after = _own_memory()
+    after, peak = _own_memory(), _status("VmHWM") - _status("RssFile") - before
     del kept
-    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "kept_bytes": after - before}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "kept_bytes": after - before, "peak_bytes": peak}
 
 
 def _own_memory() -> int:
     """Bytes that this process shares with no other."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return _status("RssAnon")
+
+
+def _status(name: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
@@ -96,13 +101,18 @@ def _open_folder(place: Path, cache: str | None = None) -> object:
     return open_index(str(place / "shards"), cache_dir=None if cache is None else place / cache)
 
 
-def _load(place: Path, order: str) -> object:
+def _load(place: Path, order: str, ranks: int = 1) -> object:
     from gpubeton.loader import Loader
+    from gpubeton.plan.order import Rank
 
     loader = Loader(place / "shards", 256, order=order, seed=0, pipelines={"image": None}, cache_dir=place / "cache")
-    loader.plan()
+    if ranks > 1:  # without a process group
+        loader.traversal_order.rank = Rank(ranks // 2, ranks)
+        loader.traversal_order.for_ranks = loader.traversal_order.for_ranks is not None or None
+    batches = loader.plan().batches
+    batches.samples(len(batches) // 2)
     loader.state_dict()
-    return loader
+    return loader, batches
 
 
 _WAYS: dict[str, Callable[[Path], object]] = {
@@ -114,6 +124,8 @@ _WAYS: dict[str, Callable[[Path], object]] = {
     "loader and state, SEQUENTIAL": lambda place: _load(place, "sequential"),
     "loader and state, RANDOM": lambda place: _load(place, "random"),
     "loader and state, WINDOW": lambda place: _load(place, "window"),
+    "loader and state, RANDOM, rank of 8": lambda place: _load(place, "random", 8),
+    "loader and state, WINDOW, rank of 8": lambda place: _load(place, "window", 8),
 }
 
 

@@ -23,7 +23,9 @@ from rich.console import Console
 
 from benchmarks.results import RESULTS, save
 from gpubeton.fields import IntField, RGBImageField
-from gpubeton.plan.order import quasi_random, random, window
+from gpubeton.format.page_runs import PageRuns
+from gpubeton.plan.order import IdRange, quasi_random, random
+from gpubeton.plan.window_order import WindowIds, WindowOrder
 from gpubeton.traversal_order import QuasiRandom, Window
 from gpubeton.writer import DatasetWriter
 
@@ -69,11 +71,13 @@ def class_distances() -> dict[str, float]:
     """Measure the mean distance of the classes of a batch, for each order."""
     ids = np.arange(_SAMPLES, dtype=np.uint64)
     pages = np.arange(_SAMPLES) // _PAGE
+    runs = PageRuns.join([pages])
+    one, many = (WindowOrder(IdRange(_SAMPLES), runs, streams, 16, 0, 0) for streams in (1, 64))
     orders = {
         "sequential": ids,
         "quasi_random": quasi_random(ids, pages, _BATCH, 0, 0),
-        "window, 1 stream of 16 pages": window(ids, pages, 1, 16, 0, 0),
-        "window": window(ids, pages, 64, 16, 0, 0),
+        "window, 1 stream of 16 pages": np.asarray(WindowIds(one)),
+        "window": np.asarray(WindowIds(many)),
         "random": random(ids, 0, 0),
     }
     return {name: _distance(order) for name, order in orders.items()}
@@ -99,7 +103,7 @@ class _SmallWindow(Window):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader, _STREAMS, _WIDTH)
-        self.pages = np.arange(len(self.pages)) // _DIGIT_PAGE
+        self.runs = PageRuns.join([np.arange(loader.reader.num_samples) // _DIGIT_PAGE])
 
 
 def _accuracy(path: Path, name: str, seed: int, epochs: int) -> float:

@@ -127,10 +127,11 @@ def _open_index(result: dict[str, Any]) -> str:
 
 def _index_memory(result: dict[str, Any]) -> str:
     samples = result["samples"]
-    lines = [row(["opening", "CPU", "of the process alone"]), rule(2)]
+    lines = [row(["opening", "CPU", "of the process alone", "at most"]), rule(3)]
     lines += [
-        row([run["way"], f"{run['cpu_seconds']:.2f} s", f"{run['kept_bytes'] / samples:.1f} bytes a sample"])
+        row([run["way"], f"{run['cpu_seconds']:.2f} s", f"{kept:.1f} bytes a sample", f"{peak:.1f}"])
         for run in result["runs"]
+        for kept, peak in [(run["kept_bytes"] / samples, run["peak_bytes"] / samples)]
     ]
     facts = (
         f"{samples:,} samples with an image and a label in {result['files']:,} files; "

@@ -35,6 +35,7 @@ from gpubeton.format.layout import (
     FieldType,
     metadata_dtype,
 )
+from gpubeton.format.page_runs import PageRuns
 from gpubeton.format.regions import Allocations, FieldRows, locate
 
 if TYPE_CHECKING:
@@ -394,26 +395,49 @@ class Index:
         AllocationError
             If no file has a region at all.
         """
-        pages = np.full(self.num_samples, -1, np.int64)
-        first_page = 0
-        for number, file in enumerate(self.files):
-            for samples, offset in self._first_regions(number):
-                pages[samples] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
-            first_page += file.num_pages
-        if pages.max(initial=-1) < 0:
+        return self.page_runs().to_array()
+
+    def page_runs(self) -> PageRuns:
+        """Give the pages of `sample_pages`, each once for the samples that follow each other in it.
+
+        Returns
+        -------
+        PageRuns
+            Where each run of samples starts, and its page.
+
+        Raises
+        ------
+        AllocationError
+            If no file has a region at all.
+        """
+        runs = PageRuns.join(self._pages_by_block())
+        if runs.page.max(initial=-1) < 0:
             raise AllocationError(
                 f"{self.title}: no field has data pages, which a quasi-random order is about. Use a random order."
             )
-        return pages
+        return runs
 
-    def _first_regions(self, number: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.uint64]]]:
-        """Find samples of a file, (N,), that have regions, and the offset in the file of each one's first, (N,)."""
+    def _pages_by_block(self) -> Iterator[NDArray[np.int64]]:
+        """Find the page of each sample, some samples after others; -1 for those without regions."""
+        first_page = 0
+        for number, file in enumerate(self.files):
+            for rows, samples, offset in self._first_regions(number):
+                pages = np.full(rows.stop - rows.start, -1, np.int64)
+                pages[samples - rows.start] = (offset // np.uint64(file.page_size)).astype(np.int64) + first_page
+                yield pages
+            first_page += file.num_pages
+
+    def _first_regions(self, number: int) -> Iterator[tuple[slice, NDArray[np.intp], NDArray[np.uint64]]]:
+        """Find which samples of a file have regions, and the offset in the file of each one's first, (N,) each.
+
+        All samples of the file are looked at, a slice after the other.
+        """
         file, fields = self.files[number], [regions for regions in self._regions.values() if regions is not None]
         if any(not self.has_regions(each.name) and each.type_id not in PLAIN_TYPES for each in self.descriptors):
             # Only the class of a custom field knows which of its numbers are pointers.
             table = self._read_allocations(number)
             solid = table[table["size"] > 0][::-1]  # of several assignments to one sample the last one stays
-            yield solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
+            yield file.rows, solid["sample_id"].astype(np.intp), solid["ptr"] - first_offset(number)
             return
         for start in range(file.rows.start, file.rows.stop, _BLOCK):
             rows = slice(start, min(start + _BLOCK, file.rows.stop))
@@ -421,7 +445,7 @@ class Index:
             for own in fields:
                 np.minimum(first, own.offset[rows], out=first, where=own.size[rows] > 0)
             found = np.flatnonzero(first != _NOWHERE)
-            yield found + start, first[found] - first_offset(number)
+            yield rows, found + start, first[found] - first_offset(number)
 
     def _number(self, name: str) -> int:
         if name not in self.names:

@@ -21,7 +21,7 @@ from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.validation import check_choice, check_whole
-from gpubeton.plan.order import EpochBatches, IdRange
+from gpubeton.plan.order import EpochBatches, IdRange, LazyIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,7 +202,7 @@ class Batching(NamedTuple):
     batch_size: int
     drop_last: bool
 
-    def cut(self, samples: NDArray[Any] | IdRange) -> EpochBatches:
+    def cut(self, samples: NDArray[Any] | LazyIds) -> EpochBatches:
         """Make batches of the samples, (N,), of an epoch in their order."""
         return EpochBatches(samples, self.batch_size, self.drop_last)
 

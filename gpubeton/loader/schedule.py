@@ -15,7 +15,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError
 from gpubeton.loader.config import check_all_or, check_indices
-from gpubeton.plan.order import EpochBatches, IdRange, id_dtype, share
+from gpubeton.plan.order import EpochBatches, IdRange, LazyIds, id_dtype, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
 from gpubeton.traversal_order.base import GlobalOrder
 
@@ -187,7 +187,7 @@ class _Answer:
     epoch: int
     first: int
     attributes: dict[str, Any]
-    samples: NDArray[Any] | IdRange  # (N,)
+    samples: NDArray[Any] | LazyIds  # (N,)
 
     def holds(self, epoch: int, first: int, order: TraversalOrder) -> bool:
         """Whether the order would give the same: for the same place, if no attribute was assigned since."""
@@ -251,10 +251,14 @@ class EpochSchedule:
         order, batching = self.order, self.next.batching
         if not self.has_begun or not _is_library_order(order) or order.sampler is not None:
             return None
+        if isinstance(order, GlobalOrder):
+            return lambda: batching.cut(order.ids_of(epoch + 1, 0))
         return lambda: batching.cut(np.asarray(order.sample_order(epoch + 1), np.uint64))
 
     def num_samples_of(self, epoch: int) -> int:
         """Count the samples of an epoch, of all ranks; the order has to be global."""
+        if _is_library_order(self.order) and isinstance(self.order, GlobalOrder):
+            return len(self.order.global_ids(epoch))
         ids = self.order.global_order(epoch)
         return 0 if ids is None else len(ids)
 

@@ -6,6 +6,7 @@ Each of several ranks gets an equal share; samples are repeated where they canno
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,9 +19,7 @@ from gpubeton.plan.philox import sort_keys
 
 Ids = NDArray[np.uint64]
 
-_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, _WINDOW_STREAM = 1, 2, 3, 4
-# Fractions of a page in the window order.
-_PAGE_BITS = 24
+_PAGE_STREAM, _SAMPLE_STREAM, _WEIGHTED_STREAM, WINDOW_STREAM = 1, 2, 3, 4
 _LOG_2 = 0.6931471805599453
 _NUM_TERMS = 12  # of the logarithm's series: the next one is below 2**-64 of the first
 
@@ -41,9 +40,27 @@ class Rank:
         return -(-count // self.world)
 
 
+class LazyIds(ABC):
+    """Ids in an order that has no array of them all; numpy makes one where it needs it."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, places: slice) -> NDArray[Any]:
+        """Give the ids at some places that follow each other, (N,)."""
+
+    @abstractmethod
+    def share(self, first: int, step: int, count: int) -> LazyIds:
+        """Give every step-th id, `count` of them, from place `first` on; the first id follows the last."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(np.uint64 if dtype is None else dtype, copy=False)
+
+
 @dataclass(frozen=True)
-class IdRange:
-    """All ids from 0 on, or every `step`-th of them, without an array; numpy makes one where it needs it."""
+class IdRange(LazyIds):
+    """All ids from 0 on, or every `step`-th of them."""
 
     total: int  # ids there are; the first follows the last
     first: int = 0
@@ -60,8 +77,9 @@ class IdRange:
         ids: Ids = (self.first + self.step * places).astype(np.uint64) % np.uint64(max(self.total, 1))
         return ids
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self[:].astype(np.uint64 if dtype is None else dtype, copy=False)
+    def share(self, first: int, step: int, count: int) -> IdRange:
+        """Give a range of all ids from place `first` on."""
+        return IdRange(self.total, first, step, count)
 
     @cached_property
     def array(self) -> Ids:
@@ -76,7 +94,7 @@ def rows_of(ids: Ids | IdRange) -> slice | NDArray[np.int64]:
     return slice(0, ids.total) if isinstance(ids, IdRange) and ids == IdRange(ids.total) else np.asarray(ids, np.int64)
 
 
-def share(ids: Ids | IdRange, rank: Rank | None, first: int = 0) -> Ids | IdRange:
+def share(ids: NDArray[Any] | LazyIds, rank: Rank | None, first: int = 0) -> NDArray[Any] | LazyIds:
     """Give a rank its part of the ids of all ranks, (N,): every world-th from place `first` on.
 
     The ids are repeated from the start until all ranks have the same number. Without ranks: all from `first` on.
@@ -84,57 +102,37 @@ def share(ids: Ids | IdRange, rank: Rank | None, first: int = 0) -> Ids | IdRang
     if rank is None:
         rank = Rank(0, 1)
     rest = rank.share(max(len(ids) - first, 0))
-    if isinstance(ids, IdRange):
-        return IdRange(ids.total, first + rank.number, rank.world, rest)
+    if isinstance(ids, LazyIds):
+        return ids.share(first + rank.number, rank.world, rest)
     if rank.world == 1:
         return ids[first:]
     return ids[(first + rank.number + rank.world * np.arange(rest)) % max(len(ids), 1)]
 
 
-def random(indices: ArrayLike | IdRange, seed: int, epoch: int, *, for_ranks: bool = False) -> Ids:
+def random(indices: ArrayLike | IdRange, seed: int, epoch: int, *, for_ranks: bool = False) -> NDArray[Any]:
     """Shuffle the ids, (N,), by `seed` + `epoch`: with numpy, or with torch for ranks. The same as FFCV's order."""
-    if isinstance(indices, IdRange) and not for_ranks:
-        shuffled = np.arange(len(indices), dtype=id_dtype(len(indices)))
+    # FFCV fixes the numbers, so that the whole order has to be made: of all ids in place, in `id_dtype`.
+    ids = indices if isinstance(indices, IdRange) else np.asarray(indices, np.uint64)
+    if for_ranks:
+        import torch
+
+        generator = torch.Generator()
+        generator.manual_seed(seed + epoch)
+        # Torch draws the same numbers for any dtype.
+        dtype = torch.int32 if len(ids) <= 1 << 31 else torch.int64
+        places = torch.randperm(len(ids), generator=generator, dtype=dtype).numpy()
+        shuffled: NDArray[Any] = places.view(f"u{places.itemsize}") if isinstance(ids, IdRange) else ids[places]
+        return shuffled
+    if isinstance(ids, IdRange):
+        shuffled = np.arange(len(ids), dtype=id_dtype(len(ids)))
         np.random.default_rng(seed + epoch).shuffle(shuffled)  # as its `permutation` does with a copy
         return shuffled
-    ids = np.asarray(indices, np.uint64)
-    if not for_ranks:
-        return np.random.default_rng(seed + epoch).permutation(ids)
-    import torch
-
-    generator = torch.Generator()
-    generator.manual_seed(seed + epoch)
-    chosen: Ids = ids[torch.randperm(len(ids), generator=generator).numpy()]
-    return chosen
+    return np.random.default_rng(seed + epoch).permutation(ids)
 
 
 def id_dtype(total: int) -> np.dtype[Any]:
     """Give the smallest dtype that orders of so many ids are kept in."""
     return np.dtype(np.uint32 if total <= 1 << 32 else np.uint64)
-
-
-def window(indices: ArrayLike, pages: NDArray[Any], streams: int, width: int, seed: int, epoch: int) -> Ids:
-    """Shuffle the ids, (N,), so that each of several streams of samples needs few of their pages at a time."""
-    # The pages are shuffled; their samples in this order are cut into one part for each stream. Within a stream a
-    # sample's key is the turn of its page plus a random number from 0 to `width` pages, so a page is in use for about
-    # `width` pages of the stream. The streams take turns: place p of the epoch is sample p // streams of stream
-    # p % streams, so a rank of a world that divides `streams` has streams that no other rank reads.
-    #
-    # The ranks of a node do not get neighbouring streams. Streams share only the page at the border between two, which
-    # one needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once
-    # less, and only from a cache. No order of the streams makes neighbours of them for all numbers of ranks in a node,
-    # so the order would depend on it.
-    ids, pages = np.asarray(indices, np.uint64), np.asarray(pages)
-    turn = _turns(seed, epoch, np.unique(pages, return_inverse=True)[1])
-    by_turn = np.argsort(turn, kind="stable")
-    keys = (sort_keys(seed, epoch, _WINDOW_STREAM, len(ids)) >> np.uint64(64 - _PAGE_BITS)) * np.uint64(width)
-    keys += turn[by_turn].astype(np.uint64) << np.uint64(_PAGE_BITS)
-    order = np.empty_like(ids)
-    for number, (part, part_keys) in enumerate(
-        zip(np.array_split(by_turn, streams), np.array_split(keys, streams), strict=True)
-    ):
-        order[number::streams] = ids[part[np.argsort(part_keys, kind="stable")]]
-    return order
 
 
 def quasi_random(
@@ -152,21 +150,21 @@ def quasi_random(
     if ids.shape != pages.shape:
         raise OptionError(f"{len(pages)} pages for {len(ids)} samples; expected the page of each sample")
     _, page = np.unique(pages, return_inverse=True)
-    turn = _turns(seed, epoch, page)
+    turn = page_turns(seed, epoch, page)
     by_turn = np.argsort(turn, kind="stable")
     if rank is not None:
         share = rank.share(len(ids))
         by_turn = np.resize(by_turn, share * rank.world)[rank.number * share : (rank.number + 1) * share]
     group = _groups(turn[by_turn], 2 * batch_size)
     first = 0 if rank is None else rank.number * rank.share(len(ids))
-    keys = sort_keys(seed, epoch, _SAMPLE_STREAM, first + len(by_turn))[first:]
+    keys = sort_keys(seed, epoch, _SAMPLE_STREAM, len(by_turn), first)
     # Groups in the upper bits, chance in the lower: one sort does both.
     keys = (keys >> np.uint64(24)) | (group.astype(np.uint64) << np.uint64(40))
     return ids[by_turn[np.argsort(keys, kind="stable")]]
 
 
-def _turns(seed: int, epoch: int, page: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Shuffle the pages; return the position of each sample's page."""
+def page_turns(seed: int, epoch: int, page: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Shuffle the pages, of which each sample has one; return the position of each sample's page."""
     num_pages = int(page.max()) + 1 if len(page) else 0
     shuffled = np.argsort(sort_keys(seed, epoch, _PAGE_STREAM, num_pages), kind="stable")
     turn = np.empty(num_pages, np.intp)
@@ -234,7 +232,7 @@ def minus_log(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 class EpochBatches:
     """The samples of an epoch, split into batches."""
 
-    order: NDArray[np.uint64] | NDArray[np.uint32] | IdRange  # (N,) sample ids in the order of the epoch
+    order: NDArray[np.uint64] | NDArray[np.uint32] | LazyIds  # (N,) sample ids in the order of the epoch
     batch_size: int  # samples
     drop_last: bool  # whether a last batch of fewer samples is left out
 

@@ -122,8 +122,8 @@ class PagePlan:
         end = min(len(self._batches) * self._batches.batch_size, len(self._batches.order))
         for chunk in range(begin, end, _CHUNK):
             place = np.arange(chunk, min(chunk + _CHUNK, end))
+            samples = self._batches.order[chunk : chunk + len(place)]
             for own in self._regions:
-                samples = self._batches.order[place]
                 size = own.size[samples].astype(np.int64)
                 is_solid = size > 0
                 offset, size, at = own.offset[samples][is_solid], size[is_solid], place[is_solid]
@@ -205,11 +205,9 @@ class PagePlan:
 
     def _plan_ranges(self, batches: range) -> tuple[RangePlan, NDArray[np.int64], NDArray[np.int64]]:
         """Merge the regions of a group that are not in whole pages; with the first and the last batch of each, (R,)."""
-        place = np.arange(
-            batches.start * self._batches.batch_size,
-            min(batches.stop * self._batches.batch_size, len(self._batches.order)),
-        )
-        samples = self._batches.order[place]
+        start, stop = (number * self._batches.batch_size for number in (batches.start, batches.stop))
+        samples = self._batches.order[start:stop]
+        place = np.arange(start, start + len(samples))
         offset = np.concatenate([own.offset[samples] for own in self._regions])
         size = np.concatenate([own.size[samples] for own in self._regions])
         size = np.where(self._is_whole[self._units(offset)], np.uint64(0), size)

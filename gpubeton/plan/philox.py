@@ -44,13 +44,16 @@ def uniforms(
     return found
 
 
-def sort_keys(seed: int, epoch: int, stream: int, count: int) -> NDArray[np.uint64]:
-    """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy."""
-    pairs = np.arange(-(-count // 2), dtype=np.uint64)
+def sort_keys(seed: int, epoch: int, stream: int, count: int, first: int = 0) -> NDArray[np.uint64]:
+    """Draw random numbers, (count,), to sort by: the same on every machine and with every version of numpy.
+
+    They are those from number `first` on of an endless list.
+    """
+    pairs = np.arange(first // 2, -(-(first + count) // 2), dtype=np.uint64)
     # A block that no sample's numbers reach.
     numbers = _numbers(seed, epoch, pairs, np.array([[stream, _WORD]], np.uint32))
     words = np.ascontiguousarray((numbers * 2.0**32).astype(np.uint32).T)
-    return words.view(np.uint64).reshape(-1)[:count]
+    return words.view(np.uint64).reshape(-1)[first % 2 :][:count]
 
 
 def uniform_of_rows(

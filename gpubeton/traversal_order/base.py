@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import IdRange, Rank, share
+from gpubeton.plan.order import IdRange, LazyIds, Rank, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,12 +141,13 @@ class GlobalOrder(TraversalOrder):
         sampled = self._sampled(epoch)
         return np.asarray(share(self.global_order(epoch), self.rank), np.uint64) if sampled is None else sampled
 
-    def ids_of(self, epoch: int, first: int) -> NDArray[Any] | IdRange:
+    def ids_of(self, epoch: int, first: int) -> NDArray[Any] | LazyIds:
         """Give this rank's sample ids of an epoch after `first` samples of all ranks, as they take least memory."""
         sampled = self._sampled(epoch)
-        return share(self._global_ids(epoch), self.rank, first) if sampled is None else sampled
+        return share(self.global_ids(epoch), self.rank, first) if sampled is None else sampled
 
-    def _global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
+    def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
+        """Give `global_order` as it takes least memory."""
         return self.global_order(epoch)
 
     def _sampled(self, epoch: int) -> NDArray[np.uint64] | None:

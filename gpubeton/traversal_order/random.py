@@ -34,7 +34,7 @@ class Random(GlobalOrder):
         self.for_ranks = self.rank is not None
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return self._global_ids(epoch).astype(np.uint64, copy=False)
+        return self.global_ids(epoch).astype(np.uint64, copy=False)
 
-    def _global_ids(self, epoch: int) -> NDArray[Any]:
+    def global_ids(self, epoch: int) -> NDArray[Any]:
         return random(self.ids, self.seed, epoch, for_ranks=bool(self.for_ranks))

@@ -29,7 +29,7 @@ class Sequential(GlobalOrder):
     """
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        return np.asarray(self._global_ids(epoch), np.uint64)
+        return np.asarray(self.global_ids(epoch), np.uint64)
 
-    def _global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
+    def global_ids(self, epoch: int) -> NDArray[Any] | IdRange:
         return self.ids if isinstance(self.ids, IdRange) else np.asarray(self.ids, np.uint64)

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.plan.order import rows_of, window
+from gpubeton.plan.order import IdRange, LazyIds
+from gpubeton.plan.window_order import WindowIds, WindowOrder
 from gpubeton.traversal_order.base import GlobalOrder, OrderedLoader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# Samples of a run on average, from which on the order is made block by block.
+_RUN = 8
 
 
 class Window(GlobalOrder):
@@ -51,10 +55,18 @@ class Window(GlobalOrder):
 
     def __init__(self, loader: OrderedLoader, streams: int = 64, width: int = 16) -> None:
         super().__init__(loader)
-        self.pages: NDArray[Any] = loader.sample_pages().astype(np.int32)  # it stays in memory
+        self.runs = loader.reader.index.page_runs()
         self.streams = check_whole("streams", streams, 1)
         self.width = check_whole("width", width, 1, 1 << 16)
 
     def global_order(self, epoch: int) -> NDArray[np.uint64]:
-        pages = self.pages[rows_of(self.ids)]
-        return window(self.ids, pages, self.streams, self.width, self.seed, epoch)
+        return np.asarray(self.global_ids(epoch), np.uint64)
+
+    def global_ids(self, epoch: int) -> NDArray[Any] | LazyIds:
+        ids, runs = self.ids, self.runs
+        if not isinstance(ids, IdRange):
+            ids = np.asarray(ids, np.uint64)
+            runs = runs.of(ids)
+        found = WindowIds(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
+        # Where neighbors are in different pages, the order takes less memory than what it is made of.
+        return found if len(runs.page) * _RUN <= len(ids) else found[:]

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import IdRange, Rank, id_dtype, quasi_random, random, rows_of, share, window
+from gpubeton.plan.order import IdRange, Rank, id_dtype, quasi_random, random, rows_of, share
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "orders.json").read_text())["cases"]
 
@@ -103,35 +104,6 @@ def test_quasi_random_ranks_read_different_pages():
 
 
 @settings(deadline=None)
-@given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50))
-def test_a_window_order_is_a_permutation_whose_streams_need_few_pages(file, streams, width, seed, epoch):
-    indices, pages, _ = file
-    order = window(indices, pages, streams, width, seed, epoch)
-    assert sorted(order.tolist()) == sorted(indices.tolist())
-    page_of = dict(zip(indices.tolist(), pages.tolist(), strict=True))
-    # A page's samples lie at most `width` pages apart, before and after the page itself.
-    parts = [order[number::streams] for number in range(streams)]
-    assert max(max(open_pages(part, page_of, 1)) for part in parts if len(part)) <= 2 * width + 1
-    assert np.array_equal(order, window(indices, pages, streams, width, seed, epoch))
-
-
-def test_streams_of_a_window_order_share_few_pages_and_their_samples_are_mixed():
-    pages = np.arange(4000) // 10
-    order = window(range(4000), pages, 8, 4, 0, 0).astype(int)
-    read = [set(pages[order[number::8]]) for number in range(8)]
-    assert sum(map(len, read)) <= 400 + 7
-    # Neighbours in a stream come from one page as seldom as 4 pages allow.
-    alike = [np.mean(np.diff(pages[order[number::8]]) == 0) for number in range(8)]
-    assert 0.1 < np.mean(alike) < 0.35
-
-
-def test_a_window_order_depends_on_the_seed_and_the_epoch():
-    pages = np.arange(300) // 10
-    orders = [window(range(300), pages, 4, 2, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
-    assert len(set(map(tuple, orders))) == 4
-
-
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 70))
 def test_the_ranks_share_what_is_left_after_some_samples(count, world, first):
     ids = np.arange(100, 100 + count, dtype=np.uint64)
@@ -147,10 +119,8 @@ def test_the_ranks_share_what_is_left_after_some_samples(count, world, first):
 def test_an_empty_epoch_is_empty():
     nothing = np.zeros(0, np.int64)
     assert len(quasi_random(nothing, nothing, 4, 0, 0)) == len(random([], 0, 0)) == 0
-    empty = window(nothing, nothing, 4, 2, 0, 0)
-    assert (
-        len(empty) == len(share(empty, None)) == len(share(empty, Rank(1, 2))) == len(share(empty, Rank(1, 2), 3)) == 0
-    )
+    empty = np.zeros(0, np.uint64)
+    assert len(share(empty, None)) == len(share(empty, Rank(1, 2))) == len(share(empty, Rank(1, 2), 3)) == 0
     assert len(quasi_random(nothing, nothing, 4, 0, 0, Rank(1, 2))) == 0
 
 
@@ -197,3 +167,11 @@ def test_all_ids_are_shuffled_as_the_array_of_them(total, seed, epoch, for_ranks
 @pytest.mark.parametrize(("total", "expected"), [(0, "u4"), (1 << 32, "u4"), ((1 << 32) + 1, "u8")])
 def test_orders_are_kept_in_the_smallest_numbers_that_hold_all_ids(total, expected):
     assert id_dtype(total) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000, 100_003])
+def test_torch_shuffles_numbers_of_32_bits_as_those_of_64(count):
+    generator = torch.Generator()
+    expected = torch.randperm(count, generator=generator.manual_seed(7 + 2))
+    found = random(IdRange(count), 7, 2, for_ranks=True)
+    assert (found.dtype, found.tolist()) == (np.uint32, expected.tolist())

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gpubeton.format.data_files import first_offset
 from gpubeton.format.regions import Regions
-from gpubeton.plan.order import EpochBatches, window
+from gpubeton.plan.order import EpochBatches
 from gpubeton.plan.page_plan import MAX_PART, PagePlan
+from tests.reference.window_order import window
 
 MIB = 1 << 20
 

@@ -111,4 +111,6 @@ def test_sort_keys_differ_by_stream_and_are_those_of_a_longer_list():
     keys = sort_keys(1, 2, 3, 1001)
     assert len(np.unique(keys)) == 1001
     assert np.array_equal(keys[:500], sort_keys(1, 2, 3, 500))
+    for first, count in ((0, 1), (1, 1), (1, 500), (7, 994), (500, 0), (501, 0)):
+        assert np.array_equal(keys[first : first + count], sort_keys(1, 2, 3, count, first))
     assert not np.isin(keys, sort_keys(1, 2, 4, 1001)).any()

@@ -15,12 +15,13 @@ from gpubeton.files import open_files
 from gpubeton.files.open_files import OpenSources
 from gpubeton.files.store_client import REPEATS
 from gpubeton.format.regions import Regions
-from gpubeton.plan.order import EpochBatches, window
+from gpubeton.plan.order import EpochBatches
 from gpubeton.plan.page_plan import PagePlan
 from gpubeton.storage import PageStorage, Staging
 from tests.blocks import Blocks
 from tests.files.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.plan.test_page_plan import File
+from tests.reference.window_order import window
 
 pytestmark = pytest.mark.timeout(60)
 

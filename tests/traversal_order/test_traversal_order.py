@@ -8,15 +8,24 @@ import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
 from gpubeton.errors import OptionError
-from gpubeton.plan.order import Rank, quasi_random, random, share, window
+from gpubeton.format.page_runs import PageRuns
+from gpubeton.plan.order import Rank, quasi_random, random, share
 from gpubeton.traversal_order import QuasiRandom, Random, Sequential, TraversalOrder, Window
+from tests.reference.window_order import window
 
 PAGES = np.arange(60) // 6 + 1
 INDICES = np.arange(50, 5, -1, dtype=np.uint64)
 
 
 def loader(*, distributed=False):
-    return SimpleNamespace(indices=INDICES, seed=3, distributed=distributed, batch_size=2, sample_pages=lambda: PAGES)
+    return SimpleNamespace(
+        indices=INDICES,
+        seed=3,
+        distributed=distributed,
+        batch_size=2,
+        sample_pages=lambda: PAGES,
+        reader=SimpleNamespace(index=SimpleNamespace(page_runs=lambda: PageRuns.join([PAGES]))),
+    )
 
 
 @pytest.fixture

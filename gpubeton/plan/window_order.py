@@ -1,0 +1,129 @@
+"""The window order: samples shuffled so that each of several streams of them needs few of their pages at a time."""
+
+# The pages are shuffled; their samples in this order are cut into one part for each stream. Within a stream a sample's
+# key is the turn of its page plus a random number from 0 to `width` pages, so a page is in use for about `width` pages
+# of the stream. The streams take turns: place p of the epoch is row p // streams of stream p % streams, so a rank of a
+# world that divides `streams` has streams that no other rank reads.
+#
+# The ranks of a node do not get neighbouring streams. Streams share only the page at the border between two, which one
+# needs at its end and the other at its start: at most `streams` - 1 pages of an epoch would be fetched once less, and
+# only from a cache. No order of the streams makes neighbours of them for all numbers of ranks in a node, so the order
+# would depend on it.
+#
+# The arrays that stay have an entry for each page, or one for each run of samples where the pages of a file are
+# scattered. Shuffling the pages without any would be another order, for a tenth of a byte a sample.
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpubeton.plan.order import WINDOW_STREAM, IdRange, Ids, LazyIds, id_dtype, page_turns
+from gpubeton.plan.philox import sort_keys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpubeton.format.page_runs import PageRuns
+
+# Fractions of a page in a key.
+_PAGE_BITS = 24
+# Places of a block at least: numpy's calls for each stream cost more than the work for few samples.
+_LEAST_BLOCK = 1 << 16
+
+
+class WindowOrder:
+    """The window order of an epoch, any part of which can be found at the cost of the part and of a window."""
+
+    def __init__(self, ids: Ids | IdRange, runs: PageRuns, streams: int, width: int, seed: int, epoch: int) -> None:
+        # `runs`: of the pages of the ids, one after the other
+        self.streams, self.width, self.total = streams, width, len(ids)
+        self._ids, self._seed, self._epoch = ids, seed, epoch
+        self._dtype = id_dtype(ids.total if isinstance(ids, IdRange) else int(ids.max(initial=0)) + 1)
+        pages, page = np.unique(runs.page, return_inverse=True)
+        self.window = 2 * width * streams * -(-self.total // max(len(pages), 1))  # samples, about
+        turn = page_turns(seed, epoch, page)
+        by_turn = np.argsort(turn, kind="stable")
+        # Of each run, in the order of the turns, (R,):
+        self._turn = turn[by_turn]
+        self._first = runs.start[by_turn]
+        self._begin = np.append(0, np.cumsum(np.diff(runs.start)[by_turn]))  # (R + 1,) samples before it
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Give the ids at some places of the epoch, (N,), which rise."""
+        stream, row = places % self.streams, places // self.streams
+        by_stream = np.argsort(stream, kind="stable")
+        found = np.empty(len(places), self._dtype)
+        for own in np.split(by_stream, np.flatnonzero(np.diff(stream[by_stream])) + 1):
+            rows = row[own]
+            found[own] = self._rows(int(stream[own[0]]), int(rows[0]), int(rows[-1]) + 1)[rows - rows[0]]
+        return found
+
+    def _rows(self, stream: int, start: int, stop: int) -> Ids:
+        """Give the ids in some rows of a stream."""
+        size, rest = divmod(self.total, self.streams)
+        begin, end = (number * size + min(number, rest) for number in (stream, stream + 1))  # as np.array_split cuts
+        # Sorting by key moves no sample past those whose pages' turns are `width` or more away. So the samples of these
+        # rows have turns less than that away from the turns of the rows before sorting; all others of the stream come
+        # before `start` if their turns are lower, and after `stop` if they are higher.
+        lowest, highest = self._turn[self._runs_at(np.array([begin + start, begin + stop - 1]))]
+        low = max(begin, int(self._begin[np.searchsorted(self._turn, lowest - self.width + 1)]))
+        high = min(end, int(self._begin[np.searchsorted(self._turn, highest + self.width)]))
+        place = np.arange(low, high)
+        run = self._runs_at(place)
+        keys = sort_keys(self._seed, self._epoch, WINDOW_STREAM, high - low, low) >> np.uint64(64 - _PAGE_BITS)
+        keys = keys * np.uint64(self.width) + (self._turn[run].astype(np.uint64) << np.uint64(_PAGE_BITS))
+        chosen = np.argsort(keys, kind="stable")[start - (low - begin) : stop - (low - begin)]
+        run = run[chosen]
+        return self._ids[self._first[run] + place[chosen] - self._begin[run]]
+
+    def _runs_at(self, place: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Find the run of each place among the samples by turn, (N,)."""
+        return np.searchsorted(self._begin, place, side="right") - 1
+
+
+@dataclass(frozen=True, eq=False)
+class WindowIds(LazyIds):
+    """Ids in the window order, or every `step`-th of them, of which only the blocks used last are in memory."""
+
+    order: WindowOrder
+    first: int = 0
+    step: int = 1
+    count: int = -1  # all, if it is negative
+    _kept: dict[int, NDArray[Any]] = field(default_factory=dict, init=False)  # blocks by number, the newest last
+
+    def __len__(self) -> int:
+        return self.order.total if self.count < 0 else self.count
+
+    def __getitem__(self, places: slice) -> NDArray[Any]:
+        start, stop, step = places.indices(len(self))
+        size = self._block_size
+        numbers = range(start // size, -(-stop // size) if stop > start else 0)
+        parts = [self._block(number)[max(start - number * size, 0) : stop - number * size] for number in numbers]
+        return np.concatenate([np.zeros(0, np.uint32), *parts])[::step]
+
+    def share(self, first: int, step: int, count: int) -> WindowIds:
+        """Give every step-th id, `count` of them, from place `first` on; the first id follows the last."""
+        assert (self.first, self.step) == (0, 1), "shares are of all ids"
+        return WindowIds(self.order, first, step, count)
+
+    @property
+    def _block_size(self) -> int:
+        # As many as a window: then half of the samples that are sorted for a block are in it.
+        return -(-max(self.order.window, _LEAST_BLOCK) // self.step)
+
+    def _block(self, number: int) -> NDArray[Any]:
+        """Give the ids of one block, (N,)."""
+        found = self._kept.get(number)
+        if found is None:
+            start = number * self._block_size
+            place = self.first + self.step * np.arange(start, min(start + self._block_size, len(self)))
+            # What is repeated is from the start of the epoch, a window for itself.
+            rounds = np.split(place, np.flatnonzero(np.diff(place // self.order.total)) + 1)
+            found = np.concatenate([self.order.at(own % self.order.total) for own in rounds])
+            for old in list(self._kept)[:-1]:  # two stay: bytes are asked for ahead of the batches that are made
+                self._kept.pop(old, None)
+            self._kept[number] = found
+        return found

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpubeton.format.page_runs import PageRuns
+from gpubeton.plan import window_order
+from gpubeton.plan.order import IdRange, Rank, share
+from gpubeton.plan.window_order import WindowIds, WindowOrder
+from tests.plan.test_order import files, open_pages
+from tests.reference.window_order import window as reference
+
+
+def window(indices, pages, streams, width, seed, epoch):
+    ids = np.asarray(indices, np.uint64)
+    found = np.asarray(WindowIds(WindowOrder(ids, PageRuns.join([pages]), streams, width, seed, epoch)))
+    assert found.dtype == np.uint64
+    return found
+
+
+def test_the_window_order_stays_as_it_is():
+    order = window(range(24), np.arange(24) // 3, 3, 2, 5, 7)
+    expected = "11 8 17 10 23 16 4 21 2 5 22 0 9 19 14 3 18 1 6 20 13 7 15 12"
+    assert order.tolist() == list(map(int, expected.split()))
+
+
+@settings(deadline=None)
+@given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50), st.data())
+def test_any_part_of_a_window_order_is_that_of_the_whole(file, streams, width, seed, epoch, data):
+    indices, pages, _ = file
+    order = WindowOrder(indices, PageRuns.join([pages]), streams, width, seed, epoch)
+    expected = reference(indices, pages, streams, width, seed, epoch)
+    start = data.draw(st.integers(0, len(indices) - 1))
+    places = np.arange(start, data.draw(st.integers(start + 1, len(indices))), data.draw(st.integers(1, 5)))
+    assert order.at(places).tolist() == expected[places].tolist()
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 90), st.integers(1, 7), st.integers(1, 5), st.none() | st.integers(0, 11), st.integers(1, 12),
+    st.integers(0, 90), st.integers(1, 40), st.integers(1, 17),
+)  # fmt: skip
+def test_the_shares_of_ranks_are_those_of_the_whole_whatever_the_blocks(
+    total, per_page, streams, number, world, first, least, batch
+):
+    rank, first, pages = None if number is None else Rank(number % world, world), min(first, total), np.arange(total)
+    pages //= per_page
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_order, "_LEAST_BLOCK", least)
+        whole = WindowIds(WindowOrder(IdRange(total), PageRuns.join([pages]), streams, 1, 3, 4))
+        found, expected = (
+            share(whole, rank, first),
+            share(reference(range(total), pages, streams, 1, 3, 4), rank, first),
+        )
+        assert len(found) == len(expected)
+        assert np.asarray(found).tolist() == expected.tolist()
+        for start in range(0, len(expected), batch):
+            assert found[start : start + batch].tolist() == expected[start : start + batch].tolist()
+            back = max(start - batch, 0)  # bytes are asked for ahead of the batches that are made
+            assert found[back:start].tolist() == expected[back:start].tolist()
+
+
+def test_a_rank_has_only_the_newest_blocks_in_memory_and_makes_each_once(monkeypatch):
+    made = []
+    at = WindowOrder.at
+    monkeypatch.setattr(WindowOrder, "at", lambda order, places: made.append(len(places)) or at(order, places))
+    runs = PageRuns.join([np.arange(2_000_000) // 50])
+    ids = share(WindowIds(WindowOrder(IdRange(2_000_000), runs, 8, 4, 0, 0)), Rank(1, 4))
+    for start in range(0, 100_000, 1000):
+        assert len(ids[start : start + 1000]) == 1000
+        assert len(ids[max(start - 1500, 0) : start]) == min(start, 1500)
+    assert sum(made) == -(-100_000 // made[0]) * made[0]
+    assert sum(block.nbytes for block in ids._kept.values()) == 2 * 4 * (1 << 16) // 4
+    made.clear()
+    assert len(ids[400_000:400_010]) == 10
+    assert len(made) == 1
+
+
+@settings(deadline=None)
+@given(files(), st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**31), st.integers(0, 50))
+def test_a_window_order_is_a_permutation_whose_streams_need_few_pages(file, streams, width, seed, epoch):
+    indices, pages, _ = file
+    order = window(indices, pages, streams, width, seed, epoch)
+    assert sorted(order.tolist()) == sorted(indices.tolist())
+    page_of = dict(zip(indices.tolist(), pages.tolist(), strict=True))
+    # A page's samples lie at most `width` pages apart, before and after the page itself.
+    parts = [order[number::streams] for number in range(streams)]
+    assert max(max(open_pages(part, page_of, 1)) for part in parts if len(part)) <= 2 * width + 1
+    assert np.array_equal(order, window(indices, pages, streams, width, seed, epoch))
+
+
+def test_a_batch_of_a_rank_takes_no_array_of_all_samples():
+    total = 3_000_000
+    runs = PageRuns.join([np.arange(total) // 50])
+    tracemalloc.start()
+    ids = share(WindowIds(WindowOrder(IdRange(total), runs, 8, 4, 0, 0)), Rank(1, 4))
+    assert len(ids[500_000:500_256]) == 256
+    assert tracemalloc.get_traced_memory()[1] < 2 * total
+    tracemalloc.stop()
+
+
+def test_streams_of_a_window_order_share_few_pages_and_their_samples_are_mixed():
+    pages = np.arange(4000) // 10
+    order = window(range(4000), pages, 8, 4, 0, 0).astype(int)
+    read = [set(pages[order[number::8]]) for number in range(8)]
+    assert sum(map(len, read)) <= 400 + 7
+    # Neighbours in a stream come from one page as seldom as 4 pages allow.
+    alike = [np.mean(np.diff(pages[order[number::8]]) == 0) for number in range(8)]
+    assert 0.1 < np.mean(alike) < 0.35
+
+
+def test_a_window_order_depends_on_the_seed_and_the_epoch():
+    pages = np.arange(300) // 10
+    orders = [window(range(300), pages, 4, 2, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    assert len(set(map(tuple, orders))) == 4
