@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 
@@ -37,7 +38,8 @@ def expected(tmp_path_factory):
 
 
 def feeders():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gpubeton")]
+    # Those that wait for object stores stay for all loaders of the process.
+    return [thread for thread in threading.enumerate() if re.match("gpubeton(?!-remote)", thread.name)]
 
 
 def told(caught):
