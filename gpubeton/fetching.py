@@ -25,6 +25,7 @@ from gpubeton.files.object_store import list_objects
 from gpubeton.files.open_files import list_files, open_bytes
 from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import index_path
+from gpubeton.format.manifest import COLUMNS, DESCRIPTION
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import sync_folder
 
@@ -84,7 +85,7 @@ def fetch(
     ----------
     url : str
         The file; or, if it ends in "/", the prefix of the shards, of which those named ``*.beton`` are fetched, with
-        the entry points beside them.
+        the entry points beside them; with the last of them comes the index of all, if there is one.
     folder : str or path
         The folder, which is made if it is missing.
     share : tuple of int and int, optional
@@ -119,16 +120,16 @@ def fetch(
         raise OptionError(f"share is {number} of {count}; expected k and n with 0 <= k < n, as SLURM_NODEID counts")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    return [_fetch_one(each, target, remote, on_progress) for each in _list_files(url, share, remote)]
-
-
-def _list_files(url: str, share: tuple[int, int], remote: RemoteOptions | None) -> list[str]:
-    """List the shards of a share, each with the entry points beside it."""
     shards = list_files(url, remote)
     if not url.endswith("/"):
-        return list(shards)
-    names = {name for name, _, _ in list_objects(url, remote)}
-    return [each for shard in shards[share[0] :: share[1]] for each in (shard, index_path(shard)) if each in names]
+        return [_fetch_one(url, target, remote, on_progress)]
+    listed = {name for name, _, _ in list_objects(url, remote)}
+    with_entries = (each for shard in shards[number::count] for each in (shard, index_path(shard)))
+    found = [_fetch_one(each, target, remote, on_progress) for each in with_entries if each in listed]
+    if all((target / shard.rpartition("/")[2]).exists() for shard in shards):
+        manifest = (url + name for name in (COLUMNS, DESCRIPTION))
+        found += [_fetch_one(each, target, remote, on_progress) for each in manifest if each in listed]
+    return found
 
 
 def _fetch_one(

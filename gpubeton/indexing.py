@@ -13,7 +13,7 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.fields.registry import CustomFields, open_index
-from gpubeton.files.open_files import source_type
+from gpubeton.files.open_files import list_shards, source_type
 from gpubeton.format.entry_points import (
     ENTRY,
     EntryBlock,
@@ -24,7 +24,7 @@ from gpubeton.format.entry_points import (
     write_entry_points,
 )
 from gpubeton.format.layout import ImageMode
-from gpubeton.format.manifest import list_shards, write_manifest
+from gpubeton.format.manifest import write_manifest
 from gpubeton.writing.atomic_file import AtomicFile, checked_target, is_locked, short_name, write_at
 from gpubeton.writing.find_entry_points import find_blocks
 

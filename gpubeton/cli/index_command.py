@@ -32,7 +32,7 @@ def index(
 
     Of a folder: write one index of all its files, as index.json and index.bin, by which loaders open the folder.
     """
-    from gpubeton.format.manifest import is_folder
+    from gpubeton.files.open_files import is_folder
     from gpubeton.indexing import index_images, index_shards
 
     classes = field_classes(field)

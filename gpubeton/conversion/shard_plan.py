@@ -13,6 +13,7 @@ from gpubeton.conversion.division import divide
 from gpubeton.conversion.file_settings import Settings
 from gpubeton.conversion.parts import Layout, Part
 from gpubeton.errors import OptionError
+from gpubeton.format.data_files import MAX_FILES
 from gpubeton.writing.target_folder import TargetFolder, is_url
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ def plan_shards(
     settings = settings or Settings()
     if on_error not in ("raise", "skip"):
         raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    if shards > MAX_FILES:
+        raise OptionError(f"{shards} shards; a dataset has at most {MAX_FILES}. Make fewer, larger ones")
     folder = TargetFolder(os.fspath(target), remote)
     name = _absolute(os.fspath(source))
     given = {key: _plain(key, value) for key, value in options.items() if value is not None and value is not False}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,23 +19,24 @@ from gpubeton.errors import FieldArgumentsError, FormatError, OptionError, Remot
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
-from gpubeton.files.node_cache import CACHE_VARIABLE
-from gpubeton.files.open_files import open_bytes
-from gpubeton.format.data_files import Paths, listed_paths
+from gpubeton.files.open_files import is_folder, list_shards, open_bytes
+from gpubeton.format.data_files import Paths, check_number, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_fields
 from gpubeton.format.index import Index, join
 from gpubeton.format.layout import FieldType
-from gpubeton.format.manifest import DESCRIPTION, IndexCache, StoredIndex, is_folder, list_shards
 
 if TYPE_CHECKING:
     from gpubeton.files.remote_options import RemoteOptions
+    from gpubeton.format.manifest import IndexCache, StoredIndex
 
 CustomFields = Mapping[str, type[Field] | Field]
 """The class of each custom field, by its name; an instance will do."""
 
 # Files that are opened at once.
 _NUM_THREADS = 8
+# Bytes of local files below which they are opened sooner than their index in a cache.
+_SMALL = 64 << 20
 
 _CLASSES: dict[FieldType, type[Field]] = {
     found.type_id: found
@@ -63,9 +65,10 @@ def open_index(
     In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
     """
     paths = listed_paths(path)
-    directory = cache_dir or os.environ.get(CACHE_VARIABLE)
-    cache = IndexCache(directory) if directory else None
+    cache = _cache_for(paths, cache_dir or os.environ.get("GPUBETON_CACHE_DIR"))
     if len(paths) == 1 and is_folder(paths[0]):
+        from gpubeton.format.manifest import DESCRIPTION, StoredIndex
+
         folder = paths[0]
         try:
             return _open_stored(StoredIndex.of_folder(folder, remote), custom_fields, cache)
@@ -81,17 +84,30 @@ def open_index(
     if cache is None:
         return _open_files(paths, custom_fields, remote)
     with cache.lock(paths):
-        stored = cache.find(paths, remote)
-        if stored is None:
-            opened = _open_files(paths, custom_fields, remote)
-            if not cache.keep(opened[0]):
-                return opened
-            del opened  # before the copy is checked
+        for is_kept in (True, False):  # one that is missing, or damaged, is kept again
+            if not is_kept:
+                opened = _open_files(paths, custom_fields, remote)
+                if not cache.keep(opened[0]):
+                    return opened
+                del opened  # before the copy is checked
             stored = cache.find(paths, remote)
-        if stored is not None:
-            with suppress(FormatError, OSError):
-                return _open_stored(stored, custom_fields, cache)
+            if stored is not None:
+                with suppress(FormatError, OSError):
+                    return _open_stored(stored, custom_fields, cache)
     return _open_files(paths, custom_fields, remote)
+
+
+def _cache_for(paths: Sequence[str], directory: str | os.PathLike[str] | None) -> IndexCache | None:
+    """Open the cache for indices, unless there is none or it would not help."""
+    if not directory:
+        return None
+    if not any("://" in path or is_folder(path) for path in paths):
+        with suppress(OSError):  # opening the file raises it with the right words
+            if sum(Path(path).stat().st_size for path in paths) < _SMALL:
+                return None
+    from gpubeton.format.manifest import IndexCache
+
+    return IndexCache(directory)
 
 
 def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None) -> tuple[Index, dict[str, Field]]:
@@ -108,7 +124,7 @@ def open_single(path: str | os.PathLike[str], custom_fields: CustomFields | None
 def listed_files(paths: Paths, remote: RemoteOptions | None = None) -> tuple[str, ...]:
     """List the files of a dataset: folders are the files in them."""
     found = [(list_shards(name, remote) if is_folder(name) else []) or [name] for name in listed_paths(paths)]
-    return tuple(chain.from_iterable(found))
+    return check_number(tuple(chain.from_iterable(found)))
 
 
 def _open_files(

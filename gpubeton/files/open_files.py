@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import FormatError, RemoteMissingError, StorageError
@@ -61,6 +62,18 @@ def list_files(name: str, remote: RemoteOptions | None = None) -> tuple[str, ...
             f"{name}: {there}; expected files whose names end in .beton. Check the bucket and the folder."
         )
     return found
+
+
+def is_folder(path: str) -> bool:
+    """Whether a name means all ``.beton`` files of a folder: that of a folder, or a URL that ends in a slash."""
+    return path.endswith("/") if "://" in path else Path(path).is_dir()
+
+
+def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
+    """List the ``.beton`` files of a folder, sorted by name."""
+    if "://" in folder:
+        return list(list_files(folder, remote))
+    return sorted(str(path) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
 
 
 class OpenSources:

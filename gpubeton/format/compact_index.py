@@ -153,10 +153,13 @@ def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, own: F
     offset, size = regions.offset - first, regions.size  # one of another file becomes larger than any file
     end = np.uint64(file.size)
     is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
+    page = np.uint64(file.page_size.bit_length() - 1)
+    is_good &= (size == 0) | (offset >> page == (offset + size - np.uint64(1)) >> page)
     if part.column.dtype == IMAGE_DTYPE:
         height, width, mode = (np.ascontiguousarray(part.column[name]) for name in ("height", "width", "mode"))
         kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
-        pixels = np.uint64((kind or RGB).pixel_size) * width * height
+        # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
+        pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
         is_good &= (pixels > 0) & (
             np.isin(mode, (ImageMode.JPG, ImageMode.PNG)[: 1 if kind is None else 2]) | (size == pixels)
         )
@@ -165,6 +168,6 @@ def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, own: F
     if not is_good.all():
         bad = np.flatnonzero(~is_good)
         raise FormatError(
-            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in {file.path}, or "
-            f"has not the size of its image ({len(bad)} such samples)"
+            f"sample {samples.start + int(bad[0])}, field {descriptor.name!r}: a region that is not in a page of "
+            f"{file.path}, or has not the size of its image ({len(bad)} such samples)"
         )

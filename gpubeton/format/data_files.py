@@ -54,10 +54,16 @@ def listed_paths(paths: Any) -> tuple[str, ...]:
             "Make a list in a fixed order of any other iterable: sorted(folder.glob('*.beton'))."
         )
     wrong = [path for path in paths if not isinstance(path, str | os.PathLike)]
-    if wrong or not 1 <= len(paths) <= MAX_FILES:
-        found = f"one of them is {wrong[0]!r}" if wrong else f"a list of {len(paths)} files"
-        raise OptionError(f"the files of the dataset: {found}; expected 1 to {MAX_FILES} paths")
-    return tuple(os.fspath(path) for path in paths)
+    if wrong:
+        raise OptionError(f"the files of the dataset: one of them is {wrong[0]!r}; expected 1 to {MAX_FILES} paths")
+    return check_number(tuple(os.fspath(path) for path in paths))
+
+
+def check_number(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the files of a dataset, OptionError if they are too many, or none."""
+    if not 1 <= len(paths) <= MAX_FILES:
+        raise OptionError(f"the files of the dataset: {len(paths)} files; expected 1 to {MAX_FILES} paths")
+    return paths
 
 
 @dataclass(frozen=True)

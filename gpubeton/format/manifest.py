@@ -11,9 +11,10 @@ import json
 import os
 import tempfile
 import time
+import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -21,17 +22,18 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.errors import FormatError, StorageError
+from gpubeton.errors import FormatError, OptionError, RemoteDeniedError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
+from gpubeton.files.local_file import FileIdentity
 from gpubeton.files.node_cache import make_directory
-from gpubeton.files.object_store import put_object
-from gpubeton.files.open_files import find_identity, list_files, open_bytes, source_type
+from gpubeton.files.object_store import ObjectFile, list_objects, put_object
+from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
-from gpubeton.format.data_files import DataFile
-from gpubeton.format.header import Descriptor, Header
+from gpubeton.format.data_files import MAX_FILES, DataFile
+from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
 from gpubeton.format.index import Index, metadata_type_of
-from gpubeton.format.layout import ARGUMENTS_SIZE
+from gpubeton.format.layout import ARGUMENTS_SIZE, HEADER_DTYPE, metadata_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +49,6 @@ DESCRIPTION, COLUMNS = "index.json", "index.bin"
 
 _FORMAT = "gpubeton index 1"
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
-_END = 1 << 16  # bytes of the start and of the end of a shard that show whether it was replaced
 _MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
 _MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
 _NUM_THREADS = 8
@@ -63,24 +64,31 @@ class Shard:
     page_size: int
     version: str | None  # what a store calls this state of the file
     modified: int | None  # nanoseconds since 1970, of a file of this machine
-    ends: str | None  # hash of its first and last bytes: a copy was modified at another time
+    metadata_end: int
+    # Of its metadata and allocation table, which the index is made of: a copy was modified at another time.
+    digest: str | None
 
     @classmethod
-    def of(cls, file: DataFile) -> Shard:
+    def of(cls, file: DataFile, index: Index) -> Shard:
         """Describe a file as it was when it was checked."""
         modified, version = getattr(file.identity, "mtime_ns", None), getattr(file.identity, "etag", None)
         name = file.path.rpartition("/")[2]
-        ends = None
-        if modified is not None:
-            with file.open() as source:
-                ends = _hash_ends(source)
-        return cls(name, file.size, file.num_samples, file.page_size, version, modified, ends)
+        with file.open() as source:
+            header, descriptors = read_fields(source)  # in the order of this file
+            row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
+            end = header.metadata_offset + header.num_samples * row_type.itemsize
+            digest = _hash_rows(source, end)
+        return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest)
 
-    def check(self, path: str, remote: RemoteOptions | None = None) -> SourceIdentity:
+    def check(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
         """Return the identity of the file, FormatError if it is not the one that was described."""
-        # Of objects it is known without a request: those for its bytes are refused if it was replaced.
-        if self.version and (known := source_type(path).known_identity(path, self.size, self.version, remote)):
-            return known
+        # `listed`: the version in the list of the store, None if there is no list. Without one, an object is taken for
+        # the one that was described: requests for its bytes are refused if it was replaced.
+        is_listed = listed is None or (self.version or "").strip('"') == listed.strip('"')  # Azure lists no quotes
+        if self.version and is_listed:
+            known = source_type(path).known_identity(path, self.size, self.version, remote)
+            if known is not None:
+                return known
         try:
             found = find_identity(path, remote)
         except FileNotFoundError as error:
@@ -88,21 +96,20 @@ class Shard:
         if found.size != self.size:
             raise FormatError(f"{self.name} has {found.size} bytes now, and had {self.size}")
         version, modified = getattr(found, "etag", None), getattr(found, "mtime_ns", None)
-        if self.version is not None and version is not None:
-            is_same = version == self.version
-        elif self.modified is not None and self.modified == modified:
-            is_same = True
-        else:
+        if (version is None or version != self.version) and (modified is None or modified != self.modified):
             with open_bytes(path, found) as source:
-                is_same = _hash_ends(source) == self.ends
-        if not is_same:
-            raise FormatError(f"{self.name} was replaced")
+                if _hash_rows(source, self.metadata_end) != self.digest:
+                    raise FormatError(f"{self.name} was replaced")
         return found
 
 
-def _hash_ends(source: ByteSource) -> str:
-    digest = blake2b(source.read(0, _END), digest_size=16)
-    digest.update(source.read(max(source.size - _END, 0), _END))
+def _hash_rows(source: ByteSource, metadata_end: int) -> str:
+    """Hash what an index is made of: header, fields, metadata and allocation table."""
+    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    digest = blake2b(digest_size=16)
+    for start, stop in ((0, min(metadata_end, source.size)), (header.alloc_table_ptr, source.size)):
+        for at in range(start, stop, BLOCK):
+            digest.update(source.load(at, min(BLOCK, stop - at)))
     return digest.hexdigest()
 
 
@@ -162,6 +169,8 @@ class Manifest:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"no description of shards: {type(error).__name__}: {error}") from error
+        if len(found.shards) > MAX_FILES:
+            raise FormatError(f"{len(found.shards)} shards, expected at most {MAX_FILES}")
         if not found.shards or len({each.name for each in descriptors}) < len(descriptors) or not descriptors:
             raise FormatError("no shards, or no fields of different names")
         return found
@@ -194,30 +203,33 @@ def _shard(found: Mapping[str, Any]) -> Shard:
     if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
         raise FormatError(f"a shard of the name {name!r}")
     shard = Shard(**{**found, "name": name})
-    if not (_number(shard.size) and _number(shard.samples) and _number(shard.page_size)):
-        raise FormatError(f"{name}: no bytes, samples or pages")
+    _number(shard.metadata_end)
+    page_size = _number(shard.page_size)
+    if not (_number(shard.size) and _number(shard.samples) and page_size) or page_size & (page_size - 1):
+        raise FormatError(f"{name}: no bytes or samples, or pages of {page_size} bytes")
+    if not all(isinstance(each, str | None) for each in (shard.version, shard.digest)):
+        raise FormatError(f"{name}: {shard.version!r} or {shard.digest!r}, expected text")
     return shard
 
 
 # --- folders of shards ------------------------------------------------------------------------------------------------
 
 
-def is_folder(path: str) -> bool:
-    """Whether a name means all ``.beton`` files of a folder: that of a folder, or a URL that ends in a slash."""
-    return path.endswith("/") if "://" in path else Path(path).is_dir()
-
-
-def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:
-    """List the ``.beton`` files of a folder, sorted by name."""
-    if "://" in folder:
-        return list(list_files(folder, remote))
-    return sorted(_join(folder, path.name) for path in Path(folder).iterdir() if path.name.endswith(".beton"))
+def _list_versions(folder: str, remote: RemoteOptions | None) -> dict[str, str | None] | None:
+    """List the shards of a folder, with the versions of a store; None if the store does not show a list."""
+    if not issubclass(source_type(folder), ObjectFile):
+        return dict.fromkeys(Path(path).name for path in list_shards(folder)) if "://" not in folder else None
+    try:
+        listed = list_objects(folder, remote)
+    except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
+        return None
+    return {url.rpartition("/")[2]: version for url, _, version in listed if url.endswith(".beton")}
 
 
 def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
     """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        shards = tuple(threads.map(Shard.of, index.files))
+        shards = tuple(threads.map(partial(Shard.of, index=index), index.files))
     paths = [file.path for file in index.files]
     wrong = [path for path, shard in zip(paths, shards, strict=True) if path != _join(folder, shard.name)]
     if wrong or len(set(paths)) < len(paths):
@@ -287,24 +299,33 @@ class StoredIndex:
         """Open the manifest of a folder: FileNotFoundError if it has none, FormatError if it is that of other files."""
         found = cls(_join(folder, DESCRIPTION), _join(folder, COLUMNS), remote)
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
-        if "://" not in folder and (more := set(list_shards(folder)) - set(paths)):
-            raise FormatError(f"{min(more)} is a further shard")
+        names = [shard.name for shard in found.manifest.shards]
+        listed = _list_versions(folder, remote)
+        if listed is not None and (odd := set(listed) ^ set(names)):
+            raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
+        versions = map((listed or {}).get, names)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             check = partial(Shard.check, remote=remote)
-            found.files = list(zip(paths, threads.map(check, found.manifest.shards, paths), strict=True))
+            found.files = list(zip(paths, threads.map(check, found.manifest.shards, paths, versions), strict=True))
         return found
 
     def open(self, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None) -> Index:
         """Map or read the columns; FormatError if anything is wrong."""
-        manifest = self.manifest
-        with ExitStack() as stack:
-            source = stack.enter_context(open_bytes(self._columns, remote=self._remote))
-            if source.size != manifest.num_bytes:
-                raise FormatError(f"{source.name} has {source.size} bytes, expected {manifest.num_bytes}")
+        with open_bytes(self._columns, remote=self._remote) as source:
+            if source.size != self.manifest.num_bytes:
+                raise FormatError(f"{source.name} has {source.size} bytes, expected {self.manifest.num_bytes}")
             if not source.is_mappable and cache is not None:
-                source = stack.enter_context(cache.copy_of(source, self._text))
-            content = source.map() if source.is_mappable else source.read_array(0, source.size)
-            key = blake2b(self._text + repr(source.identity()).encode(), digest_size=16).hexdigest()
+                with suppress(FormatError):
+                    return self._read(cache.copy_of(source, self._text), custom_types, cache)
+                return self._read(cache.copy_of(source, self._text, is_damaged=True), custom_types, cache)
+            return self._read(source, custom_types, cache)
+
+    def _read(
+        self, source: ByteSource, custom_types: Mapping[str, np.dtype[np.generic]], cache: IndexCache | None
+    ) -> Index:
+        manifest = self.manifest
+        content = source.map() if source.is_mappable else source.read_array(0, source.size)
+        key = blake2b(self._text + repr(source.identity()).encode(), digest_size=16).hexdigest()
         kinds = [metadata_type_of(self._columns, each, custom_types) for each in manifest.descriptors]
         rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
@@ -334,6 +355,8 @@ class IndexCache:
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             identities = list(threads.map(lambda path: find_identity(path, remote), paths))
         key = _key(paths, identities)
+        if key is None:
+            return None
         try:
             found = StoredIndex(str(self._folder / f"{key}.json"), str(self._folder / f"{key}.bin"))
         except (OSError, FormatError):
@@ -345,16 +368,27 @@ class IndexCache:
 
     def keep(self, index: Index) -> bool:
         """Write the index of files that were just opened, if it is large; return whether it was."""
-        if sum(own.nbytes for own in index.rows) < _MIN_CACHED:
+        key = _key([file.path for file in index.files], [file.identity for file in index.files])
+        if key is None or sum(own.nbytes for own in index.rows) < _MIN_CACHED:
             return False
         self._forget()
         shards = tuple(
-            Shard(Path(file.path).name, file.size, file.num_samples, file.page_size, None, None, None)
+            Shard(Path(file.path).name, file.size, file.num_samples, file.page_size, None, None, 0, None)
             for file in index.files
         )
-        identities = [file.identity for file in index.files]
-        _write_pair(self._folder, _key([file.path for file in index.files], identities), index, shards)
+        try:
+            _write_pair(self._folder, key, index, shards)
+        except OSError as error:
+            self._warn(error)
+            return False
         return True
+
+    def _warn(self, error: OSError) -> None:
+        warnings.warn(
+            f"{self._folder}: the index cannot be kept here: {error}. Each process reads it from the files. Check the "
+            "free space and the rights of the directory.",
+            stacklevel=2,
+        )
 
     @contextmanager
     def lock(self, paths: Sequence[str]) -> Iterator[None]:
@@ -362,16 +396,22 @@ class IndexCache:
         with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode())):
             yield
 
-    def copy_of(self, source: ByteSource, description: bytes) -> ByteSource:
-        """Copy columns into the directory, unless they are there; open the copy."""
+    def copy_of(self, source: ByteSource, description: bytes, *, is_damaged: bool = False) -> ByteSource:
+        """Copy columns into the directory, unless they are there; open the copy, or the source if the disk fails."""
         stem = self._folder / blake2b(description, digest_size=16).hexdigest()
         columns = stem.with_suffix(".bin")
-        with locked_byte(self._folder / "lock", 1 << 32):
-            if not columns.exists() or columns.stat().st_size != source.size:
-                self._forget()
-                _write(columns, _load_blocks(source))
-            stem.with_suffix(".json").write_bytes(description)  # its time is that of the last use
-        return open_bytes(columns)
+        try:
+            with locked_byte(self._folder / "lock", 1 << 32):
+                if is_damaged or not columns.exists() or columns.stat().st_size != source.size:
+                    self._forget()
+                    _write(columns, _load_blocks(source))
+                stem.with_suffix(".json").write_bytes(description)  # its time is that of the last use
+            return open_bytes(columns)
+        except StorageError:  # of the source
+            raise
+        except OSError as error:
+            self._warn(error)
+            return source
 
     def is_checked(self, key: str) -> bool:
         """Whether a process of this boot has checked some columns, and found them right."""
@@ -385,7 +425,8 @@ class IndexCache:
 
     def mark_checked(self, key: str) -> None:
         """Let other processes know that some columns are right."""
-        _write(self._folder / f"{key}.checked", [str(boot_tag()).encode()])
+        with suppress(OSError):  # the next process checks them again
+            _write(self._folder / f"{key}.checked", [str(boot_tag()).encode()])
 
     def _forget(self) -> None:
         """Remove what no process has opened for a month."""
@@ -406,7 +447,10 @@ def _load_blocks(source: ByteSource) -> Iterator[memoryview]:
             yield from threads.map(lambda at: source.load(at, min(BLOCK, source.size - at)), starts)
 
 
-def _key(paths: Sequence[str], identities: Sequence[SourceIdentity]) -> str:
+def _key(paths: Sequence[str], identities: Sequence[SourceIdentity]) -> str | None:
+    """Hash what identifies the states of some files; None if nothing does, as of an object without a strong ETag."""
+    if not all(identity.cache_key or isinstance(identity, FileIdentity) for identity in identities):
+        return None
     named = [path if "://" in path else str(Path(path).absolute()) for path in paths]
     states = [identity.cache_key or repr(identity) for identity in identities]
     return blake2b(repr([_FORMAT, named, states]).encode(), digest_size=16).hexdigest()

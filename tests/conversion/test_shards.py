@@ -277,6 +277,8 @@ def test_impossible_numbers_of_shards_are_refused(photos, tmp_path):
     for count in (0, 18):
         with pytest.raises(OptionError, match="expected 1 to 17 shards"):
             plan_shards(photos, tmp_path / "out", count, SETTINGS)
+    with pytest.raises(OptionError, match=r"32769 shards; .* at most 32768"):
+        plan_shards(photos, tmp_path / "out", 32_769, SETTINGS)
     tars = write_tars(tmp_path / "tars", 2)
     with pytest.raises(OptionError, match="3 shards of 2 files"):
         plan_shards(tars, tmp_path / "out", 3, SETTINGS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpubeton.errors import FormatError
+from gpubeton.errors import FormatError, OptionError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.registry import open_index
+from gpubeton.files.open_files import list_shards
 from gpubeton.format import Index
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, form_of, read_rows
 from gpubeton.format.index import join
@@ -23,7 +25,6 @@ from gpubeton.format.manifest import (
     DESCRIPTION,
     Manifest,
     StoredIndex,
-    list_shards,
     write_manifest,
 )
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
@@ -131,6 +132,24 @@ def relabel(folder):
         file.write(np.int64(77).tobytes())
 
 
+def relabel_in_the_middle(folder):
+    path = folder / "0.beton"
+    place = Index.open(path).header.metadata_offset + 8 * 10_000
+    assert place > 1 << 16
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(np.int64(77).tobytes())
+
+
+def test_a_change_anywhere_in_the_metadata_is_noticed(tmp_path):
+    (tmp_path / "shards").mkdir()
+    path = write(tmp_path / "shards" / "0.beton", {"label": IntField()}, [(number,) for number in range(20_000)])
+    write_manifest(str(path.parent), open_index(path)[0])
+    relabel_in_the_middle(path.parent)
+    with pytest.warns(UserWarning, match=r"0\.beton was replaced"):
+        assert open_index(path.parent)[0].column("label")[10_000] == 77
+
+
 def remove(folder):
     (folder / "0.beton").unlink()
 
@@ -163,6 +182,27 @@ def test_a_damaged_manifest_is_never_believed(name, place, bits, tmp_path_factor
     (folder / name).write_bytes(content)
     with pytest.warns(UserWarning, match="index.json"):
         assert_same(open_index(str(folder))[0], expected)
+
+
+def test_a_wide_raw_image_is_not_mistaken_for_one_of_another_size(tmp_path):
+    # 256 times 256 is 0 in 16 bits, in which numpy 1 multiplies sides.
+    (tmp_path / "shards").mkdir()
+    raw = {"image": RGBImageField(write_mode="raw")}
+    path = write(tmp_path / "shards" / "0.beton", raw, [(np.zeros((256, 256, 3), np.uint8),)])
+    write_manifest(str(path.parent), open_index(path)[0])
+    assert opened_quietly(str(path.parent)).num_samples == 1
+
+
+def test_more_files_than_offsets_can_name_are_refused(tmp_path, monkeypatch):
+    folder = with_manifest(tmp_path / "shards", 1, 1, 1)
+    text = (Path(folder) / DESCRIPTION).read_bytes()
+    for module in ("data_files", "manifest"):
+        monkeypatch.setattr(f"gpubeton.format.{module}.MAX_FILES", 2)
+    with pytest.raises(FormatError, match="3 shards, expected at most 2"):
+        Manifest.from_bytes(text)
+    (Path(folder) / DESCRIPTION).unlink()
+    with pytest.raises(OptionError, match="3 files; expected 1 to 2"):
+        open_index(folder)
 
 
 def rewrite(folder, change):
@@ -205,6 +245,22 @@ def climb_out_of_the_folder(content, columns):
 
 def have_no_pages(content, columns):
     content["shards"][0]["page_size"] = 0
+
+
+def have_pages_of_one_byte(content, columns):
+    content["shards"][0]["page_size"] = 1
+
+
+def have_pages_of_three_bytes(content, columns):
+    content["shards"][0]["page_size"] = 3
+
+
+def have_a_number_for_a_version(content, columns):
+    content["shards"][0]["version"] = 3
+
+
+def have_a_number_for_a_hash(content, columns):
+    content["shards"][0]["digest"] = 3
 
 
 def have_negative_samples(content, columns):
@@ -273,6 +329,7 @@ def test_any_json_is_a_format_error(found):
 @pytest.fixture
 def cached_always(monkeypatch):
     monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
 
 
 @pytest.mark.usefixtures("cached_always")
@@ -315,6 +372,40 @@ def test_a_damaged_cache_is_not_believed(suffix, damage, tmp_path):
         own.unlink()
     for _ in range(2):
         assert_same(opened_quietly(path, cache_dir=cache), expected)
+
+
+@pytest.mark.usefixtures("cached_always")
+@pytest.mark.parametrize("suffix", [".json", ".bin"])
+def test_a_damaged_cache_is_written_again(suffix, tmp_path, monkeypatch):
+    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
+    open_index(path, cache_dir=cache)
+    (own,) = (cache / "indexes").glob(f"*{suffix}")
+    os.truncate(own, own.stat().st_size // 2)
+    expected = open_index(path, cache_dir=cache)[0]
+    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    assert_same(opened_quietly(path, cache_dir=cache), expected)
+
+
+def fail(descriptor):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.usefixtures("cached_always")
+def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch):
+    path, cache = write(tmp_path / "a.beton", FIELDS, samples(9, 0)), tmp_path / "cache"
+    expected, folder = open_index(path)[0], with_manifest(tmp_path / "shards", 5)
+    monkeypatch.setattr("gpubeton.format.manifest.os.fsync", fail)
+    with pytest.warns(UserWarning, match=r"indexes: .*No space left on device.* free space"):
+        assert_same(open_index(path, cache_dir=cache)[0], expected)
+    assert opened_quietly(folder, cache_dir=cache).num_samples == 5
+
+
+def test_small_local_files_are_opened_without_the_cache(tmp_path):
+    path = write(tmp_path / "a.beton", FIELDS, samples(9, 0))
+    (tmp_path / "file").touch()
+    assert opened_quietly(path, cache_dir=tmp_path / "file").num_samples == 9
+    with pytest.raises(StorageError, match="cache_dir"):
+        open_index(shards(tmp_path / "shards", 3), cache_dir=tmp_path / "file")
 
 
 def test_columns_are_checked_once_per_boot(tmp_path, monkeypatch):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from gpubeton.cli.app import app
-from gpubeton.errors import RemoteChangedError
+from gpubeton.errors import RemoteChangedError, RemoteDeniedError
+from gpubeton.fetching import fetch
 from gpubeton.fields import BytesField, IntField
 from gpubeton.fields.registry import open_index
 from gpubeton.files.object_store import put_object
+from gpubeton.files.open_files import list_shards
 from gpubeton.format import Index
 from gpubeton.format.compact_index import BLOCK
-from gpubeton.format.manifest import list_shards, write_manifest
+from gpubeton.format.manifest import write_manifest
 from gpubeton.indexing import index_shards
 from gpubeton.loader import Loader
 from tests.files.s3_server import Bucket, running_s3
@@ -107,6 +112,101 @@ def test_an_indexed_folder_of_a_store_opens_with_the_requests_of_its_index(folde
         assert requested == {"index.json": 1, "index.bin": columns, "0.beton": 0}
         if cache:
             (cache / "done").touch()
+
+
+@pytest.fixture
+def indexed(bucket, folder):
+    url = f"s3://{bucket.name}/{Path(folder).parent.name}/"
+    for path in list_shards(folder):
+        put_object(url + Path(path).name, Path(path), bucket.options)
+    index_shards(url, remote=bucket.options)
+    return url
+
+
+def replace(url, folder, options):
+    rows = [(np.full(100 + row % 7, row, np.uint8), 7000 + row) for row in range(5)]
+    path = write(Path(folder) / "1.beton", {"note": BytesField(), "label": IntField()}, rows)
+    put_object(f"{url}1.beton", path, options, overwrite=True)
+
+
+def add(url, folder, options):
+    shutil.copy(Path(folder) / "0.beton", Path(folder) / "3.beton")
+    put_object(f"{url}3.beton", Path(folder) / "3.beton", options)
+
+
+@pytest.mark.parametrize("change", [replace, add])
+def test_an_index_of_other_shards_of_a_bucket_is_noticed_at_once(change, indexed, bucket, folder):
+    change(indexed, folder, bucket.options)
+    expected = labels(Loader(list_shards(folder), 7, drop_last=False, num_workers=1))
+    with pytest.warns(UserWarning, match=r"index\.json does not describe"):
+        loader = Loader(indexed, 7, drop_last=False, num_workers=1, remote=bucket.options)
+    assert labels(loader) == expected
+
+
+def test_an_index_is_used_where_the_list_of_a_store_is_denied(indexed, bucket, folder, monkeypatch):
+    def deny(*arguments):
+        raise RemoteDeniedError("no list")
+
+    monkeypatch.setattr("gpubeton.format.manifest.list_objects", deny)
+    monkeypatch.setattr(Index, "open", None)
+    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_index(indexed, remote=bucket.options)[0].num_samples == 76
+
+
+def test_a_fetched_copy_is_opened_by_its_index_and_a_copy_in_another_bucket_too(indexed, bucket, tmp_path, monkeypatch):
+    expected = open_index(indexed, remote=bucket.options)[0].column("label").tolist()
+    for share in range(2):
+        names = {each.path.name for each in fetch(indexed, tmp_path / "here", share=(share, 2), remote=bucket.options)}
+    assert names == {"1.beton", "index.bin", "index.json"}
+    other = f"s3://{bucket.name}/other-{tmp_path.name}/"
+    for path in (tmp_path / "here").glob("[!.]*"):
+        put_object(other + path.name, path, bucket.options)
+    description = json.loads((tmp_path / "here" / "index.json").read_bytes())["content"]
+    description["shards"][2]["version"] = '"another"'
+    text = json.dumps(description)
+    text = json.dumps({"checksum": zlib.crc32(text.encode()), "content": description})
+    put_object(f"{other}index.json", text.encode(), bucket.options, overwrite=True)
+    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for place in (str(tmp_path / "here"), other):
+            assert open_index(place, remote=bucket.options)[0].column("label").tolist() == expected
+
+
+def test_a_damaged_copy_of_a_store_s_index_is_copied_again(indexed, bucket, tmp_path, monkeypatch):
+    expected = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0].column("label").tolist()
+    (copy,) = (tmp_path / "cache" / "indexes").glob("*.bin")
+    content = bytearray(copy.read_bytes())
+    content[500] ^= 1
+    copy.write_bytes(content)
+    monkeypatch.setattr("gpubeton.fields.registry._open_files", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0]
+    assert found.column("label").tolist() == expected
+    assert copy.read_bytes() != content
+
+
+def test_an_index_is_read_from_the_store_if_its_copy_does_not_fit_on_the_disk(indexed, bucket, tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gpubeton.format.manifest.os.fsync", fail)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        index = open_index(indexed, remote=bucket.options, cache_dir=tmp_path / "cache")[0]
+    assert index.num_samples == 76
+
+
+@pytest.mark.parametrize("key", ["known", None])
+def test_an_index_of_files_that_nothing_identifies_is_not_kept(key, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("tests.files.versioned_source.VersionedIdentity.cache_key", key)
+    names = [put(Path(path), Path(path).read_bytes()) for path in list_shards(folder)]
+    for _ in range(2):
+        assert open_index(names, cache_dir=tmp_path / "cache")[0].num_samples == 76
+    assert len(list((tmp_path / "cache" / "indexes").glob("*.bin"))) == (key is not None)
 
 
 def test_shards_in_a_bucket_are_indexed_and_opened_and_a_replaced_one_is_noticed(bucket, folder):
