@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,6 +19,7 @@ from gpubeton.conversion.parts import Layout, Part
 from gpubeton.conversion.source import LABEL, LabelledSource, Source
 from gpubeton.conversion.source_kinds import open_source, recognise
 from gpubeton.errors import OptionError
+from gpubeton.files.object_store import read_object
 from gpubeton.writing.datasets import IMAGE_SUFFIXES
 from gpubeton.writing.target_folder import is_url
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Endings of the files that parts are made of, for each kind of source that has such files.
 _ENDINGS = {"webdataset": ".tar", "table": ".parquet", "huggingface": ".arrow"}
+_HIDDEN = re.compile(r"(?:[^/]*/)*?\.[^/]*")
+_SPLITS = re.compile(r"(?:^|[/_.-])(train|validation|valid|val|dev|test)(?=[/_.-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class _Samples:
     images: Sequence[str] | None = None  # their paths or URLs, if each is a file
     labels: Sequence[Any] = ()  # of the images
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    labels_are_names: bool | None = None
 
     def part(self, chosen: Sequence[int]) -> Part:
         """Make the part with these samples."""
@@ -58,14 +64,15 @@ def divide(
     """Divide a source into `count` parts: of whole files if it has many, otherwise of images or rows."""
     names = _list_names(source, remote)
     kind = kind or _recognise(source, names)
-    files = _choose_files(source, kind, names, options)
+    files = _choose_files(source, kind, names, options, remote)
     if files and (len(files) > 1 or is_url(source) or kind == "webdataset"):
         opened = _open_first(files, kind, options, remote)
         if not (isinstance(opened, LabelledSource) and opened.image_files()):
             if settings.limit is not None:
                 raise OptionError(f"{source}: limit is {settings.limit}, but shards of it are made of whole files")
             shares = _share(source, "files", choose_samples(len(files), settings), count)
-            layout = Layout(source, kind, options, dict(opened.fields), opened.class_names, {})
+            are_names = opened.labels_are_names if isinstance(opened, LabelledSource) else None
+            layout = Layout(source, kind, options, dict(opened.fields), opened.class_names, {}, are_names)
             return layout, [{"files": [files[number] for number in share]} for share in shares]
         if len(files) > 1:
             raise OptionError(f"{source}: {len(files)} tables of paths; expected one, or tables that hold the images")
@@ -74,7 +81,9 @@ def divide(
     else:
         samples = _list_samples(source, _open_first([source], kind, options, remote), options)
     shares = _share(source, "samples", choose_samples(samples.count, settings), count)
-    layout = Layout(source, kind, options, samples.fields, samples.class_names, samples.passed_over)
+    layout = Layout(
+        source, kind, options, samples.fields, samples.class_names, samples.passed_over, samples.labels_are_names
+    )
     return layout, [samples.part(share) for share in shares]
 
 
@@ -106,7 +115,9 @@ def _has_folders(path: str) -> bool:
     return any(entry.is_dir() for entry in os.scandir(path))
 
 
-def _choose_files(source: str, kind: str, names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+def _choose_files(
+    source: str, kind: str, names: Sequence[str], options: Mapping[str, Any], remote: RemoteOptions | None
+) -> list[str]:
     """Choose the files that parts are made of."""
     if kind == "webdataset" and not is_url(source):
         return [os.fspath(path.absolute()) for path in find_tar_files(source)]
@@ -118,7 +129,25 @@ def _choose_files(source: str, kind: str, names: Sequence[str], options: Mapping
         files = [name for name in files if split is None or f"/{split}/" in name]
         if len({name.rpartition("/")[0] for name in files}) > 1:
             raise OptionError(f"{source}: several splits, choose one: --split NAME")
+        files = _data_files(files, names, remote)
+    elif kind == "table" and "{" not in source:
+        own = [name.removeprefix(source) for name in files]
+        splits = {found.lower() for name in own for found in _SPLITS.findall(name)}
+        if len(splits) > 1:
+            raise OptionError(
+                f"{source}: files of several splits by their names: {', '.join(sorted(splits))}. Choose one, such as "
+                f"{own[0]!r}, with braces for several files: 'train-{{00000..00013}}.parquet'"
+            )
     return files if is_url(source) else [os.path.abspath(name) for name in files]  # noqa: PTH100  a text
+
+
+def _data_files(files: Sequence[str], names: Sequence[str], remote: RemoteOptions | None) -> list[str]:
+    """Leave out files in the folder of a Hugging Face dataset that are none of its own: it caches results there."""
+    state = files[0].rpartition("/")[0] + "/state.json" if files else ""
+    if state not in names:
+        return [name for name in files if not name.rpartition("/")[2].startswith("cache-")]
+    own = {each["filename"] for each in json.loads(read_object(state, remote))["_data_files"]}
+    return [name for name in files if name.rpartition("/")[2] in own]
 
 
 def _open_first(files: Sequence[str], kind: str, options: Mapping[str, Any], remote: RemoteOptions | None) -> Source:
@@ -140,7 +169,8 @@ def _open_first(files: Sequence[str], kind: str, options: Mapping[str, Any], rem
 def _list_samples(source: str, opened: Source, options: Mapping[str, Any]) -> _Samples:
     common = len(opened), dict(opened.fields), opened.class_names
     if not isinstance(opened, LabelledSource) or (found := opened.image_files()) is None:
-        return _Samples(*common, passed_over=dict(opened.passed_over))
+        are_names = opened.labels_are_names if isinstance(opened, LabelledSource) else None
+        return _Samples(*common, passed_over=dict(opened.passed_over), labels_are_names=are_names)
     root = options.get("root") or (source.rpartition("/")[0] if is_url(source) else os.path.dirname(source))  # noqa: PTH120
     images = [name if is_url(name) else os.path.join(root, name) for name in found]  # noqa: PTH118  also of URLs
     return _Samples(*common, images, opened.labels, dict(opened.passed_over))
@@ -150,12 +180,18 @@ def _list_folder(source: str, names: Sequence[str]) -> _Samples:
     """List the images below a prefix, with the classes, the labels and the order of a folder."""
     by_class: dict[str, list[tuple[str, str]]] = {}
     passed_over: Counter[str] = Counter()
+    hidden = set()  # files and folders
     for name in names:
-        folder, _, file = name.removeprefix(source).rpartition("/")
-        if file.lower().endswith(IMAGE_SUFFIXES):
+        own = name.removeprefix(source)
+        folder, _, file = own.rpartition("/")
+        if is_hidden := _HIDDEN.match(own):
+            hidden.add(is_hidden[0])
+        elif file.lower().endswith(IMAGE_SUFFIXES):
             by_class.setdefault(folder.partition("/")[0], []).append((folder, file))
-        elif file and not file.startswith("."):
+        elif file:
             passed_over[PurePosixPath(file).suffix.lower()] += 1
+    if hidden:
+        passed_over["hidden"] = len(hidden)
     classes = sorted(name for name in by_class if name)
     if classes:  # images beside the folders of the classes have no class
         passed_over.update(PurePosixPath(file).suffix.lower() for _, file in by_class.pop("", []))

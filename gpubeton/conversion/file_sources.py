@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gpubeton.conversion.source import LABEL, LabelledSource, Labels, stat_identity
+from gpubeton.conversion.source import LABEL, LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
 from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder
@@ -76,6 +76,7 @@ class TableSource(LabelledSource):
         label: str | None = None,
         root: str | os.PathLike[str] | None = None,
         class_names: Sequence[str] | None = None,
+        are_names: bool | None = None,
     ) -> None:
         self._path = Path(path)
         self._root = self._path.parent if root is None else Path(root)
@@ -90,7 +91,9 @@ class TableSource(LabelledSource):
         label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
         if label is not None:
             names = class_names or _class_names(columns, label)
-            self._set_labels(Labels(columns[label], names, where=os.fspath(path)))
+            if names and not class_names:  # the column of the names was found by its numbers
+                are_names = False
+            self._set_labels(Labels(columns[label], names, where=os.fspath(path), are_names=are_names))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -171,7 +174,12 @@ def _read_parquet(path: Path) -> dict[str, list[Any]]:
         raise OptionError(
             f"{path}: Parquet needs {error.name}, which is not installed. Try: pip install 'gpubeton[parquet]'"
         ) from error
-    table = parquet.read_table(path)
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
+            raise
+        raise SourceFileError(f"{path}: no Parquet file that can be read ({error})") from error
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
 
@@ -204,6 +212,7 @@ class TarSource(LabelledSource):
         image: str | None = None,
         label: str | None = None,
         class_names: Sequence[str] | None = None,
+        are_names: bool | None = None,
     ) -> None:
         given = [shards] if isinstance(shards, str | os.PathLike) else shards
         self._shards = [path for shard in given for path in find_tar_files(os.fspath(shard))]
@@ -222,13 +231,13 @@ class TarSource(LabelledSource):
                         self._names.append(f"{sample.key}.{found}")
                         values += self._read_label(sample, file, path, is_first=len(places) == 1)
         if not places:
-            raise OptionError(
+            raise SourceFileError(
                 f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
                 f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
         self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
         if self._label_member is not None:
-            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0])))
+            self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0]), are_names=are_names))
 
     def __len__(self) -> int:
         return len(self._names)
@@ -288,7 +297,7 @@ def _read_samples(path: Path) -> Iterator[_TarSample]:
             if sample.members:
                 yield sample
     except tarfile.ReadError as error:
-        raise OptionError(
+        raise SourceFileError(
             f"{path}: not a tar file that can be read at any place ({error}). Decompress .tar.gz and the like "
             "before, or use DatasetWriter.from_webdataset."
         ) from error

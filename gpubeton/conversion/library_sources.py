@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.source import LabelledSource, Labels, stat_identity
+from gpubeton.conversion.source import LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class HuggingFaceSource(LabelledSource):
         image: str | None = None,
         label: str | None = None,
         class_names: Sequence[str] | None = None,
+        are_names: bool | None = None,
     ) -> None:
         try:
             import datasets
@@ -44,7 +45,12 @@ class HuggingFaceSource(LabelledSource):
             ) from error
         self._path = Path(path)
         is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of
-        dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
+        try:
+            dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
+        except (OSError, ValueError) as error:
+            if not is_file or (isinstance(error, OSError) and error.errno is not None):  # of the disk
+                raise
+            raise SourceFileError(f"{path}: no .arrow file that can be read ({error})") from error
         if isinstance(dataset, datasets.DatasetDict):
             dataset = self._split(dataset, split)
         images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
@@ -60,7 +66,7 @@ class HuggingFaceSource(LabelledSource):
         self._dataset = dataset.cast_column(image, datasets.Image(decode=False))
         if label is not None:
             names = class_names or getattr(dataset.features[label], "names", None)
-            self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path)))
+            self._set_labels(Labels(list(dataset[label]), names, where=os.fspath(path), are_names=are_names))
         self._identity = stat_identity(self._path) if is_file else _fingerprint(self._path, split)
 
     def __len__(self) -> int:

@@ -26,7 +26,8 @@ def copy_object(url: str, folder: Path, remote: RemoteOptions | None) -> Path:
     with open_bytes(url, remote=remote) as source:
         version = f"{url} {source.size} {source.identity()}"
         copy = folder / (hashlib.sha256(version.encode()).hexdigest()[:32] + PurePosixPath(url).suffix)
-        if not copy.exists():
+        # After a reboot a copy may be shorter than it was.
+        if not copy.exists() or copy.stat().st_size != source.size:
             unfinished = copy.with_suffix(f".unfinished{copy.suffix}")
             with unfinished.open("wb") as file:
                 for start in range(0, source.size, _BLOCK):

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.object_copies import copy_object
-from gpubeton.conversion.source import LABEL, LabelledSource, Source, stat_identity
-from gpubeton.conversion.source_kinds import open_source
-from gpubeton.errors import OptionError
+from gpubeton.conversion.source import LABEL, LabelledSource, Source, SourceFileError, stat_identity
+from gpubeton.conversion.source_kinds import open_kind
+from gpubeton.errors import OptionError, RemoteMissingError
 from gpubeton.writing.target_folder import is_url
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Layout:
     fields: Mapping[str, str]  # as of `Source`
     class_names: tuple[str, ...] | None
     passed_over: Mapping[str, int]  # as of `Source`
+    labels_are_names: bool | None = None  # as of `LabelledSource`
 
     def to_dict(self) -> dict[str, Any]:
         """Convert it to values that JSON can hold."""
@@ -62,6 +63,8 @@ def open_part(layout: Layout, part: Part, scratch: Path, remote: RemoteOptions |
     options = dict(layout.options)
     if layout.class_names is not None and layout.kind != "folder":
         options["class_names"] = layout.class_names
+    if layout.labels_are_names is not None and layout.kind not in ("folder", "torchvision"):
+        options["are_names"] = layout.labels_are_names
     return PartSource(layout, dict(zip(paths, names, strict=True)), options, rows)
 
 
@@ -71,7 +74,7 @@ def copy_files(names: Sequence[str], scratch: Path, remote: RemoteOptions | None
     def copied(name: str) -> str:
         try:
             return os.fspath(copy_object(name, scratch, remote))
-        except FileNotFoundError:  # a bad sample, and not a bad part
+        except RemoteMissingError:  # a bad sample, and not a bad part
             return name
 
     urls = list(dict.fromkeys(filter(is_url, names)))  # each once: two threads would disturb each other
@@ -107,7 +110,7 @@ class ImageListSource(LabelledSource):
 
 
 class BadFile(Source):
-    """A file that cannot be opened, as one sample that cannot be read: an error, or left out and listed."""
+    """A damaged or missing file, as one sample that cannot be read: an error, or left out and listed."""
 
     fields: Mapping[str, str] = MappingProxyType({})
 
@@ -133,7 +136,7 @@ class PartSource(Source):
         """Open the files; `files` gives the name of each in the source."""
         self.kind, self.fields, self.class_names = layout.kind, layout.fields, layout.class_names
         self._files = dict(files)
-        self._opened = [self._open(path, name, options) for path, name in files.items()]
+        self._opened = [self._open(path, name, options, is_file=rows is None) for path, name in files.items()]
         self._ends = list(accumulate(map(len, self._opened)))
         self._rows = range(self._ends[-1]) if rows is None else rows
 
@@ -159,11 +162,18 @@ class PartSource(Source):
         opened, own = self._find(index)
         return opened.identity(own)
 
-    def _open(self, path: str, name: str, options: Mapping[str, Any]) -> Source:
+    def _open(self, path: str, name: str, options: Mapping[str, Any], *, is_file: bool) -> Source:
+        if is_file:
+            try:
+                os.stat(path)  # noqa: PTH116  a text
+            except FileNotFoundError:
+                return BadFile(name, f"{name}: no such file")
         try:
-            opened = open_source(path, self.kind, **options)
-        except (OSError, ValueError) as error:
+            opened = open_kind(path, self.kind, options)
+        except SourceFileError as error:
             return BadFile(name, self._renamed(str(error)))
+        except OptionError as error:  # of the settings or the labels: the samples are not bad
+            raise OptionError(self._renamed(str(error))) from error
         self._check(opened, name)
         return opened
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 LABEL = "label"
 
 
+class SourceFileError(OptionError):
+    """A file of a source that is damaged, of another kind, or without samples."""
+
+
 class Source(ABC):
     """The samples of a new file. Derive from it to convert another kind of dataset.
 
@@ -105,19 +109,35 @@ class Labels:
     """Labels of a table or a dataset, converted to numbers.
 
     Whole numbers stay as they are. If all labels are numbers, and some of them not whole, they are floats. Anything
-    else is the name of a class, and becomes its position among all names, sorted.
+    else is the name of a class, and becomes its position among all names, sorted. So is text, if all of it is among
+    the names that are given, although it looks like numbers.
     """
 
-    def __init__(self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str) -> None:
-        """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors."""
+    def __init__(
+        self, values: Sequence[Any], names: Sequence[str] | None = None, *, where: str, are_names: bool | None = None
+    ) -> None:
+        """Convert labels; `names` are those of the classes in the order of their numbers, `where` is for errors.
+
+        `are_names` is the decision for a dataset of which these labels are a part only.
+        """
         self.kind = "int"
         self.class_names = None if names is None else tuple(names)
         self.numbers: list[int] | list[float]
-        if all(_is_whole(value) for value in values):
+        known = set(self.class_names or ())
+        if are_names is None and known:
+            are_names = all(isinstance(value, str) and value in known for value in values) or None
+        self.are_names = False
+        if not are_names and all(_is_whole(value) for value in values):
             self.numbers = [int(value) for value in values]
-        elif self.class_names is None and all(_is_number(value) for value in values):
+        elif not are_names and self.class_names is None and all(_is_number(value) for value in values):
             self.kind, self.numbers = "float", [float(value) for value in values]
+        elif are_names is False:
+            raise OptionError(
+                f"{where}: its labels are names of classes, and those of the first file numbers. Make them alike, or "
+                "give the names of all classes, which every label has to be: --classes FILE"
+            )
         else:
+            self.are_names = True
             self.class_names = self.class_names or tuple(sorted({str(value) for value in values}))
             numbers = {name: number for number, name in enumerate(self.class_names)}
             missing = next((str(value) for value in values if str(value) not in numbers), None)
@@ -133,6 +153,7 @@ class LabelledSource(Source):
 
     fields: Mapping[str, str] = MappingProxyType({})
     _labels: Sequence[int] | Sequence[float] = ()  # empty without labels
+    labels_are_names: bool | None = None  # of classes; None without labels
 
     @property
     def labels(self) -> Sequence[int] | Sequence[float]:
@@ -145,6 +166,7 @@ class LabelledSource(Source):
 
     def _set_labels(self, labels: Labels) -> None:
         self._labels, self.fields, self.class_names = labels.numbers, {LABEL: labels.kind}, labels.class_names
+        self.labels_are_names = labels.are_names
 
     def _with_label(self, image: Any, index: int) -> tuple[Any, ...]:
         return (image, self._labels[index]) if self._labels else (image,)

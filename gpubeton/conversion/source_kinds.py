@@ -117,8 +117,12 @@ def open_source(source: str | os.PathLike[str], kind: str | None = None, **optio
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(SOURCE_KINDS)}")
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     _check(kind, given)
-    name = os.fspath(source)
-    return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **given)
+    return open_kind(os.fspath(source), kind, given)
+
+
+def open_kind(name: str, kind: str, options: Mapping[str, Any]) -> Source:
+    """Open a source whose kind and options have been checked."""
+    return _CLASSES[kind](name.removeprefix(_TORCHVISION) if kind == "torchvision" else name, **options)
 
 
 def _check(kind: str, given: Mapping[str, Any]) -> None:

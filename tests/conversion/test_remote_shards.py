@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpubeton.conversion import Settings, convert_shard, convert_shards, finish, load_plan, plan_shards, sharded
+from gpubeton.conversion.division import divide
+from gpubeton.conversion.object_copies import copy_object
+from gpubeton.conversion.parts import copy_files
 from gpubeton.errors import OptionError, WriteError
 from gpubeton.files.object_store import list_objects, read_object
-from tests.picture_folders import write_folder, write_tars
+from tests.picture_folders import write_folder, write_picture, write_tars
 
 SETTINGS = Settings(page_size=1 << 21, shuffle=True)
 
@@ -86,6 +90,10 @@ def test_images_below_a_prefix_have_the_classes_and_the_order_of_a_folder(s3_ser
     (photos / "cat" / "0000.jpg").rename(photos / "cat" / "deep" / "0000.jpg")
     (photos / "cat" / "notes.txt").touch()
     (photos / "without-class.jpg").write_bytes(b"")
+    for hidden in (".cache/1.jpg", "cat/._0003.jpg", "dog/.old/1.jpg", "dog/.old/2.jpg", ".DS_Store"):
+        write_picture(photos / "one.jpg", 1).rename(photos / "one")
+        (photos / hidden).parent.mkdir(exist_ok=True)
+        (photos / "one").rename(photos / hidden)
     url = upload(s3_server, photos, "photos")
     done = convert_shards(plan_shards(url, tmp_path / "there", 2, SETTINGS), tmp_path, num_workers=1)
     here = convert_shards(plan_shards(photos, tmp_path / "here", 2, SETTINGS), num_workers=1)
@@ -120,6 +128,8 @@ def test_files_of_a_hugging_face_dataset_in_a_store_are_parts(s3_server, tmp_pat
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
     made = datasets.Dataset.from_dict({"image": images, "label": [0, 0, 1, 1, 2, 2]}, features=features)
     made.save_to_disk(tmp_path / "hf", num_shards=3)
+    for name in ("cache-0123.arrow", "data-other.arrow"):  # results of its methods
+        shutil.copy(tmp_path / "hf" / "data-00000-of-00003.arrow", tmp_path / "hf" / name)
     url = upload(s3_server, tmp_path / "hf", "hf")
     in_order = replace(SETTINGS, shuffle=False)
     done = convert_shards(plan_shards(url, tmp_path / "there", 3, in_order), tmp_path, num_workers=1)
@@ -128,6 +138,10 @@ def test_files_of_a_hugging_face_dataset_in_a_store_are_parts(s3_server, tmp_pat
     convert_shards(here, num_workers=1)
     for name in here.names:
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    (tmp_path / "hf" / "state.json").unlink()
+    (tmp_path / "hf" / "data-other.arrow").unlink()
+    url = upload(s3_server, tmp_path / "hf", "without-state")
+    assert sum(len(part["files"]) for part in divide(url, None, {}, in_order, 3, s3_server.options)[1]) == 3
 
 
 def test_bad_and_missing_images_are_named_by_their_urls_in_the_same_bytes_everywhere(s3_server, tmp_path):
@@ -144,6 +158,21 @@ def test_bad_and_missing_images_are_named_by_their_urls_in_the_same_bytes_everyw
     assert {each.name for each in results[0].skipped} == {f"{url}dog/0001.jpg", f"{url}cat/gone.jpg"}
     assert results[0].samples == len(names) - 2
     assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_a_scratch_folder_that_was_removed_is_no_missing_image(s3_server, tmp_path):
+    url = upload(s3_server, write_folder(tmp_path / "photos", 3), "photos")
+    with pytest.raises(FileNotFoundError):
+        copy_files([f"{url}cat/0000.jpg"], tmp_path / "removed", s3_server.options)
+    assert copy_files([f"{url}gone.jpg"], tmp_path / "removed", s3_server.options) == [f"{url}gone.jpg"]
+
+
+def test_a_copy_that_is_too_short_is_made_again(s3_server, tmp_path):
+    url = upload(s3_server, write_folder(tmp_path / "photos", 3), "photos")
+    copy = copy_object(f"{url}cat/0000.jpg", tmp_path, s3_server.options)
+    content = copy.read_bytes()
+    copy.write_bytes(content[:-1])
+    assert copy_object(f"{url}cat/0000.jpg", tmp_path, s3_server.options).read_bytes() == content
 
 
 def test_bad_images_of_tar_files_are_named_by_their_urls(s3_server, tmp_path):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import csv
+import errno
+import io
 import json
 import os
 import pickle
 import signal
+import tarfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,7 @@ from gpubeton.conversion import (
     plan_shards,
     sharded,
 )
+from gpubeton.conversion.parts import Layout, open_part
 from gpubeton.errors import OptionError, WriteError
 from gpubeton.format import Index
 from gpubeton.loader import Loader, OrderOption
@@ -117,6 +121,44 @@ def test_tar_files_that_cannot_be_read_are_left_out_and_listed(tmp_path):
     assert [each.name for each in done.skipped] == [str(tars / "001.tar"), str(tars / "002.tar")]
 
 
+@pytest.mark.parametrize("trouble", ["no label", "unknown class", "input/output error"])
+def test_no_whole_file_is_left_out_for_its_labels_or_for_a_disk(tmp_path, monkeypatch, trouble):
+    def label(number: int) -> str:
+        return "eel" if trouble == "unknown class" and number == 5 else "cat"
+
+    tars = write_tars(tmp_path / "tars", 2, label=label)
+    classes = ["cat"]
+    plan = plan_shards(tars, tmp_path / "out", 1, SETTINGS, on_error="skip", class_names=classes)
+    if trouble == "no label":
+        content = (tars / "001.tar").read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(content)) as old, tarfile.open(tars / "001.tar", "w") as tar:
+            for member in old.getmembers()[:-1]:
+                tar.addfile(member, old.extractfile(member))
+    elif trouble == "input/output error":
+        original = tarfile.open
+
+        def fail(path, mode):
+            if path.name == "001.tar":
+                raise OSError(errno.EIO, "Input/output error")
+            return original(path, mode)
+
+        monkeypatch.setattr(tarfile, "open", fail)
+    with pytest.raises(WriteError, match="shard 0 of 1"):
+        convert_shard(plan, 0)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_damaged_files_of_tables_are_left_out_and_listed(tmp_path, ending):
+    path = tmp_path / f"damaged.{ending}"
+    path.write_bytes(b"no table")
+    kind = {"parquet": "table", "arrow": "huggingface"}[ending]
+    pytest.importorskip({"parquet": "pyarrow", "arrow": "datasets"}[ending])
+    source = open_part(Layout(str(path), kind, {}, {}, None, {}), {"files": [str(path)]}, tmp_path, None)
+    assert (len(source), source.name(0)) == (1, str(path))
+    with pytest.raises(OSError, match=f"damaged.{ending}"):
+        source[0]
+
+
 def test_tar_files_are_shuffled_and_then_the_samples_of_each_shard(tmp_path):
     tars = write_tars(tmp_path / "tars", 6, 4)
     convert_shards(plan_shards(tars, tmp_path / "out", 3, replace(SETTINGS, shuffle=True)), num_workers=1)
@@ -136,6 +178,25 @@ def test_names_of_classes_in_tar_files_are_numbered_over_all_files(tmp_path):
     done = convert_shards(plan_shards(tars, tmp_path / "out", 5, SETTINGS), num_workers=1)
     assert done.class_names == ("ant", "ape", "bee", "cat", "dog")
     assert [label for _, label in values(*shards(tmp_path / "out"))] == [4, 0, 3, 2, 1]
+
+
+@pytest.mark.parametrize(("names", "is_given"), [("stop 70 30 50", 0), ("stop 70 30 50", 1), ("30 50 70 stop", 1)])
+def test_names_of_classes_that_look_like_numbers_are_names_in_each_part(tmp_path, names, is_given):
+    names = names.split()
+    classes = sorted(names) if is_given else None
+    tars = write_tars(tmp_path / "tars", 2, 2, names.__getitem__)
+    done = convert_shards(plan_shards(tars, tmp_path / "out", 2, SETTINGS, class_names=classes), num_workers=1)
+    assert done.class_names == ("30", "50", "70", "stop")
+    assert values(*shards(tmp_path / "out")) == whole(tars, tmp_path)
+    assert [label for _, label in values(*shards(tmp_path / "out"))] == [done.class_names.index(name) for name in names]
+
+
+def test_names_of_classes_after_a_file_of_numbers_are_refused(tmp_path):
+    tars = write_tars(tmp_path / "tars", 2, 2, lambda number: [0, 1, "cat", "dog"][number])
+    plan = plan_shards(tars, tmp_path / "out", 2, SETTINGS, on_error="skip", class_names=["cat", "dog"])
+    convert_shard(plan, 0)
+    with pytest.raises(WriteError, match=r"shard 1 of 2.*001\.tar.*names of classes.*--classes"):
+        convert_shard(plan, 1)
 
 
 def test_a_tar_file_with_other_labels_than_the_first_is_named(tmp_path):
@@ -172,6 +233,19 @@ def test_tables_of_paths_and_of_images_are_converted(photos, tmp_path):
     # One file alone is divided by its rows.
     convert_shards(plan_shards(tmp_path / "parquet" / "1.parquet", tmp_path / "rows", 2, SETTINGS), num_workers=1)
     assert values(*shards(tmp_path / "rows")) == values(made[1])
+
+
+def test_parquet_files_of_several_splits_are_refused(photos, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "training-set"  # a name like a split's, which is that of all
+    folder.mkdir()
+    rows = {"image": [path.read_bytes() for path in sorted(photos.glob("*/*"))[:2]], "label": [0, 1]}
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"):
+        parquet.write_table(pyarrow.table(rows), folder / f"{name}.parquet")
+    with pytest.raises(OptionError, match="several splits by their names: train, validation"):
+        plan_shards(folder, tmp_path / "out", 2, SETTINGS)
+    plan = plan_shards(f"{folder}/train-0000{{0..1}}-of-00002.parquet", tmp_path / "out", 2, SETTINGS)
+    assert convert_shards(plan, num_workers=1).samples == 4
 
 
 def test_a_dataset_of_hugging_face_is_divided_by_rows(photos, tmp_path):

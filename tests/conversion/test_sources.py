@@ -54,7 +54,7 @@ def test_files_that_are_no_samples_are_counted_by_their_endings(tmp_path):
     write_picture(tmp_path / "photos" / "lost.png", 1)
     source = open_source(tmp_path / "photos")
     assert len(source) == 9
-    assert source.passed_over == {".gif": 2, "": 1, ".txt": 1, ".png": 1}
+    assert source.passed_over == {".gif": 2, "": 1, ".txt": 1, ".png": 1, "hidden": 1}
     write_picture(tmp_path / "flat" / "a.png", 1)
     (tmp_path / "flat" / "a.gif").touch()
     assert open_source(tmp_path / "flat").passed_over == {".gif": 1}
@@ -330,3 +330,9 @@ def test_names_become_their_place_among_all_sorted(values):
 def test_a_class_name_that_was_not_given_is_reported():
     with pytest.raises(OptionError, match=r"table: .*'eel'.* 1 "):
         Labels(["eel"], ["owl"], where="table")
+
+
+def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number():
+    assert Labels(["30", "50"], ["30", "50", "stop"], where="").numbers == [0, 1]
+    assert Labels(["0", "1"], ["1", "2"], where="").numbers == [0, 1]
+    assert Labels([30, 50], ["30", "50", "stop"], where="").numbers == [30, 50]
