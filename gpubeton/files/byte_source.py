@@ -45,7 +45,11 @@ class SourceIdentity(ABC):
 
 
 class ByteSource(ABC):
-    """The bytes of one open file. Safe to use from several threads; closed when the last reference goes."""
+    """The bytes of one open file. Safe to use from several threads.
+
+    A kind that holds a descriptor lets it go in `__del__`. Those that wrap another source have none: objects are
+    deleted at any time, also while their thread has a lock that `close` of the other takes.
+    """
 
     is_mappable: ClassVar[bool] = False  # whether `map` works
     is_versioned: ClassVar[bool] = False  # whether each read checks that the file has not changed
@@ -172,7 +176,4 @@ class ByteSource(ABC):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
         self.close()

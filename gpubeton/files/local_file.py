@@ -110,6 +110,9 @@ class LocalFile(ByteSource):
         if descriptor >= 0:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        self.close()
+
     def check_written(self, start: int, stop: int) -> None:
         """Refuse metadata that are nearly nothing but a hole, a part never written that reads as zeros."""
         # A file of 4 KiB can have holes of terabytes. Some holes are no fault: `cp --sparse`, ZFS and btrfs make them

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.files.store_client import ask, exists_error, split_url
+from gpubeton.files.store_client import ask, exists_error, refuse_after_fork, split_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,6 +195,7 @@ class ObjectFile(ByteSource):
 
     def _request(self, start: int, stop: int) -> list[_Part]:
         """Give the parts that a range consists of; those that nobody has requested are requested now."""
+        refuse_after_fork()  # the threads of the pool, and who has the lock, may be in the other process
         found = []
         with self._lock:
             self._parts = [part for part in self._parts if not _has_failed(part)]

@@ -45,14 +45,14 @@ class Repeats:
 
     def __init__(self) -> None:
         self.count = 0
-        self.slow_downs = 0  # because the store was overloaded
+        self.slow_downs = 0  # because the store was overloaded or silent
         self._lock = threading.Lock()
 
     def add(self, error: Exception) -> None:
         """Count a request that is made again after an error."""
         with self._lock:
             self.count += 1
-            self.slow_downs += isinstance(error, RemoteSlowDownError)
+            self.slow_downs += isinstance(error, RemoteSlowDownError | RemoteTimeoutError)
 
 
 REPEATS = Repeats()
@@ -104,7 +104,9 @@ def _translate(
     reason = str(error).partition("\n\nDebug source")[0].strip()
     if code := re.search("<Code>(.*?)</Code>", reason):  # of an answer in XML
         reason = f"{re.split('<[?]xml|<Error>', reason)[0].strip(' :')}, {code[1]}"
-    found = re.search(r"status code: (\d+)", reason)
+    # Without the names in it, which may have any word.
+    answer = re.sub(r"performing [A-Z]+ \S+|(?<=supported) by .*", "", reason)
+    found = re.search(r"status code: (\d+)", answer)
     status = int(found[1]) if found else 0
     where = f"{url}: {what} could not be had"
     if isinstance(error, FileNotFoundError) or status == 404:
@@ -120,8 +122,9 @@ def _translate(
             f"{url}: the object has another version now; {then}. It was replaced while it was being read: open it "
             "again, in training with a new Loader. To replace a file that is in use, write it under another name."
         )
-    # Once a file is open, credentials were found: their source is out of reach for a while.
-    if status in (401, 403) or (_NO_CREDENTIALS.search(reason) and (status or opened is None)):
+    # Once a file is open, credentials were found: where nothing answers, their source is out of reach for a while.
+    may_be_refused = (400 <= status < 500 and status != 429) or (status == 0 and opened is None)
+    if status in (401, 403) or (may_be_refused and (_NO_CREDENTIALS.search(answer) or _ROLE.search(reason))):
         return RemoteDeniedError(
             f"{where}: {_described_credentials(remote)}, and the answer was: {reason}. {_CREDENTIALS}"
         )
@@ -131,12 +134,12 @@ def _translate(
             f"RemoteOptions(requests={remote.requests}), spread the files over several prefixes, or allow more "
             f"retry_seconds ({remote.retry_seconds:g} now)."
         )
-    if status >= 500 or _NO_ANSWER.search(reason):
+    if status >= 500 or _NO_ANSWER.search(answer):
         return RemoteTimeoutError(
             f"{where}: no complete answer for {waited:.0f} s, at last: {reason}. Check the address and the network; "
             f"RemoteOptions has retry_seconds={remote.retry_seconds:g} and silence_seconds={remote.silence_seconds:g}."
         )
-    if isinstance(error, NotImplementedError) or _NO_RANGES.search(reason):
+    if isinstance(error, NotImplementedError) or _NO_RANGES.search(answer):
         return StorageError(
             f"{where}: the server does not give parts of files as asked ({reason}). It, or a proxy before it, has to "
             "support requests for ranges: use another, or download the file."
@@ -144,7 +147,11 @@ def _translate(
     return StorageError(f"{where}: {reason}.")
 
 
-_NO_CREDENTIALS = re.compile("ExpiredToken|InvalidToken|/latest/api/token|169\\.254\\.|metadata|[Cc]redential")
+_NO_CREDENTIALS = re.compile("ExpiredToken|InvalidToken|[Cc]redential")
+#: A request to the service that gives a machine, pod or task its role.
+_ROLE = re.compile(
+    r"performing [A-Z]+ https?://(169\.254\.|metadata[./]|[^/]+/latest/(api/token|meta-data/)|\[fd00:ec2)"
+)
 _NO_ANSWER = re.compile("error sending request|body error|timed out|timeout|connect")
 _NO_RANGES = re.compile("non-partial|Requested .* got|Range request not supported")
 _CREDENTIALS = (
@@ -194,7 +201,7 @@ def _store(scheme: str, place: str, remote: RemoteOptions) -> Any:
             "allow_http": scheme == "http" or endpoint.startswith("http://"),
             "connect_timeout": seconds,
             "read_timeout": seconds,
-            "timeout": timedelta(seconds=6 * remote.silence_seconds),
+            "timeout": timedelta(days=1),  # of a whole answer: on a slow link it takes long, but is not silent
             "pool_idle_timeout": timedelta(seconds=30),
         },
         # A request is repeated by `_ask`, which can be interrupted; only the rest of an answer is asked for in here.

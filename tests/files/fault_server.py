@@ -26,6 +26,7 @@ class Fault:
     late: float = 0  # seconds before the first byte
     cut: int | None = None  # bytes of the content after which nothing comes
     stall: float = 0  # seconds of silence then
+    drip: float = 0  # seconds between the pieces of the content, of which there are 24
     is_reset: bool = False  # end the connection by a reset, not as usual
     flip: int | None = None  # position in the object of a byte one of whose bits is wrong
     is_whole: bool = False  # the whole object, not the range
@@ -177,6 +178,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         with suppress(OSError):  # the client may have given up
+            if fault.drip:
+                size = -(-len(content) // 24)
+                for at in range(0, len(content), size):
+                    self.wfile.write(content[at : at + size])
+                    time.sleep(fault.drip)
+                return
             self.wfile.write(content if fault.cut is None else content[: fault.cut])
             if fault.cut is not None:
                 time.sleep(fault.stall)
