@@ -19,7 +19,7 @@ from gpubeton.errors import FieldArgumentsError, FormatError, OptionError, Remot
 from gpubeton.fields.base import Field
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.ndarray import RaggedField
-from gpubeton.files.open_files import is_folder, list_shards, open_bytes
+from gpubeton.files.open_files import CACHE_VARIABLE, is_folder, list_shards, open_bytes
 from gpubeton.format.data_files import Paths, check_number, listed_paths
 from gpubeton.format.field_arguments import ImageKind
 from gpubeton.format.header import Descriptor, read_fields
@@ -65,7 +65,7 @@ def open_index(
     In `cache_dir`, by default that of the environment, all processes of a machine share one copy of a large index.
     """
     paths = listed_paths(path)
-    cache = _cache_for(paths, cache_dir or os.environ.get("GPUBETON_CACHE_DIR"))
+    cache = _cache_for(paths, cache_dir or os.environ.get(CACHE_VARIABLE))
     if len(paths) == 1 and is_folder(paths[0]):
         from gpubeton.format.manifest import DESCRIPTION, StoredIndex
 

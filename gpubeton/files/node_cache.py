@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from gpubeton.files.byte_source import ByteSource, SourceIdentity
 
-CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
-"""Environment variable with the default directory."""
 PAGE_SIZE = 8 << 20
 """Bytes of a page of the cache: a request of this size is worth its way."""
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gpubeton.files.node_cache import NodeCache
     from gpubeton.files.remote_options import RemoteOptions
 
+CACHE_VARIABLE = "GPUBETON_CACHE_DIR"
+"""Environment variable with the default directory of caches."""
+
 SOURCES: dict[str, type[ByteSource]] = dict.fromkeys(SCHEMES, ObjectFile)
 """Kinds of source by the scheme of a name, ``scheme://...``. A name without a scheme of these is a path."""
 
@@ -66,7 +69,7 @@ def list_files(name: str, remote: RemoteOptions | None = None) -> tuple[str, ...
 
 def is_folder(path: str) -> bool:
     """Whether a name means all ``.beton`` files of a folder: that of a folder, or a URL that ends in a slash."""
-    return path.endswith("/") if "://" in path else Path(path).is_dir()
+    return path.endswith("/") if "://" in path else os.path.isdir(path)  # noqa: PTH112  each opening asks, twice
 
 
 def list_shards(folder: str, remote: RemoteOptions | None = None) -> list[str]:

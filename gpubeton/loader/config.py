@@ -14,7 +14,7 @@ import numpy as np
 
 from gpubeton.engine.bad_images import OnError
 from gpubeton.errors import OptionError, PipelineError
-from gpubeton.files.node_cache import CACHE_VARIABLE, parse_size
+from gpubeton.files.open_files import CACHE_VARIABLE
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.data_files import listed_paths
 from gpubeton.gpu.gpu_options import GpuOptions
@@ -182,7 +182,11 @@ def _check_cache_dir(value: Any) -> str | None:
 
 
 def _check_cache_limit(value: Any) -> int | None:
-    return None if value is None else parse_size("cache_limit", value)
+    if value is None:
+        return None
+    from gpubeton.files.node_cache import parse_size  # few loaders need it
+
+    return parse_size("cache_limit", value)
 
 
 def _dict(mapping: Mapping[str, Any] | None) -> dict[str, Any]:

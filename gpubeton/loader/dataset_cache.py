@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import StorageError
-from gpubeton.files.cache_filler import CacheFiller
-from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.open_files import OpenSources, source_type
-from gpubeton.format.checksums import with_checksums
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.cache_filler import CacheFiller
+    from gpubeton.files.node_cache import NodeCache
     from gpubeton.files.transfer import Transfer
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
@@ -30,11 +32,17 @@ class DatasetCache:
         self._remote = [file.identity for file in remote]
         self._few_bytes = sum(2 * file.page_size for file in remote)
         self.node: NodeCache | None = None
-        if config.cache_dir is not None and remote:
-            self.node = NodeCache(config.cache_dir, config.cache_limit)
+        wrap: Callable[[ByteSource], ByteSource] | None = None
+        if remote:  # without such files, what is imported here would only take time
+            from gpubeton.files.node_cache import NodeCache
+            from gpubeton.format.checksums import with_checksums
+
+            wrap = with_checksums
+            if config.cache_dir is not None:
+                self.node = NodeCache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
         files = ((file.path, file.identity) for file in index.files)
-        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=with_checksums)
+        self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=wrap)
         self.files.hold()
         self._filler: CacheFiller | None = None
 
@@ -80,6 +88,8 @@ class DatasetCache:
         self.files.close()
 
     def _make_filler(self, *, waits: bool) -> CacheFiller:
+        from gpubeton.files.cache_filler import CacheFiller
+
         return CacheFiller([partial(self.files.open, number) for number in range(len(self.files))], waits=waits)
 
     def _count_missing(self) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -201,6 +203,16 @@ def test_the_environment_names_the_directory_and_files_of_this_machine_need_none
     with make(names, None) as loader:
         list(loader)
     assert len(list((tmp_path / "named" / "objects").iterdir())) == 2
+
+
+def test_a_loader_of_a_local_file_imports_neither_the_cache_nor_indices_of_folders(names):
+    path = names[0].partition("://")[2]
+    code = (
+        f"import sys; from gpubeton.loader import Loader; list(Loader({path!r}, 4, num_workers=1)); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "gpubeton.loader.dataset_cache" in loaded
+    assert not {"gpubeton.files.node_cache", "gpubeton.files.verified_file", "gpubeton.format.manifest"} & set(loaded)
 
 
 def test_arguments_that_cannot_be_are_named(names, tmp_path):
