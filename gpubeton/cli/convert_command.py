@@ -152,6 +152,8 @@ def convert(
     if shards is not None:
         if fresh:
             raise OptionError("--fresh is for one file; delete the shards to make them again")
+        if shard is not None and on != "here":
+            raise OptionError("--shard makes one shard here; leave it out to make all of them with --on ray")
         plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
         _make_shards(plan, shard, scratch, on=on, workers=workers, json=json)
         return
@@ -242,6 +244,7 @@ def _make_shards(
 ) -> None:
     """Make all shards, or one; the one that completes the dataset finishes it."""
     from gpubeton import conversion
+    from gpubeton.conversion.sharded import read_result
 
     if shard is None:
         with progress("Converting") as advance:
@@ -258,7 +261,7 @@ def _make_shards(
                 left = f"{len(missing):,} of {len(plan):,} shards are missing"
                 result_console().print(f"{plan.folder.place(plan.names[shard])}: {done_by}; {left}")
             return
-        done = conversion.finish(plan)
+        done = (None if made else read_result(plan)) or conversion.finish(plan)
     if json:
         show_json({**vars(done), "skipped": [vars(bad) for bad in done.skipped]})
         return

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from gpubeton.conversion.source import Source
     from gpubeton.writing.file_builder import SkippedSample
 
+
+class NothingLeftError(NoSamplesError):
+    """All samples were left out."""
+
+    def __init__(self, message: str, skipped: Sequence[BadSource]) -> None:
+        super().__init__(message)
+        self.skipped = skipped
+
+
 Progress = Callable[[int, int], object]
 """Called with the samples that are done, and with all of them."""
 
@@ -222,9 +231,10 @@ class _Run:
         self._encode(job, file, builder, resumed, on_progress)
         skipped = self._name(builder.skipped)
         if builder.rows == 0:
-            raise NoSamplesError(
+            raise NothingLeftError(
                 f"{self.path}: of {len(self.chosen)} samples of the source none could be read. The first is "
-                f"{skipped[0].name}: {skipped[0].reason}"
+                f"{skipped[0].name}: {skipped[0].reason}",
+                skipped,
             )
         find = partial(find_blocks, num_workers=self.workers.count)
         index = partial(index_file, file.temporary, {}, file.write, blocks_of=find)

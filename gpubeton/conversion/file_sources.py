@@ -80,7 +80,8 @@ class TableSource(LabelledSource):
     ) -> None:
         self._path = Path(path)
         self._root = self._path.parent if root is None else Path(root)
-        columns = _read_parquet(self._path) if self._path.suffix.lower() == ".parquet" else _read_csv(self._path)
+        is_parquet = self._path.suffix.lower() == ".parquet"
+        columns: Mapping[str, Sequence[Any]] = (_read_parquet if is_parquet else _read_csv)(self._path)
         image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
         if image is None:
             raise OptionError(
@@ -167,7 +168,7 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _read_parquet(path: Path) -> dict[str, list[Any]]:
+def _read_parquet(path: Path) -> Mapping[str, Sequence[Any]]:
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -180,7 +181,31 @@ def _read_parquet(path: Path) -> dict[str, list[Any]]:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
         raise SourceFileError(f"{path}: no Parquet file that can be read ({error})") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+    columns = {name: table.column(name) for name in table.column_names}
+    # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
+    return {
+        name: ArrowColumn(column) if _holds_files(column.type) else column.to_pylist()
+        for name, column in columns.items()
+    }
+
+
+def _holds_files(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
+
+
+class ArrowColumn(Sequence[Any]):
+    """A column of a table of Arrow, of which each value is converted when it is used."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._column[index].as_py()
 
 
 _LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")

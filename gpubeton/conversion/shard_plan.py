@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,11 @@ from gpubeton.conversion.file_settings import Settings
 from gpubeton.conversion.parts import Layout, Part
 from gpubeton.errors import OptionError
 from gpubeton.format.data_files import MAX_FILES
-from gpubeton.writing.target_folder import TargetFolder, is_url
+from gpubeton.writing.target_folder import PLAN_NAME, TargetFolder, is_url
 
 if TYPE_CHECKING:
     from gpubeton.files.remote_options import RemoteOptions
 
-PLAN_NAME = "conversion.json"
 PARTS_NAME = "conversion.parts"
 _VERSION = 1
 
@@ -65,6 +65,11 @@ class ShardPlan:
         digits = max(5, len(str(len(self) - 1)))
         return [f"{number:0{digits}}.beton" for number in range(len(self))]
 
+    @property
+    def empty_names(self) -> list[str]:
+        """The names of the files that stand for shards of which all samples were left out."""
+        return [name.replace(".beton", ".empty") for name in self.names]
+
     def missing(self) -> list[int]:
         """Find the shards that are not there yet, by one listing.
 
@@ -74,7 +79,8 @@ class ShardPlan:
             Their numbers.
         """
         found = self.folder.names()
-        return [number for number, name in enumerate(self.names) if name not in found]
+        names = zip(self.names, self.empty_names, strict=True)
+        return [number for number, each in enumerate(names) if found.isdisjoint(each)]
 
 
 def read_part(plan: ShardPlan, number: int) -> Part:
@@ -210,9 +216,8 @@ def plan_shards(
     name = _absolute(os.fspath(source))
     given = {key: _plain(key, value) for key, value in options.items() if value is not None and value is not False}
     wanted = {"source": name, "options": given, "settings": settings, "on_error": on_error, "shards": shards}
-    try:
-        plan = load_plan(folder.name, remote)
-    except FileNotFoundError:
+    plan = _find_plan(folder, remote)
+    if plan is None:
         layout, parts = divide(name, kind, given, settings, shards, remote)
         contents = [json.dumps(part).encode() + b"\n" for part in parts]
         starts = [0, *accumulate(map(len, contents))]
@@ -235,6 +240,8 @@ def plan_shards(
         "on_error": plan.on_error,
         "shards": len(plan),
     }
+    if kind is not None:
+        wanted["kind"], found["kind"] = kind, plan.layout.kind
     for key, value in wanted.items():
         if found[key] != value:
             raise OptionError(
@@ -242,6 +249,22 @@ def plan_shards(
                 "or the same source and settings, to make the shards that are missing"
             )
     return plan
+
+
+def _find_plan(folder: TargetFolder, remote: RemoteOptions | None) -> ShardPlan | None:
+    """Read the plan of a target, None for a target without plan and shards."""
+    with suppress(FileNotFoundError):
+        return load_plan(folder.name, remote)
+    made = sorted(name for name in folder.names() if name.endswith((".beton", ".empty")))
+    if not made:
+        return None
+    try:
+        return load_plan(folder.name, remote)  # another process may have written it in the meantime
+    except FileNotFoundError:
+        raise OptionError(
+            f"{folder.place(made[0])}: the target has files of another conversion, without its {PLAN_NAME}. Choose an "
+            "empty target"
+        ) from None
 
 
 def _absolute(source: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,9 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.conversion import BadSource, convert
+from gpubeton.conversion.conversion import BadSource, NothingLeftError, convert
 from gpubeton.conversion.parts import open_part
 from gpubeton.conversion.shard_plan import choose_settings, read_part
 from gpubeton.errors import GpubetonError, OptionError, StorageError, WriteError
@@ -25,6 +26,7 @@ from gpubeton.fields.registry import open_index
 from gpubeton.format.file_notes import read_notes
 from gpubeton.format.manifest import write_manifest
 from gpubeton.machine import count_cores
+from gpubeton.writing.resumable_file import remove_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,7 +76,7 @@ class ShardedConversion:
 def convert_shard(
     plan: ShardPlan, number: int, scratch: str | os.PathLike[str] | None = None, *, num_workers: int = 1
 ) -> bool:
-    """Make one shard, unless it is there.
+    """Make one shard, unless it is there, or another process makes it: then wait for that one.
 
     Any machine can do so, in any order. The shard is the same, byte for byte, and appears under its name when it is
     complete; shards that fail or are killed do not concern others. Only the shard's part of the source is read. For an
@@ -114,25 +116,49 @@ def convert_shard(
         raise OptionError(f"shard {number} of {plan.target}: expected 0 to {len(plan) - 1}")
     folder, name = plan.folder, plan.names[number]
     try:
-        if folder.holds(name):
+        if _is_made(plan, number):
             return False
         with _work_folder(plan, number, scratch) as work:
-            part = read_part(plan, number)
-            source = open_part(plan.layout, part, work, plan.remote)
-            path = (folder.path or work) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            convert(
-                source,
-                path,
-                choose_settings(plan, number, part),
-                on_error=plan.on_error,
-                num_workers=num_workers,
-                start_method="forkserver",  # this process may have used an object store, or be Ray's
-            )
-            if folder.path is None:
-                folder.upload(name, path)  # another worker may have been faster: its file is the same
+            while not _is_made(plan, number):
+                try:
+                    return _make(plan, number, work, num_workers)
+                except StorageError as error:  # noqa: PERF203
+                    if error.errno != errno.EWOULDBLOCK:  # another machine makes it: it may be killed
+                        raise
     except (GpubetonError, OSError) as error:
         raise WriteError(f"shard {number} of {len(plan)}, {folder.place(name)}: {error}") from error
+    return False
+
+
+def _is_made(plan: ShardPlan, number: int) -> bool:
+    folder = plan.folder
+    return folder.holds(plan.names[number]) or (plan.on_error == "skip" and folder.holds(plan.empty_names[number]))
+
+
+def _make(plan: ShardPlan, number: int, work: Path, num_workers: int) -> bool:
+    """Make a shard, or a list of its bad samples if there are no others."""
+    folder, name = plan.folder, plan.names[number]
+    if folder.holds(RESULT_NAME):
+        folder.write(RESULT_NAME, b"null\n")  # it does not describe the new shard, until `finish`
+    part = read_part(plan, number)
+    source = open_part(plan.layout, part, work, plan.remote)
+    path = (folder.path or work) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        convert(
+            source,
+            path,
+            choose_settings(plan, number, part),
+            on_error=plan.on_error,
+            num_workers=num_workers,
+            start_method="forkserver",  # this process may have used an object store, or be Ray's
+        )
+    except NothingLeftError as error:
+        folder.write(plan.empty_names[number], json.dumps([asdict(bad) for bad in error.skipped]).encode() + b"\n")
+        remove_unfinished(path)
+        return True
+    if folder.path is None:
+        folder.upload(name, path)  # another worker may have been faster: its file is the same
     return True
 
 
@@ -183,7 +209,7 @@ def convert_shards(
     on_progress = on_progress or (lambda *_: None)
     missing = plan.missing()
     on_progress(len(plan) - len(missing), len(plan))
-    finished = None if missing else _read_result(plan)
+    finished = None if missing else read_result(plan)
     if finished is not None:
         return finished
     call = partial(convert_shard, plan, scratch=scratch)
@@ -237,17 +263,32 @@ def finish(plan: ShardPlan) -> ShardedConversion:
             "made"
         )
     folder = plan.folder
-    index, _ = open_index([folder.place(name) for name in plan.names], remote=plan.remote)
+    found = folder.names()
+    names = [name for name in plan.names if name in found]
+    if not names:
+        raise WriteError(
+            f"{plan.target}: all samples of the source were left out; {plan.empty_names[0]} lists the first"
+        )
+    index, _ = open_index([folder.place(name) for name in names], remote=plan.remote)
     write_manifest(folder.name, index, plan.remote)
     with ThreadPoolExecutor(_READERS) as threads:
-        notes = list(threads.map(lambda file: read_notes(file.path, file.identity), index.files))
+        notes = dict(
+            zip(names, threads.map(lambda file: read_notes(file.path, file.identity), index.files), strict=True)
+        )
+    skipped: list[Any] = []
+    for name, empty in zip(plan.names, plan.empty_names, strict=True):
+        own = notes.get(name)
+        if name not in found:
+            skipped += json.loads(folder.read(empty))
+        elif own is not None:
+            skipped += own.content.get("skipped", ())
     done = ShardedConversion(
         plan.target,
-        len(plan),
+        len(names),
         index.num_samples,
         index.file_size,
         plan.layout.class_names,
-        [BadSource(**bad) for each in notes if each is not None for bad in each.content.get("skipped", ())],
+        [BadSource(**bad) for bad in skipped],
         dict(plan.layout.passed_over),
     )
     values = asdict(done)
@@ -256,11 +297,13 @@ def finish(plan: ShardPlan) -> ShardedConversion:
     return done
 
 
-def _read_result(plan: ShardPlan) -> ShardedConversion | None:
-    """Read what `finish` has written, None if there is nothing."""
+def read_result(plan: ShardPlan) -> ShardedConversion | None:
+    """Read what `finish` has written, None if there is nothing, or shards were made since."""
     try:
         values = json.loads(plan.folder.read(RESULT_NAME))
     except FileNotFoundError:
+        return None
+    if values is None:
         return None
     skipped = [BadSource(**each) for each in values["skipped"]]
     return ShardedConversion(
@@ -294,17 +337,36 @@ def _run_alone(call: Callable[[int], bool], number: int) -> bool:
     """Call a function in a process started for it, again if that one is killed."""
     # A fork of this process, which has threads and may have used an object store, is no good.
     context = multiprocessing.get_context("forkserver")
+    last: BrokenProcessPool | None = None
     for _ in range(_ATTEMPTS):
-        with (
-            suppress(BrokenProcessPool),
+        try:
             # The server that is forked may be older than this process's credentials.
-            ProcessPoolExecutor(1, context, _set_environment, (dict(os.environ),)) as process,
-        ):
-            return process.submit(call, number).result()
+            with ProcessPoolExecutor(1, context, _set_environment, (dict(os.environ),)) as process:
+                return process.submit(call, number).result()
+        except BrokenProcessPool as error:  # noqa: PERF203
+            last = error
     raise WriteError(
-        f"shard {number}: its process was killed {_ATTEMPTS} times. SIGKILL usually means that memory ran out: use "
-        "fewer processes"
-    )
+        f"shard {number}: its process was killed or could not start {_ATTEMPTS} times. Was memory short? Use fewer "
+        'processes. Does the script begin its work below `if __name__ == "__main__":`? An error in the process is above'
+    ) from last
+
+
+def _open_locked(folder: Path) -> int:
+    """Make a folder and lock it, when no other process of this machine has it."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_uid != os.getuid():
+                raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):  # the process before may have removed it
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 @contextmanager
@@ -312,15 +374,8 @@ def _work_folder(plan: ShardPlan, number: int, scratch: str | os.PathLike[str] |
     """Give a folder for one shard that stays if the block fails, so that the next attempt continues."""
     digest = hashlib.sha256(f"{plan.target} {plan.places}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir() if scratch is None else scratch) / f"gpubeton-{os.getuid()}-{digest}-{number}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = _open_locked(folder)
     try:
-        if os.fstat(descriptor).st_uid != os.getuid():
-            raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(f"{folder}: another process of this machine makes the same shard") from None
         yield folder
         shutil.rmtree(folder)
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gpubeton.errors import GpubetonError, StorageError, WorkerDiedError
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.target_folder import TargetFolder
+from gpubeton.writing.target_folder import PLAN_NAME, TargetFolder
 
 try:
     import ray
@@ -140,7 +140,8 @@ class BetonDatasink(Datasink[int]):
         return self._rows_per_file
 
     def on_write_start(self, schema: Any = None) -> None:
-        found = sorted(name for name in self._folder.names() if name.endswith(".beton"))
+        # Shards of a plan have the same names.
+        found = sorted(name for name in self._folder.names() if name.endswith(".beton") or name == PLAN_NAME)
         if found:
             raise StorageError(f"{self._folder.place(found[0])}: there are files in the target. Choose an empty one")
 

@@ -184,6 +184,12 @@ def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
         time.sleep(0.05)
 
 
+def remove_unfinished(path: Path) -> None:
+    """Remove what the interrupted writer of a file has left."""
+    for ending in ("unfinished", "journal"):
+        path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)
+
+
 def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
 

@@ -15,6 +15,9 @@ from gpubeton.files.open_files import open_bytes
 if TYPE_CHECKING:
     from gpubeton.files.remote_options import RemoteOptions
 
+#: The plan of a conversion to shards, in its target.
+PLAN_NAME = "conversion.json"
+
 
 def is_url(name: str) -> bool:
     """Whether a name is that of an object in a store, and not a path."""

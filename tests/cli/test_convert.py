@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from gpubeton import conversion
 from gpubeton.cli.app import app
 from gpubeton.reader import Reader
 from tests.picture_folders import write_folder, write_picture
@@ -176,9 +177,22 @@ def test_shards_are_made_at_once_or_each_by_a_command_and_the_last_one_finishes(
         assert (tmp_path / "all" / name).read_bytes() == (tmp_path / "each" / name).read_bytes()
 
 
+def test_a_task_of_a_finished_dataset_does_not_finish_it_again(tmp_path, monkeypatch):
+    arguments = (write_folder(tmp_path / "photos"), tmp_path / "out", "--shards", "2", "--json")
+    done = run(*arguments)
+    monkeypatch.setattr(conversion, "finish", None)
+    assert run(*arguments, "--shard", "1").stdout == done.stdout
+
+
 def test_options_of_shards_need_shards(tmp_path):
     write_folder(tmp_path / "photos")
-    for wrong in (("--shard", "0"), ("--on", "ray"), ("--shards", "2", "--fresh"), ("--shards", "2", "--on", "mars")):
+    for wrong in (
+        ("--shard", "0"),
+        ("--on", "ray"),
+        ("--shards", "2", "--fresh"),
+        ("--shards", "2", "--on", "mars"),
+        ("--shards", "2", "--shard", "0", "--on", "ray"),
+    ):
         assert run(tmp_path / "photos", tmp_path / "out", *wrong).exit_code == 2
     assert run(tmp_path / "photos", "s3://bucket/a.beton").exit_code == 2
     assert run("s3://bucket/a.tar", tmp_path / "a.beton").exit_code == 2

@@ -8,6 +8,8 @@ import os
 import pickle
 import signal
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +26,11 @@ from gpubeton.conversion import (
     load_plan,
     open_source,
     plan_shards,
+    shard_plan,
     sharded,
 )
 from gpubeton.conversion.parts import Layout, open_part
-from gpubeton.errors import OptionError, WriteError
+from gpubeton.errors import OptionError, StorageError, WriteError
 from gpubeton.format import Index
 from gpubeton.loader import Loader, OrderOption
 from gpubeton.reader import Reader
@@ -343,8 +346,93 @@ def kill_always(number: int, *, num_workers: int) -> bool:
 
 def test_a_process_that_is_killed_is_started_again(tmp_path):
     assert list(sharded._run_here(partial(kill_once, tmp_path / "marker"), range(3), 2)) == [True] * 3
-    with pytest.raises(WriteError, match="was killed 4 times"):
+    with pytest.raises(WriteError, match="killed or could not start 4 times") as caught:
         list(sharded._run_here(kill_always, range(2), 2))
+    assert isinstance(caught.value.__cause__, BrokenProcessPool)
+
+
+@pytest.mark.parametrize("name", ["00000.beton", "other.beton", "00001.empty"])
+def test_a_target_with_files_of_another_conversion_is_refused(photos, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_bytes(b"old")
+    with pytest.raises(OptionError, match=f"{name}.*another conversion"):
+        plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+
+
+def test_a_plan_that_another_process_writes_at_the_same_time_is_no_other_conversion(photos, tmp_path, monkeypatch):
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    convert_shard(plan, 1)
+    original, calls = shard_plan.load_plan, []
+
+    def late(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise FileNotFoundError
+        return original(*arguments)
+
+    monkeypatch.setattr(shard_plan, "load_plan", late)
+    assert plan_shards(photos, tmp_path / "out", 3, SETTINGS) == plan
+
+
+def test_another_kind_than_that_of_the_plan_is_refused(photos, tmp_path):
+    plan_shards(photos, tmp_path / "out", 3, SETTINGS, kind="folder")
+    with pytest.raises(OptionError, match="kind is 'folder', and not 'table'"):
+        plan_shards(photos, tmp_path / "out", 3, SETTINGS, kind="table")
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_shard_of_which_all_samples_are_bad_leaves_a_list_of_them(tmp_path, num_workers):
+    tars = write_tars(tmp_path / "tars", 3)
+    (tars / "001.tar").write_bytes(b"no tar file")
+    plan = plan_shards(tars, tmp_path / "out", 3, SETTINGS, on_error="skip")
+    done = convert_shards(plan, num_workers=num_workers)
+    assert (done.shards, done.samples, [each.name for each in done.skipped]) == (2, 6, [str(tars / "001.tar")])
+    assert plan.missing() == []
+    assert not convert_shard(plan, 1)
+    assert Reader(tmp_path / "out").num_samples == 6
+    assert not list((tmp_path / "out").glob(".*"))
+    assert convert_shards(plan, num_workers=1) == done
+    assert finish(plan) == done
+
+
+def test_nothing_but_bad_samples_is_an_error(tmp_path):
+    tars = write_tars(tmp_path / "tars", 2)
+    plan = plan_shards(tars, tmp_path / "out", 2, SETTINGS, on_error="skip")
+    for path in tars.iterdir():
+        path.write_bytes(b"no tar file")
+    with pytest.raises(WriteError, match="all samples of the source were left out"):
+        convert_shards(plan, num_workers=1)
+
+
+def test_a_shard_that_was_made_again_is_in_the_result_though_nothing_finished_it_then(photos, tmp_path):
+    (photos / "dog" / "0001.jpg").write_bytes(b"no picture")
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS, on_error="skip")
+    assert len(convert_shards(plan, num_workers=1).skipped) == 1
+    write_picture(photos / "dog" / "0001.jpg", 1)
+    for number in range(3):
+        (tmp_path / "out" / plan.names[number]).unlink()
+        convert_shard(plan, number)  # and is killed before it calls `finish`
+    done = convert_shards(plan, num_workers=1)
+    assert (done.samples, done.skipped) == (17, [])
+    assert Reader(tmp_path / "out").num_samples == 17
+
+
+def test_a_process_waits_for_another_that_makes_the_same_shard(photos, tmp_path, monkeypatch):
+    plan = plan_shards(photos, tmp_path / "out", 3, SETTINGS)
+    scratch = tmp_path / "scratch"
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda _: convert_shard(plan, 1, scratch), range(4)))
+    assert sorted(made) == [False, False, False, True]
+    assert list(scratch.iterdir()) == []
+    # Another machine: it has the unfinished file.
+    original = sharded.convert
+
+    def locked(*arguments, **options):
+        monkeypatch.setattr(sharded, "convert", original)
+        raise StorageError(errno.EWOULDBLOCK, "another process is writing this file")
+
+    monkeypatch.setattr(sharded, "convert", locked)
+    assert convert_shard(plan, 0, scratch)
 
 
 def test_impossible_numbers_of_shards_are_refused(photos, tmp_path):

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tarfile
+import tracemalloc
 import types
 
 import numpy as np
@@ -336,3 +337,18 @@ def test_text_among_the_given_names_is_a_name_though_it_looks_like_a_number():
     assert Labels(["30", "50"], ["30", "50", "stop"], where="").numbers == [0, 1]
     assert Labels(["0", "1"], ["1", "2"], where="").numbers == [0, 1]
     assert Labels([30, 50], ["30", "50", "stop"], where="").numbers == [30, 50]
+
+
+def test_images_of_a_parquet_file_are_no_objects_of_python_before_they_are_used(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    files = [bytes([number]) * 1_000_000 for number in range(8)]
+    rows = {"image": [{"bytes": each, "path": None} for each in files], "jpg": files, "label": list(range(8))}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "table.parquet")
+    open_source(tmp_path / "table.parquet")  # imports
+    for column in ("image", "jpg"):
+        tracemalloc.start()
+        source = open_source(tmp_path / "table.parquet", image=column)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2_000_000
+        assert [source[number] for number in range(8)] == [(each, number) for number, each in enumerate(files)]

@@ -116,3 +116,6 @@ def test_rows_of_ray_data_are_written(s3_server, tmp_path):
     assert (Reader(made).num_samples, Reader(made).class_names) == (len(files), ("a",))
     with pytest.raises(StorageError, match=made.name):
         data.write_datasink(BetonDatasink(tmp_path / "out", fields))
+    plan_shards(tmp_path / "photos", tmp_path / "planned", 2, SETTINGS)
+    with pytest.raises(StorageError, match=r"conversion\.json"):
+        data.write_datasink(BetonDatasink(tmp_path / "planned", fields))
