@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gpubeton.errors import FormatError, StorageError, TruncatedError
+from gpubeton.files.store_client import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +116,7 @@ class ByteSource(ABC):
     def read_ranges(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
         """Fill each buffer with the bytes from its start on, `StorageError` if that fails."""
         for start, target in ranges:
-            where = f"{self.name}: {len(target)} bytes from {start} on"
+            where = f"{shown(self.name)}: {len(target)} bytes from {start} on"
             try:
                 count = self.read_into(start, target)
             except OSError as error:

@@ -9,11 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteMissingError, StorageError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
 from gpubeton.files.remote_options import RemoteOptions
-from gpubeton.files.store_client import ask, exists_error, refuse_after_fork, split_url
+from gpubeton.files.store_client import ask, exists_error, refuse_after_fork, shown, split_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ PART = 8 << 20
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
 #: What is in the URL of an object that its owner has signed.
-_SIGNATURE = re.compile(r"[?&](X-Amz-Signature|X-Goog-Signature|sig)=")
+_SIGNATURE = re.compile(r"[?&]([^=&]*signature|[^=&]*token|sig)=", re.IGNORECASE)
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
 
@@ -46,8 +47,8 @@ class ObjectIdentity(SourceIdentity):
         # A second change within one second leaves the time alike, and any change may leave a weak ETag alike.
         if not self.etag or self.etag.startswith("W/"):
             return None
-        url = self.url.partition("?")[0] if _SIGNATURE.search(self.url) else self.url  # signatures change
-        return f"{self.remote.endpoint or ''} {url} {self.etag} {self.size}"
+        query = "" if _SIGNATURE.search(self.url) else urlsplit(self.url).query  # signatures change
+        return f"{self.remote.endpoint or ''} {shown(self.url)}{query and f'?{query}'} {self.etag} {self.size}"
 
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, ObjectIdentity) and self.url == other.url
@@ -56,9 +57,9 @@ class ObjectIdentity(SourceIdentity):
         if found != self:
             now = found.version if isinstance(found, ObjectIdentity) else "another kind of file"
             raise RemoteChangedError(
-                f"{name}: the store has {now} now; when it was opened it was {self.version}. The object was replaced "
-                "while it was being read: open it again, in training with a new Loader. To replace a file that is in "
-                "use, write it under another name."
+                f"{shown(name)}: the store has {now} now; when it was opened it was {self.version}. The object was "
+                "replaced while it was being read: open it again, in training with a new Loader. To replace a file "
+                "that is in use, write it under another name."
             )
 
     @property
@@ -154,7 +155,7 @@ class ObjectFile(ByteSource):
     def load(self, start: int, size: int) -> memoryview:
         if start + size > self.size:
             raise StorageError(
-                f"{self.name}: {size} bytes from {start} on, but the object ends after {self.size}. "
+                f"{shown(self.name)}: {size} bytes from {start} on, but the object ends after {self.size}. "
                 "The file is damaged; compare it with the original."
             )
         if 0 < size <= PART and not any(part.start < start + size and start < part.stop for part in self._parts):
@@ -233,7 +234,7 @@ def list_objects(
     remote = remote or RemoteOptions()
     scheme, place, key = split_url(prefix)
     if scheme in ("http", "https"):
-        raise OptionError(f"{prefix}: web servers have no standard way to list files. Give a list of the URLs.")
+        raise OptionError(f"{shown(prefix)}: web servers have no standard way to list files. Give a list of the URLs.")
 
     def find(obstore: Any, store: Any, _: str) -> list[Any]:
         folder = key.rstrip("/")
@@ -302,7 +303,7 @@ def _get(
     expected = min(stop, found.size) - start
     if len(content) != expected:
         raise StorageError(
-            f"{url}: the server gave {len(content)} bytes for bytes {start} to {stop}, expected {expected}. "
+            f"{shown(url)}: the server gave {len(content)} bytes for bytes {start} to {stop}, expected {expected}. "
             "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
         )
     return found, memoryview(content)
@@ -310,6 +311,11 @@ def _get(
 
 def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:
     modified = None if meta["e_tag"] else meta["last_modified"].timestamp()
+    if modified == 0:
+        raise StorageError(
+            f"{shown(url)}: the server gives neither an ETag nor Last-Modified, so that it would not be noticed if the "
+            "file were replaced while it is read. Use a server that gives one of them, or download the file."
+        )
     return ObjectIdentity(int(meta["size"]), url, meta["e_tag"], modified, remote)
 
 

@@ -15,8 +15,8 @@ class RemoteOptions:
     """How files in object stores are reached; the defaults suit a store of the cloud that the process runs in.
 
     Credentials come from where the store's own tools take them: environment variables (``AWS_ACCESS_KEY_ID``,
-    ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY``, ...), the role of the machine, pod or task, and,
-    with `profile`, the files of the ``aws`` command.
+    ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY``, ...), then the files of the ``aws`` command where
+    boto3 is installed, then the role of the machine, pod or task.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ class RemoteOptions:
     account : str, optional
         Storage account for ``az://container/...``; by default the value of ``AZURE_STORAGE_ACCOUNT_NAME``.
     profile : str, optional
-        Profile of the ``aws`` command, single sign-on included; needs boto3.
+        Profile of the ``aws`` command, single sign-on included; needs boto3. By default it is the value of
+        ``AWS_PROFILE``, else ``default``, both without effect if the environment has credentials.
     anonymous : bool, default False
         Send requests without credentials, for public buckets.
     requests : int, default 32

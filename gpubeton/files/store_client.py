@@ -11,6 +11,7 @@ import threading
 import time
 from datetime import timedelta
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -36,6 +37,8 @@ SCHEMES = ("s3", "gs", "az", "https", "http")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0  # seconds before a request is repeated
 #: Seconds after which a store that has never answered is given up: its address is probably wrong.
 _FIRST_PATIENCE = 20.0
+#: Stores that have answered: scheme, bucket or server, endpoint.
+_ANSWERED: set[tuple[str, str, str | None]] = set()
 
 _T = TypeVar("_T")
 
@@ -70,29 +73,35 @@ def ask(
     """Make a request, again and again while the store is overloaded, silent or out of reach."""
     refuse_after_fork()
     scheme, place, key = split_url(url)
+    server = (scheme, place.partition("?")[0], remote.endpoint)
     try:
-        store = _store(scheme, place, remote)
+        store = _store(scheme, place, remote, _environment())
     except _obstore().exceptions.BaseError as error:
-        reason = str(error).partition("\n\nDebug source")[0]
-        raise OptionError(f"{url}: no connection can be made with {remote!r}: {reason}. {_CREDENTIALS}") from error
+        text = f"{shown(url)}: no connection can be made with {remote!r}: {_reason(error)}. {_CREDENTIALS}"
+        raise OptionError(text) from _cause(url, error)
     began, pause, attempts = time.monotonic(), _FIRST_PAUSE, 0
     while True:
         attempts += 1
         try:
-            return make(_obstore(), store, key)
+            made = make(_obstore(), store, key)
         except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # OSError: missing, existing
             waited = time.monotonic() - began
             found = _translate(error, url, remote, what, opened, waited)
             patience = remote.retry_seconds
-            if opened is None and isinstance(found, RemoteTimeoutError):
+            if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
                 patience = min(patience, _FIRST_PATIENCE)
+            if isinstance(found, RemoteDeniedError):
+                _store.cache_clear()  # the next request takes credentials that were written meanwhile
             if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
-                raise found from error
+                raise found from _cause(url, error)
             REPEATS.add(found)
+        else:
+            _ANSWERED.add(server)
+            return made
         if is_closed is None:
             time.sleep(pause)
         elif is_closed.wait(pause):
-            raise StorageError(f"{url}: closed while {what} were requested.")
+            raise StorageError(f"{shown(url)}: closed while {what} were requested.")
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
@@ -100,8 +109,8 @@ def _translate(
     error: Exception, url: str, remote: RemoteOptions, what: str, opened: str | None, waited: float
 ) -> Exception:
     """Describe an error of obstore's in the house's words."""
-    # obstore has classes for few cases; its text holds the status of the answer, before what it prints for debugging.
-    reason = str(error).partition("\n\nDebug source")[0].strip()
+    # obstore has classes for few cases; its text holds the status of the answer.
+    url, reason = shown(url), _reason(error)
     if code := re.search("<Code>(.*?)</Code>", reason):  # of an answer in XML
         reason = f"{re.split('<[?]xml|<Error>', reason)[0].strip(' :')}, {code[1]}"
     # Without the names in it, which may have any word.
@@ -147,6 +156,17 @@ def _translate(
     return StorageError(f"{where}: {reason}.")
 
 
+def _reason(error: Exception) -> str:
+    """Give the text of an error of obstore's, without what it prints for debugging and without secrets."""
+    text = str(error).partition("\n\nDebug source")[0].strip()
+    return re.sub(r"https?://\S+", lambda found: shown(found[0]), text)
+
+
+def _cause(url: str, error: Exception) -> Exception | None:
+    """Give the error to chain; none for a URL with secrets, because a traceback prints it."""
+    return error if shown(url) == url else None
+
+
 _NO_CREDENTIALS = re.compile("ExpiredToken|InvalidToken|[Cc]redential")
 #: A request to the service that gives a machine, pod or task its role.
 _ROLE = re.compile(
@@ -166,10 +186,17 @@ def _described_credentials(remote: RemoteOptions) -> str:
         return "the request had no credentials (anonymous=True)"
     if remote.profile:
         return f"the credentials were those of the profile {remote.profile!r}"
-    return "the credentials were those of the environment or of this machine's role"
+    return "the credentials were those of the environment, the files of aws or this machine's role"
 
 
 # --- stores -----------------------------------------------------------------------------------------------------------
+
+
+def shown(url: str) -> str:
+    """Give the part of a URL that may be shown: without a query, which may be a signature, and without a password."""
+    if not url.startswith(("http://", "https://")):
+        return url
+    return re.sub("://[^/?#]*@", "://", url.partition("?")[0])
 
 
 def split_url(url: str) -> tuple[str, str, str]:
@@ -184,14 +211,24 @@ def split_url(url: str) -> tuple[str, str, str]:
     is_odd = any(part in ("", ".", "..") for part in key.removesuffix("/").split("/")) and key != ""
     if place[:1] in ("", "/") or scheme not in SCHEMES or is_odd:
         raise OptionError(
-            f"{url!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and after it "
-            "the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it."
+            f"{shown(url)!r} is no address of a file; expected {', '.join(f'{each}://...' for each in SCHEMES)}, and "
+            "after it the bucket and the name, as in s3://bucket/train.beton, without //, /./ and /../ in it."
         )
     return scheme, place, key
 
 
+def _environment() -> tuple[tuple[str, str], ...]:
+    """Give the variables that stores are configured by."""
+    return tuple(item for item in os.environ.items() if item[0].startswith(("AWS_", "GOOGLE_", "AZURE_")))
+
+
 @lru_cache(maxsize=64)
-def _store(scheme: str, place: str, remote: RemoteOptions) -> Any:
+def _store(
+    scheme: str,
+    place: str,
+    remote: RemoteOptions,
+    environment: tuple[tuple[str, str], ...],  # noqa: ARG001  when it changes, another connection is made
+) -> Any:
     """Make the connection to a bucket or server."""
     store = _obstore().store
     endpoint = remote.endpoint or (os.environ.get("AWS_ENDPOINT_URL", "") if scheme == "s3" else "")
@@ -231,19 +268,33 @@ def _store(scheme: str, place: str, remote: RemoteOptions) -> Any:
         return store.AzureStore(place, **settings)
     if remote.region:
         settings["region"] = remote.region
-    if remote.profile:
-        settings["credential_provider"] = _profile(remote.profile)
+    if not remote.anonymous and (provider := _files_of_aws(remote.profile)):
+        settings["credential_provider"] = provider
     return store.S3Store(place, **settings)
 
 
-def _profile(name: str) -> Any:
-    """Take credentials from the files of the `aws` command."""
+def _files_of_aws(profile: str | None) -> Any:
+    """Take credentials from the files of the `aws` command; None where they do not count."""
+    variables = {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE"}
+    file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
+    if profile is None and (variables & os.environ.keys() or not ("AWS_PROFILE" in os.environ or file.is_file())):
+        return None
     try:
         import boto3
+        from botocore.exceptions import BotoCoreError
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
-        raise OptionError(f"profile={name!r} needs boto3, which reads the files of aws: pip install boto3") from error
-    return Boto3CredentialProvider(boto3.Session(profile_name=name))
+        if profile is None:
+            return None
+        raise OptionError(
+            f"profile={profile!r} needs boto3, which reads the files of aws: pip install boto3"
+        ) from error
+    try:
+        session = boto3.Session(profile_name=profile)
+        return Boto3CredentialProvider(session) if profile or session.get_credentials() else None
+    except (BotoCoreError, ValueError) as error:
+        name = profile or os.environ.get("AWS_PROFILE", "default")
+        raise OptionError(f"the profile {name!r} of aws gives no credentials: {error}. {_CREDENTIALS}") from error
 
 
 @cache
@@ -278,5 +329,6 @@ def refuse_after_fork() -> None:
 def exists_error(url: str, found: str) -> RemoteExistsError:
     """Describe an object that would be overwritten."""
     return RemoteExistsError(
-        f"{url}: the store has an object of this name already ({found}); expected none. Delete it, or overwrite it."
+        f"{shown(url)}: the store has an object of this name already ({found}); expected none. Delete it, or "
+        "overwrite it."
     )

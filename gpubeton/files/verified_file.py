@@ -10,6 +10,7 @@ import numpy as np
 
 from gpubeton.errors import RemoteDamagedError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.store_client import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,8 +79,8 @@ class VerifiedFile(ByteSource):
     def _describe(self, row: int, content: memoryview, start: int) -> RemoteDamagedError:
         begin, end = int(self._checksums.start[row]), int(self._checksums.stop[row])
         return RemoteDamagedError(
-            f"{self.name}: sample {self._checksums.sample[row]}, bytes {begin} to {end} have the CRC-32 "
+            f"{shown(self.name)}: sample {self._checksums.sample[row]}, bytes {begin} to {end} have the CRC-32 "
             f"{zlib.crc32(content[begin - start : end - start]):08x} in two answers of the store, expected "
             f"{self._checksums.crc[row]:08x}. The object is damaged, or a cache before it: run gpubeton verify "
-            f"{self.name}, and upload the file again."
+            f"{shown(self.name)}, and upload the file again."
         )

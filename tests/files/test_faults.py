@@ -241,6 +241,7 @@ def test_a_machine_without_credentials_is_told_at_once(fault_server, monkeypatch
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     options = RemoteOptions(endpoint=fault_server.address, retry_seconds=1000)
     with pytest.raises(RemoteDeniedError, match="AWS_ACCESS_KEY_ID"):
         list_objects("s3://bucket/folder/", options)

@@ -1,0 +1,134 @@
+"""Addresses and credentials: no secret is shown, and what is set in the environment counts at once."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import pytest
+
+from gpubeton.errors import OptionError, RemoteDeniedError, RemoteTimeoutError, StorageError
+from gpubeton.files import store_client
+from gpubeton.files.object_store import ObjectIdentity, head_object, read_object
+from gpubeton.files.open_files import open_bytes
+from gpubeton.files.remote_options import RemoteOptions
+from tests.files.fault_server import Fault
+
+SIGNED = ["X-Amz-Signature=hunter2&a=b", "Expires=1&Signature=hunter2", "x-goog-signature=hunter2", "sig=hunter2"]
+
+
+@pytest.mark.parametrize("query", SIGNED)
+def test_no_error_shows_a_signature_or_a_password(fault_server, query):
+    fault_server.objects["x"] = bytes(1 << 20)
+    url = f"{fault_server.url('x')}?{query}".replace("://", "://user:hunter2@")
+    options = RemoteOptions(retry_seconds=0, silence_seconds=0.5)
+    source = open_bytes(url, remote=options)
+    others = [Fault(status) for status in (400, 403, 404, 412, 429, 500)] + [Fault(short=1), Fault(replace=b"other")]
+    for fault in others:
+        fault_server.faults.append(fault)
+        with pytest.raises(StorageError) as raised:
+            source.load(400_000, 100)
+        shown = "".join(traceback.format_exception(raised.value))
+        assert fault_server.url("x") in shown
+        assert "hunter2" not in shown
+    with pytest.raises(StorageError) as raised:
+        source.load(1 << 20, 1)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("query", SIGNED)
+def test_a_new_signature_finds_what_is_cached(query):
+    url, other = f"https://u:p@host/a.beton?{query}", f"https://host/a.beton?{query.replace('hunter2', 'NEW')}"
+    key = ObjectIdentity(1, url, '"e"').cache_key
+    assert key == ObjectIdentity(1, other, '"e"').cache_key
+    assert "hunter2" not in key
+    assert key != ObjectIdentity(1, "https://host/a.beton?name=b", '"e"').cache_key
+
+
+def test_a_file_whose_versions_cannot_be_known_is_refused(fault_server):
+    fault_server.objects["x"] = b"content"
+    fault_server.always = Fault(headers={"ETag": "", "Last-Modified": ""})
+    with pytest.raises(StorageError, match="neither an ETag nor Last-Modified"):
+        open_bytes(fault_server.url("x"))
+
+
+def test_a_store_that_has_answered_is_waited_for(fault_server, monkeypatch):
+    monkeypatch.setattr("gpubeton.files.store_client._FIRST_PATIENCE", 0.0)
+    fault_server.objects["x"] = b"content"
+    failures = [Fault(500)] * 3  # the client itself makes a request three times
+    fault_server.faults.extend(failures)
+    with pytest.raises(RemoteTimeoutError):
+        head_object(fault_server.url("x"))
+    head_object(fault_server.url("x"))
+    fault_server.faults.extend(failures)
+    assert head_object(fault_server.url("x")).size == 7
+
+
+def test_variables_that_change_count_at_once(fault_server, monkeypatch):
+    fault_server.objects["bucket/x"] = b"content"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault_server.address)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for key in ("first", "second"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        assert read_object("s3://bucket/x") == b"content"
+        assert f"Credential={key}/" in fault_server.requests[-1].headers["authorization"]
+
+
+@pytest.fixture
+def files_of_aws(fault_server, tmp_path, monkeypatch):
+    """A file with two profiles, and no credentials in the environment."""
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "credentials"
+    file.write_text(
+        "".join(f"[{n}]\naws_access_key_id={n}-key\naws_secret_access_key=x\n" for n in ("default", "mine"))
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault_server.address)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    fault_server.objects["bucket/x"] = b"content"
+
+    def used(options=None):
+        fault_server.forget()
+        read_object("s3://bucket/x", options)
+        return fault_server.requests[-1].headers["authorization"].partition("Credential=")[2].partition("/")[0]
+
+    return file, used
+
+
+def test_credentials_come_from_the_environment_then_a_profile(files_of_aws, monkeypatch):
+    _, used = files_of_aws
+    assert used() == "default-key"
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert used() == "mine-key"
+    assert used(RemoteOptions(profile="default")) == "default-key"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    assert used() == "environment"
+    assert used(RemoteOptions(profile="mine")) == "mine-key"
+
+
+def test_a_profile_that_is_not_there_is_named(files_of_aws, monkeypatch):
+    _, used = files_of_aws
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(OptionError, match="'none'"):
+        used()
+
+
+def test_without_boto3_files_count_only_if_asked_for(files_of_aws, monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert store_client._files_of_aws(None) is None
+    with pytest.raises(OptionError, match="pip install boto3"):
+        store_client._files_of_aws("mine")
+
+
+def test_credentials_that_are_refused_are_read_again(files_of_aws, fault_server):
+    file, used = files_of_aws
+    assert used() == "default-key"
+    file.write_text(file.read_text().replace("default-key", "newer-key"))
+    fault_server.faults.append(Fault(403))
+    with pytest.raises(RemoteDeniedError):
+        used()
+    assert used() == "newer-key"
