@@ -47,6 +47,10 @@ class BatchPipeline(Protocol[T_co]):
         """Finish a collected batch."""
         ...
 
+    def interrupt(self) -> None:
+        """End what `start` or `collect` waits for outside of this machine, with an error; called from any thread."""
+        ...
+
     def close(self) -> None:
         """End the pipeline, also with batches in flight."""
         ...
@@ -65,6 +69,7 @@ class Prefetcher(Generic[T]):
         self._channel: _Channel[T] = _Channel()
         self._process = os.getpid()
         self._consumer = threading.get_ident()
+        self._interrupt = weakref.WeakMethod(pipeline.interrupt)  # what the pipeline holds goes with the thread
         # The thread refers to the channel and the pipeline, not to the iterator: else that would never be garbage.
         self._thread = threading.Thread(
             target=_run, args=(self._channel, pipeline, num_ahead), name="gpubeton-prefetch", daemon=True
@@ -104,13 +109,16 @@ class Prefetcher(Generic[T]):
     def stop(self) -> None:
         """Request the end of the thread, without waiting for it."""
         self._channel.stop()
+        interrupt = self._interrupt()
+        if interrupt is not None and self._thread.is_alive():
+            interrupt()
 
     def close(self) -> None:
         """Stop the pipeline and wait until its thread has ended. May be called twice, and from any thread."""
         if os.getpid() != self._process:
             return
         self._finalizer.detach()
-        self._channel.stop()
+        self.stop()
         if self._thread is not threading.current_thread():
             self._thread.join()
             self._channel.drop_results()
@@ -190,11 +198,16 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> None:
     """Start, collect and complete batches until the last, or until the channel is stopped."""
     places = num_ahead
+    errors: list[BaseException] = []  # of a start; raised after the batches before
 
     def fill_up(*, may_wait: bool) -> int:
         started = 0
-        while started < places and pipeline.has_more:
-            if not pipeline.start(may_wait=may_wait and pipeline.num_in_flight == 0):
+        while started < places and pipeline.has_more and not errors:
+            try:
+                if not pipeline.start(may_wait=may_wait and pipeline.num_in_flight == 0):
+                    break
+            except BaseException as error:  # noqa: BLE001  it is raised below
+                errors.append(error)
                 break
             started += 1
         return started
@@ -209,6 +222,8 @@ def _drive(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> 
             channel.results.put(_Ready(pipeline.complete(collected)))
             del collected
             places += channel.take_tickets(may_wait=False)
+        elif errors:
+            raise errors.pop()  # the list is in its traceback
         elif pipeline.has_more:
             places += channel.take_tickets(may_wait=True)
         else:

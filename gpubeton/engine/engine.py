@@ -113,6 +113,7 @@ class Engine:
         self._planned: deque[BatchPlan] = deque()
         self._reading: deque[_InFlight] = deque()
         self._in_flight: deque[_InFlight] = deque()
+        self._errors: list[BaseException] = []  # of the batch that is to be read next; raised after those before it
 
     @property
     def has_more(self) -> bool:
@@ -129,6 +130,8 @@ class Engine:
         if len(self._in_flight) >= self._options.num_in_flight:
             return False
         self._read_ahead()
+        if not self._reading:
+            raise self._errors.pop()  # the engine is in its traceback
         if not may_wait and not self._reading[0].regions.is_ready:
             return False
         batch = self._reading[0]
@@ -167,6 +170,10 @@ class Engine:
             collected.regions.release()
         return Batch(collected.plan.number, collected.samples, outputs, bad, arrival)
 
+    def interrupt(self) -> None:
+        """End the waiting for bytes, with an error; called from any thread."""
+        self._storage.interrupt()
+
     def close(self) -> None:
         """Close the executors, then the storage; may be called twice."""
         try:
@@ -175,18 +182,25 @@ class Engine:
         finally:
             for batch in (*self._reading, *self._in_flight):
                 batch.regions.release()
+            self._errors.clear()
             self._storage.close()
 
     def _read_ahead(self) -> None:
-        while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan):
-            with self._timers.plan:
-                if not self._planned:
-                    self._planned.extend(self._plan.ahead(self._next_to_read))
-                plan = self._planned.popleft()
-                with self._noting(plan):
-                    regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu, plan.number)
-            self._reading.append(_InFlight(plan, regions, plan.samples, []))
-            self._next_to_read += 1
+        try:
+            while len(self._reading) < READS_AHEAD and self._next_to_read < len(self._plan) and not self._errors:
+                with self._timers.plan:
+                    self._read_next()
+        except BaseException as error:  # noqa: BLE001  `start` raises it
+            self._errors.append(error)
+
+    def _read_next(self) -> None:
+        if not self._planned:
+            self._planned.extend(self._plan.ahead(self._next_to_read))
+        plan = self._planned.popleft()
+        with self._noting(plan):
+            regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu, plan.number)
+        self._reading.append(_InFlight(plan, regions, plan.samples, []))
+        self._next_to_read += 1
 
     def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:
         """Complete the planned images of each output: where they are read, and where they are written."""

@@ -165,4 +165,8 @@ class OpenSources:
     def close(self) -> None:
         """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""
         with self._lock:
+            sources = list(self._open.values())
             self._open.clear()
+        for source in sources:
+            if isinstance(source, ObjectFile):
+                source.close()  # ends the repetition of requests

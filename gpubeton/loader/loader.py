@@ -362,6 +362,7 @@ class Loader(FfcvSurface):
             iterators = list(self._iterators)
         for iterator in iterators:  # all have to stop before the end of any is waited for
             iterator.stop()
+        self._resources.files.close()  # requests in flight are not made again
         for iterator in iterators:
             iterator.close()
         self._resources.close()

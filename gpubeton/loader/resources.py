@@ -215,10 +215,9 @@ class Resources:
             self._drop_pages()
 
     def _drop_pages(self) -> None:
-        """Let go what was loaded for the next epoch."""
+        """Let go what was loaded for the next epoch; a loop over the last one may go on."""
         if self._pages is not None:
             self._pages.take_begun()
-            self._pages.close()
             self._pages = None
 
     def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
@@ -258,7 +257,10 @@ class Resources:
 
     def close(self) -> None:
         """Free everything; memory in use is freed when its user is done."""
-        self._drop_pages()
+        if self._pages is not None:
+            self._pages.interrupt()
+            self._pages.close()
+            self._pages = None
         if self.gpu is not None:
             self.gpu.close()
         self._mapped = None

@@ -57,9 +57,10 @@ class Load:
         self._is_done.set()
 
     def give_up(self, error: BaseException) -> None:
-        """End the waiting for a part that nothing will load."""
-        self.error = error
-        self._is_done.set()
+        """End the waiting for a part, if it is not there."""
+        if not self.is_done:
+            self.error = error
+            self._is_done.set()
 
 
 class LoadThreads:
@@ -102,8 +103,13 @@ class LoadThreads:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self.interrupt(())
+
+    def interrupt(self, others: Collection[Load]) -> None:
+        """Drop what was not begun, and end the waiting for the rest and for loads of other threads."""
+        self.finish(())
         with self._change:
-            late = list(self._in_flight)
+            late = [*self._in_flight, *others]
         for load in late:
             load.give_up(self._closed_error())
 

@@ -73,6 +73,9 @@ class MappedStorage:
             return all(self._files.open(number).is_cached(*own) for number, own in probes.items())
         return False
 
+    def interrupt(self) -> None:
+        """Do nothing: no read waits for another machine."""
+
     def close(self) -> None:
         """Do nothing: the mapping ends with the last reference to `arrays`, and so never too early."""
 

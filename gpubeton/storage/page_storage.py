@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections import defaultdict, deque
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 
@@ -49,7 +51,9 @@ class PageStorage:
     ) -> None:
         self.transfer = Transfer()
         self._plan = plan
+        self._process = os.getpid()
         self._begun = {place: load for place, load in (begun or {}).items() if load.error is None}
+        self._from_others = WeakSet(self._begun.values())  # that threads of the epoch before load
         self._next = None if plan_next is None else NextEpoch(plan_next)
         self._threads = LoadThreads(files, first_requests, most_requests)
         self._staging = None if staging is None else PinnedCopies(staging)
@@ -84,10 +88,18 @@ class PageStorage:
 
     def take_begun(self) -> dict[tuple[int, int], Load]:
         """Give the parts of the next epoch that were asked for, by start and stop."""
-        return {} if self._next is None else self._next.take()
+        # The threads that load them are not in a process that was forked meanwhile.
+        return {} if self._next is None or os.getpid() != self._process else self._next.take()
+
+    def interrupt(self) -> None:
+        """Drop what was not begun, and end the waiting for everything else; called from any thread."""
+        if os.getpid() == self._process:
+            self._threads.interrupt(list(self._from_others))
 
     def close(self) -> None:
         """End the threads; may be called twice. Parts that were not begun are dropped, but for the next epoch's."""
+        if os.getpid() != self._process:
+            return
         kept = set() if self._next is None else self._next.end()
         if kept:
             self._threads.finish(kept)
@@ -136,7 +148,8 @@ class PageStorage:
             self._last_uses[part.last].append(part.number)
             self._coming.popleft()
         if self._next is not None:
-            self._next.ask(self._threads, self._threads.at_once - len(self._ahead))
+            with suppress(Exception):  # this epoch does without
+                self._next.ask(self._threads, self._threads.at_once - len(self._ahead))
 
     def _next_part(self) -> Part | None:
         """Give the next part to ask for; None after the last."""
@@ -155,31 +168,40 @@ class PageStorage:
 class NextEpoch:
     """Asks for the first parts of the epoch that probably follows, so that it begins without waiting."""
 
+    # Another thread may call `take`: that of a loop over the next epoch, while one over this goes on.
+
     def __init__(self, plan_next: Callable[[], PagePlan]) -> None:
         self._plan_next = plan_next
         self._thread: threading.Thread | None = None
         self._parts: Iterator[Part] = iter(())
         self._loads: dict[tuple[int, int], Load] = {}
+        self._taken: WeakSet[Load] = WeakSet()  # in the next epoch's hands
+        self._is_over = False
 
     def ask(self, threads: LoadThreads, count: int) -> None:
         """Have `count` parts asked for, once the epoch is planned, which a thread does."""
+        if self._is_over:
+            return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._plan, name="gpubeton-next-epoch", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._plan, name="gpubeton-next-epoch", daemon=True)
+            thread.start()
+            self._thread = thread
         elif not self._thread.is_alive():
             for part in itertools.islice(self._parts, max(count - len(self._loads), 0)):
                 self._loads[part.start, part.stop] = threads.ask(part.start, part.stop)
 
     def end(self) -> set[Load]:
-        """Stop asking; give what was asked for."""
-        self._parts = iter(())
+        """Stop asking; give what was asked for and is not there."""
+        self._is_over = True
         if self._thread is not None:
             self._thread.join()
-        return set(self._loads.values())
+        return {load for load in (*self._loads.values(), *self._taken) if not load.is_done}
 
     def take(self) -> dict[tuple[int, int], Load]:
-        """Give what was asked for, once."""
+        """Stop asking; give what was asked for, once."""
+        self._is_over = True
         taken, self._loads = self._loads, {}
+        self._taken.update(taken.values())
         return taken
 
     def _plan(self) -> None:

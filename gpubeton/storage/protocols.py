@@ -41,6 +41,10 @@ class Storage(Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """End the waiting for other machines, with `LoaderClosedError`; called from any thread."""
+        ...
+
     def close(self) -> None:
         """End threads and close files. No fetch may be in use any more."""
         ...

@@ -72,6 +72,9 @@ class ReadStorage:
             self._reads.put(_Read(fetch, file, first, content.data[begin : begin + count]))
         return fetch
 
+    def interrupt(self) -> None:
+        """Do nothing: no read waits for another machine."""
+
     def close(self) -> None:
         """End the threads; may be called twice. Reads that were not begun are dropped."""
         if self._is_closed:

@@ -11,6 +11,7 @@ from benchmarks.sparse_file import write_sparse_beton
 from gpubeton import Loader
 from gpubeton.conversion import convert, open_source
 from gpubeton.errors import (
+    LoaderClosedError,
     OptionError,
     RemoteChangedError,
     RemoteDamagedError,
@@ -206,9 +207,12 @@ def test_a_forked_process_gets_an_error_and_others_read(photos, fault_server, me
     assert ("forked" in results.get()) == (method == "fork")
 
 
+@pytest.mark.timeout(60)
 def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_server):
     fault_server.objects["photos.beton"] = photos.read_bytes()
     loader = opened(fault_server.url("photos.beton"), remote=RemoteOptions(retry_seconds=1000))
     fault_server.always = Fault(503)
-    iter(loader)
+    iterator = iter(loader)
     loader.close()
+    with pytest.raises(LoaderClosedError):
+        list(iterator)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import threading
+import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpubeton.errors import BadImageError, StorageError
+from gpubeton.engine import Plan
+from gpubeton.errors import BadImageError, LoaderClosedError, StorageError
 from gpubeton.fields import BytesField, IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.loader import Loader, resources
+from gpubeton.storage import PageStorage, load_threads
+from gpubeton.storage.page_storage import NextEpoch
 from gpubeton.transforms import Cutout, RandomHorizontalFlip, ToTensor
 from gpubeton.traversal_order import TraversalOrder
 from gpubeton.writer import DatasetWriter
-from tests.files.unmapped_source import counted, traffic  # noqa: F401  a fixture
+from tests.files.unmapped_source import UnmappedSource, counted, traffic  # noqa: F401  a fixture
 from tests.loader.test_elastic import rank_of
 from tests.small_files import picture
 
@@ -171,6 +177,46 @@ def test_an_error_comes_in_place_of_its_batch_after_all_batches_before_it(paths,
     assert f"batch {first_hit} of epoch 0" in "".join(caught.value.__notes__)
 
 
+def test_batches_before_one_that_cannot_be_begun_all_arrive(paths, traffic, monkeypatch):  # noqa: F811
+    def fetch(self, offset, size, batch=None):
+        if batch == 10:
+            raise MemoryError("planted")
+        return original(self, offset, size, batch)
+
+    original, found = PageStorage.fetch, []
+    monkeypatch.setattr(PageStorage, "fetch", fetch)
+    with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
+        with pytest.raises(MemoryError, match="planted"):
+            found.extend(each(loader))
+        assert found == received(local, 10)
+
+
+def test_batches_before_one_that_cannot_be_planned_all_arrive(paths, monkeypatch):
+    def ahead(self, first):
+        if first > 5:
+            firsts.append(first)
+            raise MemoryError("planted")
+        return original(self, first)
+
+    original, found, firsts = Plan.ahead, [], []
+    with loader_of(paths[0]) as loader, loader_of(paths[0]) as expected:
+        with monkeypatch.context() as patched:
+            patched.setattr(Plan, "ahead", ahead)
+            patched.setattr("gpubeton.engine.batch_plan.SAMPLES_AHEAD", 3 * BATCH)
+            with pytest.raises(MemoryError, match="planted"):
+                found.extend(each(loader))
+        assert found == received(expected, firsts[0])
+
+
+def test_an_epoch_goes_on_if_nothing_of_the_next_can_be_asked_for(paths, traffic, monkeypatch):  # noqa: F811
+    def ask(*_):
+        raise MemoryError("planted")
+
+    with loader_of(paths[0]) as local, loader_of(counted(paths[0])) as loader:
+        monkeypatch.setattr(NextEpoch, "ask", ask)
+        assert received(loader) == received(local)
+
+
 def test_a_bad_image_is_replaced_by_one_that_is_loaded_for_it(tmp_path, traffic):  # noqa: F811
     path = write(tmp_path / "bad.beton", count=60, write_mode="jpg")
     with loader_of(path) as loader:
@@ -196,6 +242,80 @@ def test_leaving_a_loop_ends_what_was_asked_for(paths, traffic):  # noqa: F811
         made = len(traffic.requests)
     assert traffic.in_flight == 0
     assert len(traffic.requests) == made
+
+
+@pytest.fixture
+def gate(traffic, monkeypatch):  # noqa: F811
+    """Holds what is asked for ahead of an epoch until it is opened."""
+
+    def ask(self, threads, count):
+        original_ask(self, threads, count)  # it begins to plan
+        while threads._in_flight or threads._asked or self._thread.is_alive():
+            time.sleep(0.001)
+        is_holding.set()
+        original_ask(self, threads, count)
+
+    def load(self, start, size):
+        if is_holding.is_set() and not gate.is_set():
+            assert gate.wait(60)
+        return original_load(self, start, size)
+
+    gate, is_holding = threading.Event(), threading.Event()
+    original_ask, original_load = NextEpoch.ask, UnmappedSource.load
+    with monkeypatch.context() as patched:
+        patched.setattr(NextEpoch, "ask", ask)
+        patched.setattr(UnmappedSource, "load", load)
+        patched.setattr(load_threads, "_PATIENCE_SECONDS", 0.05)
+        yield gate
+        gate.set()
+
+
+def test_a_loop_begins_while_another_goes_on(paths, traffic, gate):  # noqa: F811
+    with loader_of(paths[0]) as local, loader_of(counted(paths[0]), batches_ahead=1) as loader:
+        first = iter(loader)
+        for _ in range(len(first) - 1):
+            next(first)
+        second = iter(loader)
+        assert len(list(first)) == 1  # its storage is closed before the parts have come that it asked for
+        gate.set()
+        received(local)
+        expected = received(local)
+        for samples, contents in expected:
+            assert [np.asarray(output).tobytes() for output in next(second)] == contents
+            assert second.samples.tolist() == samples
+
+
+def test_closing_does_not_wait_for_the_parts_of_a_loop_before(paths, traffic, gate):  # noqa: F811
+    with loader_of(counted(paths[0])) as loader:
+        received(loader)
+        batches = iter(loader)
+        loader.close()
+        assert not gate.is_set()
+        with pytest.raises(LoaderClosedError):
+            list(batches)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_loads_what_the_parent_has_asked_for(paths, traffic, gate):  # noqa: F811
+    def compare():
+        gate.set()
+        results.put(received(loader) == expected)
+
+    with loader_of(paths[0]) as local:
+        received(local)
+        expected = received(local)
+    with loader_of(counted(paths[0])) as loader:
+        received(loader)
+        context = multiprocessing.get_context("fork")
+        results = context.SimpleQueue()
+        process = context.Process(target=compare, daemon=True)
+        process.start()
+        process.join(60)
+        process.kill()
+        assert process.exitcode == 0
+        assert results.get()
+        gate.set()
+        assert received(loader) == expected
 
 
 def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, traffic, monkeypatch):  # noqa: F811

@@ -28,6 +28,7 @@ class CountingLine:
         self.num_started = 0
         self.num_collected = 0
         self.was_closed = threading.Event()
+        self.was_interrupted = threading.Event()
 
     @property
     def has_more(self):
@@ -54,6 +55,9 @@ class CountingLine:
         if self.step is not None:
             self.step(collected)
         return collected
+
+    def interrupt(self):
+        self.was_interrupted.set()
 
     def close(self):
         self.was_closed.set()
@@ -271,6 +275,43 @@ def test_a_closed_iterator_says_so_and_may_be_closed_again():
             next(iterator)
 
 
+def test_closing_interrupts_what_the_thread_waits_for():
+    class Line(CountingLine):
+        def start(self, *, may_wait):
+            assert self.was_interrupted.wait(30)
+            raise LoaderClosedError("interrupted")
+
+    line = Line(5)
+    iterator = Prefetcher(line, 2)
+    iterator.close()
+    assert line.was_interrupted.is_set()
+    assert line.was_closed.is_set()
+
+
+def test_nothing_is_interrupted_after_the_last_batch():
+    line = CountingLine(2)
+    iterator = Prefetcher(line, 2)
+    assert list(iterator) == [0, 1]
+    iterator.close()
+    assert not line.was_interrupted.is_set()
+
+
+@pytest.mark.parametrize("num_ahead", [1, 2, 5])
+def test_batches_before_one_that_cannot_be_started_arrive(num_ahead):
+    class Line(CountingLine):
+        def start(self, *, may_wait):
+            if self.num_started == 6:
+                raise MemoryError("planted")
+            return super().start(may_wait=may_wait)
+
+    line = Line(10)
+    iterator = Prefetcher(line, num_ahead)
+    assert [next(iterator) for _ in range(6)] == list(range(6))
+    with pytest.raises(MemoryError, match="planted"):
+        next(iterator)
+    assert line.was_closed.is_set()
+
+
 def test_closing_frees_batches_that_nobody_received():
     class Batch:
         pass
@@ -363,6 +404,8 @@ class Line:
         self.num_in_flight = 0
     def complete(self, collected):
         return collected
+    def interrupt(self):
+        print("interrupted")
     def close(self):
         print("closed")
 
