@@ -121,7 +121,7 @@ def test_the_memory_is_what_the_plan_promises(files, traffic, requests, in_work)
     order = window_order(streams=4, width=5)
     plan = plan_of(order, in_work)
     storage = PageStorage(files, plan, most_requests=requests)
-    assert go_through(storage, order, in_work) == []
+    assert go_through(storage, order, in_work, on_batch=lambda fetch: wait_until(lambda: fetch.is_ready)) == []
     storage.close()
     assert traffic.most_live_parts <= plan.in_use[0] + requests
     assert traffic.most_live_parts >= plan.in_use[0] - 1
