@@ -49,18 +49,19 @@ def explain(title: str, config: LoaderConfig, plan: Plan, resources: Resources) 
         arenas = max_arena_bytes(plan, config.num_in_flight)
         lines.append(f"memory of the GPU for decoded images: at most {arenas / _MIB:.0f} MiB, and what nvJPEG takes")
     if pages is not None:
-        lines += _explain_pages(pages, config.remote.requests)
-    elif not config.os_cache:
+        lines += _explain_pages(pages, config.remote.requests, max_region_bytes(plan))
+    if resources.gpu is not None if pages is not None else not config.os_cache:
         staging = max_staging_bytes(plan, config.num_in_flight)
         lines.append(f"memory for stored bytes on their way: at most {staging / _MIB:.0f} MiB")
     return lines
 
 
-def _explain_pages(pages: PagePlan, most_requests: int) -> list[str]:
+def _explain_pages(pages: PagePlan, most_requests: int, largest_region: int) -> list[str]:
     """Describe what an epoch asks for, and the memory that it takes."""
-    cost, (parts, nbytes) = pages.cost, pages.in_use
-    first = min(FIRST_REQUESTS, most_requests)
-    ahead, most = (requests * MAX_PART / _MIB for requests in (first, most_requests))
+    cost = pages.cost
+    parts, nbytes = (sum(both) for both in zip(pages.in_use, pages.ranges_in_use, strict=True))
+    first, largest = min(FIRST_REQUESTS, most_requests), max(MAX_PART, MAX_PART // 2 + largest_region)
+    ahead, most = (requests * largest / _MIB for requests in (first, most_requests))
     per_image = f"{cost.requests_per_1000:.1f} for each 1000 images; fetched / used {cost.fetched_per_used:.3f}"
     in_use = f"{nbytes / _MIB:.0f} MiB for at most {parts} in use"
     asked = f"{ahead:.0f} MiB for {first} asked for ahead"
@@ -131,6 +132,11 @@ def max_arena_bytes(plan: Plan, in_flight: int) -> int:
         per_sample += lay_out_images(*sides).nbytes
     # An eighth more is allocated than a batch needs.
     return in_flight * plan.batches.batch_size * (per_sample + per_sample // 8)
+
+
+def max_region_bytes(plan: Plan) -> int:
+    """Bytes of the largest region of the files."""
+    return max((int(own.size.max()) for source in plan.sources for own in source.regions), default=0)
 
 
 def max_staging_bytes(plan: Plan, in_flight: int) -> int:

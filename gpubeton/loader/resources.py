@@ -233,11 +233,11 @@ class Resources:
 
     def _warn_of_cost(self, pages: PagePlan) -> None:
         """Warn once that an epoch takes many more requests than its bytes would need."""
-        cost, most = pages.cost, memory_for_pages() or 0
+        cost, most = pages.cost, memory_for_pages()
         if self._has_warned:
             return
         self._has_warned = True
-        if pages.whole_page_bytes > most:
+        if most is not None and pages.whole_page_bytes > most:
             reason = (
                 f"whole pages would take {pages.whole_page_bytes / _GIB:.1f} GiB of memory in this order, and may take "
                 f'half of what is free, {most / _GIB:.1f} GiB. Use order="window", with smaller streams and width in '

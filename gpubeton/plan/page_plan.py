@@ -152,7 +152,7 @@ class PagePlan:
             first, last = (place // self._batches.batch_size for place in (self._first, self._last))
             columns = (np.minimum, self._start), (np.maximum, self._stop), (np.minimum, first), (np.maximum, last)
             self._parts = np.stack([choose.reduceat(column[units], heads) for choose, column in columns])
-        return self._most_in_use(self._parts[1] - self._parts[0])
+        return self._most_in_use(self._parts[1] - self._parts[0], *self._parts[2:])
 
     def _joined(self, units: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Whether each unit is loaded together with the one before it, its neighbor in the file."""
@@ -165,11 +165,11 @@ class PagePlan:
         joined: NDArray[np.bool_] = follows & (run % self._units_of_part[file] != 0)
         return joined
 
-    def _most_in_use(self, amount: NDArray[np.int64]) -> int:
+    def _most_in_use(self, amount: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
         """Sum up an amount of each part over those that are in memory together; return the largest sum."""
-        first, last = self._parts[2] - self.first_batch, self._parts[3] - self.first_batch + self._in_work + 1
         if len(first) == 0:
             return 0
+        first, last = first - self.first_batch, last - self.first_batch + self._in_work + 1
         length = int(last.max()) + 1
         change = np.bincount(first, amount, length) - np.bincount(last, amount, length)
         return int(np.cumsum(change).max())
@@ -178,7 +178,25 @@ class PagePlan:
     def in_use(self) -> tuple[int, int]:
         """How many whole-page parts are in memory at a time at most, and their bytes; without those asked ahead."""
         size = self._parts[1] - self._parts[0]
-        return self._most_in_use(np.ones_like(size)), self._most_in_use(size)
+        return self._most_in_use(np.ones_like(size), *self._parts[2:]), self._most_in_use(size, *self._parts[2:])
+
+    @cached_property
+    def ranges_in_use(self) -> tuple[int, int]:
+        """The same for ranges, estimated from some batches."""
+        counts, nbytes, step = [0], [0], self._batches_of_group
+        for probe in self._probes():
+            groups = range(probe, min(probe + step + self._in_work + 1, len(self._batches)), step)
+            found = [self._plan_ranges(self._group_at(first)) for first in groups]
+            size = np.concatenate([(ranges.stop - ranges.start).astype(np.int64) for ranges, _, _ in found])
+            first, last = (np.concatenate(batches) for batches in zip(*(own[1:] for own in found), strict=True))
+            counts.append(self._most_in_use(np.ones_like(size), first, last))
+            nbytes.append(self._most_in_use(size, first, last))
+        return max(counts), max(nbytes)
+
+    def _probes(self) -> range:
+        """Choose the first batches of some groups, none if there are no ranges."""
+        firsts = range(self.first_batch, len(self._batches), self._batches_of_group)
+        return firsts[:: max(len(firsts) // _NUM_PROBES, 1)] if self._has_ranges else range(0)
 
     @property
     def _batches_of_group(self) -> int:
@@ -232,13 +250,11 @@ class PagePlan:
         """What the epoch asks for."""
         size = self._parts[1] - self._parts[0]
         requests, fetched = float(len(size)), float(size.sum())
-        if self._has_ranges:
-            firsts = range(self.first_batch, len(self._batches), self._batches_of_group)
-            probes = firsts[:: max(len(firsts) // _NUM_PROBES, 1)]
-            for first in probes:
-                ranges = self._plan_ranges(self._group_at(first))[0]
-                requests += len(ranges.start) * len(firsts) / len(probes)
-                fetched += int((ranges.stop - ranges.start).sum()) * len(firsts) / len(probes)
+        probes, num_groups = self._probes(), -(-(len(self._batches) - self.first_batch) // self._batches_of_group)
+        for first in probes:
+            ranges = self._plan_ranges(self._group_at(first))[0]
+            requests += len(ranges.start) * num_groups / len(probes)
+            fetched += int((ranges.stop - ranges.start).sum()) * num_groups / len(probes)
         samples = min(len(self._batches) * self._batches.batch_size, len(self._batches.order))
         samples -= self.first_batch * self._batches.batch_size
         return TransferCost(samples, round(requests), round(fetched), int(self._used.sum()))

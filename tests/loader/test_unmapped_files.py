@@ -333,19 +333,40 @@ def test_an_order_that_makes_many_requests_warns_once_with_their_number(paths, t
         received(loader)
 
 
-def test_explain_prints_requests_and_the_memory_that_is_taken(paths, traffic, capsys):  # noqa: F811
-    with loader_of(counted(paths[0]), order_kwargs={"streams": 2, "width": 1}) as loader:
+@pytest.mark.parametrize("memory", [None, 1 << 20])
+def test_the_reason_of_many_requests_needs_known_memory(paths, traffic, monkeypatch, memory):  # noqa: F811
+    monkeypatch.setattr(resources, "memory_for_pages", lambda: memory)
+    monkeypatch.setattr(resources, "_is_costly", lambda _: True)
+    with loader_of(counted(paths[0]), order="random") as loader:
+        reason = "small part of each page" if memory is None else "half of what is free"
+        with pytest.warns(UserWarning, match=reason):
+            received(loader)
+
+
+@pytest.mark.parametrize("order", ["random", "window"])
+def test_explain_prints_requests_and_the_memory_that_is_taken(
+    paths,
+    traffic,  # noqa: F811
+    monkeypatch,
+    capsys,
+    order,
+):
+    if order == "random":  # ranges
+        monkeypatch.setattr(resources, "memory_for_pages", lambda: 0)
+        monkeypatch.setattr(resources, "_LEAST_REQUESTS", 10_000)
+    kwargs = {"streams": 2, "width": 1} if order == "window" else {}
+    with loader_of(counted(paths[0]), order=order, order_kwargs=kwargs) as loader:
         loader.explain()
         lines = capsys.readouterr().out.splitlines()
         requests = float(next(line for line in lines if line.startswith("requests")).split()[1])
-        in_use = int(
-            next(line for line in lines if line.startswith("memory for pages")).split("at most ")[1].split()[0]
-        )
+        memory = next(line for line in lines if line.startswith("memory for pages"))
+        in_use = int(memory.split("at most ")[1].split()[0])
         traffic.most_live_parts = traffic.live_parts
         received(loader)
         stats = loader.stats()
     assert 1000 * stats.requests / stats.images == pytest.approx(requests, abs=0.05)
-    assert traffic.most_live_parts <= in_use + 64
+    assert in_use / 2 <= traffic.most_live_parts <= in_use + 64
+    assert stats.fetched_bytes < 2 << 20 or not memory.startswith("memory for pages: 0 MiB")
     assert "loaded ahead, page by page" in lines[1]
 
 
