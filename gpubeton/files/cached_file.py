@@ -17,7 +17,7 @@ import numpy as np
 from gpubeton.errors import StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
-from gpubeton.files.local_file import LocalFile
+from gpubeton.files.local_file import FileIdentity, LocalFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,11 @@ class CachedFile(ByteSource):
         table = _table_bytes(source.size, page_size)
         with LocalFile.open(os.fspath(folder / "pages"), table, is_random=False) as pages:
             self._entries: NDArray[np.uint64] = pages.map().view(_ENTRY)  # (pages,), changed by all processes
-        self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
+            self._local = LocalFile.open(os.fspath(folder / "data"), source.size, is_random=False)
+            # Of the files that are mapped: others may take their names.
+            self._identities = (pages.identity(), self._local.identity())
+        if not self._identities[0].is_same_source(LocalFile.find_identity(os.fspath(folder / "pages"))):
+            raise files_removed()
         self._content = self._local.map()  # (size,)
         # The room marks the object as in use as long as a view of it lives.
         weakref.finalize(self._content, _let_go, room).atexit = False
@@ -180,14 +184,15 @@ class CachedFile(ByteSource):
     def _fill(self, claim: int, page: int) -> bool:
         """Make a page that this thread has claimed complete; False if it may not be kept."""
         entry, start, size = int(self._entries[page]), page * self._page_size, self.page_bytes(page)
-        # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
-        if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
-            self.room.count(kept=size)
-            self._mark(claim, page, entry >> 32)
-            return True
         with _opened(self._folder / "data") as data:
-            if os.fstat(data).st_size != self.size:
-                raise OSError(errno.ESTALE, "the files of the cache were removed")
+            found = [FileIdentity.from_stat(os.fstat(each)) for each in (claim, data)]
+            if not all(map(FileIdentity.is_same_source, self._identities, found)) or found[1].size != self.size:
+                raise files_removed()
+            # Another may have fetched it meanwhile. A page of an earlier boot is compared with its checksum.
+            if entry and (self._has(page) or zlib.crc32(self._content[start : start + size].data) == entry >> 32):
+                self.room.count(kept=size)
+                self._mark(claim, page, entry >> 32)
+                return True
             if not self.room.reserve(data, start, size):
                 return False
             content = self._source.load(start, size)
@@ -277,6 +282,11 @@ def boot_tag() -> int:
     except OSError:
         boot = os.urandom(16)  # then each process checks what it uses
     return zlib.crc32(boot) or 1
+
+
+def files_removed() -> OSError:
+    """Make the error of files of a cache that have lost their names."""
+    return OSError(errno.ESTALE, "its files were removed while they were in use")
 
 
 @contextmanager

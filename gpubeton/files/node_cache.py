@@ -22,6 +22,7 @@ from gpubeton.files.cached_file import (
     boot_tag,
     count_kept,
     drop_pages,
+    files_removed,
     is_made,
     make_object,
     read_entries,
@@ -50,14 +51,29 @@ _UNITS = {
     "ti": 1 << 40,
 }
 _USAGE = struct.Struct("<QQ")
+_KEY = re.compile("[0-9a-f]{32}")
 
 
 def make_directory(directory: Path, part: Path) -> None:
     """Make a part of a `cache_dir`, for this user alone; `StorageError` if that cannot be done."""
     try:
-        part.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (directory, part):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        above, found = directory.stat(), part.stat()
     except OSError as error:
         raise _unusable(directory, error) from error
+    # Who can write to it decides what is read from it. A volume of a container often belongs to root.
+    user = os.geteuid()
+    if others := {found.st_uid, above.st_uid or user} - {user}:
+        raise StorageError(
+            f"{directory}: this cache belongs to user {others.pop()}, and this process runs as user {user}. "
+            "Each user needs a cache_dir of their own."
+        )
+    if found.st_mode & 0o022:
+        raise StorageError(
+            f"{part}: other users can write here (mode {found.st_mode & 0o777:o}), and so decide what is read. Delete "
+            "the cache, or if you trust what is in it: chmod go-w."
+        )
 
 
 def _unusable(directory: Path, error: OSError) -> StorageError:
@@ -96,6 +112,7 @@ class NodeCache:
     ) -> None:
         self.directory = Path(os.path.abspath(directory))  # noqa: PTH100  links stay: errors name the path as given
         self._objects, self._space_path = self.directory / "objects", self.directory / "space"
+        self._uses_path = self.directory / "uses"
         self.page_size = page_size or PAGE_SIZE
         self._uses = -1
         self._held: set[str] = set()
@@ -104,8 +121,7 @@ class NodeCache:
         self.is_full = self._has_warned = False
         try:
             make_directory(self.directory, self._objects)
-            self._check_owner()
-            self._uses = os.open(self.directory / "uses", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._uses = os.open(self._uses_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with self._space() as usage:
                 self.limit = self._default_limit(usage.used) if limit is None else limit
         except StorageError:
@@ -144,6 +160,8 @@ class NodeCache:
         self._hold(key)
         folder = self._objects / key
         try:
+            if not os.path.samestat(os.fstat(self._uses), self._uses_path.stat()):
+                raise files_removed()  # the mark of `_hold` is in a file that others do not see
             if not is_made(folder, identity.size, self.page_size):
                 with self._space():  # all others wait
                     make_object(folder, identity.size, self.page_size)
@@ -202,6 +220,8 @@ class NodeCache:
         if identity.cache_key is None:
             return None
         text = f"{identity.cache_key}\n{identity.size}\n{self.page_size}"
+        if identity.remote is not None and identity.remote.verify:  # pages that nothing was compared with are no use
+            text += f"\n{identity.remote.verify}"
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _hold(self, key: str) -> None:
@@ -216,9 +236,9 @@ class NodeCache:
     def _drop_unused(self, need: int) -> None:
         """Free bytes of objects that no process uses, those opened longest ago first."""
         need = max(need, self.limit // 64)  # rarely, and not page by page
-        found = [(_opened(folder), folder) for folder in self._objects.iterdir()]
+        found = [(_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
         # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
-        descriptor = os.open(self.directory / "uses", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(self._uses_path, os.O_RDWR | os.O_CLOEXEC)
         try:
             for _, folder in sorted(found):
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
@@ -246,15 +266,6 @@ class NodeCache:
         found = os.statvfs(self.directory)
         free = found.f_bavail * found.f_frsize + used
         return max(0, min(int(_DEFAULT_SHARE * free), free - _KEPT_FREE))
-
-    def _check_owner(self) -> None:
-        """Refuse a cache of another user: who can write to it decides what is read from it."""
-        owner = self._objects.stat().st_uid
-        if owner != os.geteuid():
-            raise StorageError(
-                f"{self.directory}: this cache belongs to user {owner}, and this process runs as user {os.geteuid()}. "
-                "Each user needs a cache_dir of their own."
-            )
 
 
 @dataclass

@@ -49,7 +49,9 @@ class VerifiedFile(ByteSource):
     def load(self, start: int, size: int) -> memoryview:
         # Whole regions: a checksum is that of all bytes.
         sums, stop = self._checksums, start + size
-        rows = range(*np.searchsorted(sums.stop, [start], "right"), *np.searchsorted(sums.start, [stop]))
+        # Of their type: for other numbers NumPy would convert the whole column.
+        first = np.searchsorted(sums.stop, np.uint64(start), "right")
+        rows = range(int(first), int(np.searchsorted(sums.start, np.uint64(stop))))
         begin = min(start, int(sums.start[rows[0]])) if rows else start
         end = max(stop, int(sums.stop[rows[-1]])) if rows else stop
         content = self._source.load(begin, end - begin)

@@ -12,14 +12,23 @@ from gpubeton.format.layout import ALLOCATION_DTYPE
 from gpubeton.format.regions import sort_rows
 
 if TYPE_CHECKING:
-    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
 
 
-def with_checksums(source: ByteSource) -> ByteSource:
+def with_checksums(source: ByteSource, known: dict[str, Checksums]) -> ByteSource:
     """Compare the regions of a remote file with their checksums whenever they are read; `OptionError` without them."""
+    # `known` keeps the checksums of each file, for the next time that it is opened.
     identity = source.identity()
     if identity.remote is None or identity.remote.verify is None:
         return source
+    if source.name not in known:
+        known[source.name] = _read_checksums(source, identity)
+    return VerifiedFile(source, known[source.name])
+
+
+def _read_checksums(source: ByteSource, identity: SourceIdentity) -> Checksums:
+    """Read the checksums of a file and where their regions are."""
+    assert identity.remote is not None, "the caller has looked"
     notes = read_notes(source.name, identity)
     if notes is None or notes.checksums is None:
         raise OptionError(
@@ -31,6 +40,4 @@ def with_checksums(source: ByteSource) -> ByteSource:
     sort_rows(rows)
     is_solid = rows["size"] > 0
     start = rows["ptr"][is_solid]
-    return VerifiedFile(
-        source, Checksums(start, start + rows["size"][is_solid], rows["sample_id"][is_solid], notes.checksums[is_solid])
-    )
+    return Checksums(start, start + rows["size"][is_solid], rows["sample_id"][is_solid], notes.checksums[is_solid])

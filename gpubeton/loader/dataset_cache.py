@@ -37,7 +37,7 @@ class DatasetCache:
             from gpubeton.files.node_cache import NodeCache
             from gpubeton.format.checksums import with_checksums
 
-            wrap = with_checksums
+            wrap = partial(with_checksums, known={})
             if config.cache_dir is not None:
                 self.node = NodeCache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +20,9 @@ from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.cached_file import CachedFile, boot_tag
 from gpubeton.files.node_cache import NodeCache, parse_size
 from gpubeton.files.open_files import open_bytes
-from tests.files.versioned_source import forget_requests, put, requests_of
+from gpubeton.files.remote_options import RemoteOptions
+from gpubeton.format.manifest import IndexCache
+from tests.files.versioned_source import VersionedIdentity, forget_requests, put, requests_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -411,13 +414,6 @@ def test_a_file_system_without_locks_of_bytes_is_an_error(folder, monkeypatch):
         make_cache(folder)
 
 
-def test_the_cache_of_another_user_is_refused(folder, monkeypatch):
-    make_cache(folder)
-    monkeypatch.setattr(os, "geteuid", lambda: 123456)
-    with pytest.raises(StorageError, match=f"user {os.getuid()}.*123456"):
-        make_cache(folder)
-
-
 def test_an_object_without_a_version_is_read_from_its_source(name, folder, monkeypatch):
     source = open_bytes(name)
     monkeypatch.setattr(type(source.identity()), "cache_key", None)
@@ -471,3 +467,85 @@ def test_closing_twice_is_harmless_and_leaves_no_descriptor(name, folder):
     del file
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_files_that_lost_their_names_are_left_to_the_cache_that_took_them(name, folder, monkeypatch):
+    mapped = open_in(make_cache(folder), name)
+    mapped.load(0, PAGE)
+    shutil.rmtree(folder)  # to free the disk
+    later = open_in(make_cache(folder), name)
+    with pytest.warns(UserWarning, match="removed"):
+        assert bytes(mapped.load(2 * PAGE, PAGE)) == content_of(1)[2 * PAGE : 3 * PAGE]
+    with monkeypatch.context() as patch:
+        reboot(patch)
+        assert not mapped.ensure(0)  # its page agrees with the checksum, but lies in a file that others do not see
+    assert later.count_pages() == 0
+    assert bytes(later.load(0, 3 * PAGE)) == content_of(1)[: 3 * PAGE]
+
+
+def test_files_that_lose_their_names_while_they_are_opened_are_not_used(name, folder, monkeypatch):
+    open_in(make_cache(folder), name).load(0, PAGE)
+    original, calls = cached_file.LocalFile.open.__func__, []
+
+    def replace(cls, *arguments, **keywords):
+        if len(calls) == 1:  # of two files one is open
+            calls.append(None)
+            shutil.rmtree(folder)
+            open_in(make_cache(folder), name)
+        calls.append(None)
+        return original(cls, *arguments, **keywords)
+
+    cache = make_cache(folder)
+    monkeypatch.setattr(cached_file.LocalFile, "open", classmethod(replace))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bytes(open_in(cache, name).load(0, PAGE)) == content_of(1)[:PAGE]
+
+
+def test_a_cache_whose_marks_others_do_not_see_keeps_no_further_file(name, folder, tmp_path):
+    other, cache = put(tmp_path / "other", content_of(2)), make_cache(folder)
+    shutil.rmtree(folder)
+    make_cache(folder)
+    with pytest.warns(UserWarning, match="removed"):
+        assert bytes(open_in(cache, other).load(0, PAGE)) == content_of(2)[:PAGE]
+    assert list((folder / "objects").iterdir()) == []
+
+
+def test_pages_that_were_compared_with_nothing_are_not_there_for_who_verifies(name, folder, monkeypatch):
+    cache = make_cache(folder)
+    open_in(cache, name).load(0, PAGE)
+    monkeypatch.setattr(VersionedIdentity, "remote", RemoteOptions(verify="crc"))
+    verified = open_in(cache, name)
+    assert verified.count_pages() == 0
+    verified.load(0, PAGE)
+    assert open_in(cache, name).count_pages() == 1
+
+
+@pytest.mark.parametrize(("make", "part"), [(make_cache, "objects"), (IndexCache, "indexes")])
+def test_a_cache_that_others_have_made_or_can_write_to_is_refused(folder, monkeypatch, make, part):
+    make(folder)
+    for mode in (0o720, 0o702):
+        (folder / part).chmod(mode)
+        with pytest.raises(StorageError, match=f"{part}.*mode {mode:o}"):
+            make(folder)
+    (folder / part).chmod(0o700)
+    make(folder)
+    monkeypatch.setattr(os, "geteuid", lambda: 123456)
+    with pytest.raises(StorageError, match=f"user {os.getuid()}.*123456"):
+        make(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it needs the rights to give a directory away")
+def test_a_directory_of_another_user_is_refused(folder):
+    folder.mkdir()
+    os.chown(folder, 1234, 1234)
+    with pytest.raises(StorageError, match="user 1234"):
+        make_cache(folder)
+
+
+def test_other_names_among_the_objects_are_passed_over(name, folder):
+    cache = make_cache(folder, limit=PAGE)
+    (folder / "objects" / "lost+found").mkdir()
+    (folder / "objects" / "note.txt").write_text("mine")
+    assert bytes(open_in(cache, name).load(0, 3 * PAGE)) == content_of(1)[: 3 * PAGE]
+    assert (folder / "objects" / "note.txt").read_text() == "mine"
