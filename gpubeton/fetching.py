@@ -78,7 +78,8 @@ def fetch(
     """Fetch a ``.beton`` file, or the shards of a dataset, to a folder of this machine, and check them.
 
     A file appears under its name when it is complete and its regions agree with its checksums, if it has some. After an
-    interruption of any kind the same call continues. A call for files that are there compares them with the store's
+    interruption of any kind the same call continues; it begins again if the server names no versions of files (a strong
+    ETag), as object stores do. A call for files that are there compares them with the store's
     versions and with their checksums, and fetches those that differ. Several processes may make the same call.
 
     Parameters
@@ -89,7 +90,8 @@ def fetch(
     folder : str or path
         The folder, which is made if it is missing.
     share : tuple of int and int, optional
-        Part ``k`` of ``n``: every n-th shard from the k-th on, counted from 0, in the order of their names.
+        Part ``k`` of ``n``: every n-th shard from the k-th on, counted from 0, in the order of their names. A single
+        file is that of part 0.
     remote : RemoteOptions, optional
         How the store is reached.
     on_progress : callable, optional
@@ -122,7 +124,7 @@ def fetch(
     target.mkdir(parents=True, exist_ok=True)
     shards = list_files(url, remote)
     if not url.endswith("/"):
-        return [_fetch_one(url, target, remote, on_progress)]
+        return [_fetch_one(each, target, remote, on_progress) for each in shards[number::count]]
     listed = {name for name, _, _ in list_objects(url, remote)}
     with_entries = (each for shard in shards[number::count] for each in (shard, index_path(shard)))
     found = [_fetch_one(each, target, remote, on_progress) for each in with_entries if each in listed]
@@ -136,7 +138,7 @@ def _fetch_one(
     url: str, folder: Path, remote: RemoteOptions | None, on_progress: Callable[[int, int], object] | None
 ) -> Fetched:
     """Fetch a file if its version is not there, and check it."""
-    name = url.partition("?")[0].rpartition("/")[2]
+    name = _without_query(url).rpartition("/")[2]
     if name in ("", ".", ".."):
         raise OptionError(f"{url}: this is not the name of a file; that of a folder ends in /")
     path = folder / name
@@ -213,7 +215,7 @@ class _WholeDisk:
 
 def _check(url: str, path: Path) -> int:
     """Compare the regions of a file with their checksums; return how many have one."""
-    if not url.partition("?")[0].endswith(".beton"):
+    if not _without_query(url).endswith(".beton"):
         return 0
     notes = read_notes(path)
     if notes is None or notes.checksums is None:
@@ -238,6 +240,11 @@ def _check(url: str, path: Path) -> int:
             "Fetch it again; if that does not help, the object in the store is damaged."
         )
     return len(sums)
+
+
+def _without_query(url: str) -> str:
+    """Cut off what asks a web server for a file; in the name of an object "?" is a character like others."""
+    return url.partition("?")[0] if url.startswith(("http://", "https://")) else url
 
 
 def _record(path: Path, key: str) -> bytes:

@@ -28,7 +28,8 @@ def fetch(
 ) -> None:
     """Copy .beton files from an object store to a folder of this machine, and compare them with their checksums.
 
-    A file appears under its name when it is complete. After an interruption of any kind, the same command continues.
+    A file appears under its name when it is complete. After an interruption of any kind, the same command continues, or
+    begins again if the server names no versions of files (a strong ETag), as object stores do.
     Files that are there are compared with the store's versions and with their checksums, and not copied again.
     """
     from gpubeton.fetching import fetch as fetch_files

@@ -39,9 +39,13 @@ class CacheFiller:
             thread.start()
 
     def join(self) -> None:
-        """Wait until the threads have ended; raise the first error."""
-        for thread in self._threads:
-            thread.join()
+        """Wait until the threads have ended, or end them if that is interrupted; raise the first error."""
+        try:
+            for thread in self._threads:
+                thread.join()
+        except BaseException:  # such as Ctrl-C
+            self.close()
+            raise
         if self.error is not None:
             raise self.error
 

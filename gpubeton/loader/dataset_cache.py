@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from gpubeton.format.index import Index
     from gpubeton.loader.config import LoaderConfig
 
-# Before an epoch, pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be
-# mapped: up to this share of all, or as much as two pages of each file.
+# Pages that no sample is in (metadata, the allocation table) are fetched, so that the files can be mapped: up to this
+# share of all, or as much as two pages of each file. The epoch waits for them only if they have few bytes.
 _FEW = 1 / 8
+_FEW_BYTES = 1 << 30
 
 
 class DatasetCache:
@@ -52,17 +54,22 @@ class DatasetCache:
         return self.node is not None and sum(identity.size for identity in self._remote) <= self.node.limit
 
     def prepare(self) -> None:
-        """Fetch the last pages if few are missing; the files can be mapped then."""
+        """Fetch the last pages if few are missing; the files can be mapped then, or in a later epoch."""
         if self.node is None:
             return
-        missing, total = self._count_missing()
-        if 0 < missing <= max(total * _FEW, 2 * len(self._remote) + self._few_bytes // self.node.page_size):
+        (missing, total), few = self._count_missing(), 2 * len(self._remote) + self._few_bytes // self.node.page_size
+        if 0 < missing <= min(few, _FEW_BYTES // self.node.page_size):
             with suppress(StorageError):  # without them the epoch may go on
                 self._make_filler(waits=True).join()
+        elif 0 < missing <= max(total * _FEW, few):
+            self.begin_filling()
 
     def begin_filling(self) -> None:
-        """Fetch all missing pages in the background, as far as the limit allows it."""
-        if self.node is not None and self._filler is None:
+        """Fetch all missing pages in the background, as far as the limit allows it; again after an error."""
+        error = None if self._filler is None else self._filler.error
+        if error is not None:
+            warnings.warn(f"cache_dir: filling it in the background ended, and begins again: {error}", stacklevel=2)
+        if self.node is not None and (self._filler is None or error is not None):
             self._filler = self._make_filler(waits=False)
 
     def begin_counting(self) -> Transfer | None:

@@ -165,6 +165,18 @@ def test_a_share_that_is_none_is_an_error(url, tmp_path, share):
         fetch(url, tmp_path, share=share)
 
 
+def test_a_single_file_is_that_of_the_first_share(url, tmp_path):
+    assert fetch(url, tmp_path / "second", share=(1, 2)) == []
+    assert [file.path.name for file in fetch(url, tmp_path / "first", share=(0, 2))] == ["train.beton"]
+
+
+def test_a_question_mark_in_the_name_of_an_object_is_a_character_like_others(url, content, tmp_path):
+    name = put(tmp_path / "store" / "a?b.beton", content)
+    (file,) = fetch(name, tmp_path / "here")
+    assert (file.path.name, file.path.read_bytes()) == ("a?b.beton", content)
+    assert file.checksums > 100
+
+
 def test_names_that_leave_the_folder_are_refused(tmp_path):
     with pytest.raises(OptionError, match="name of a file"):
         fetch("https://127.0.0.1:1/a/..", tmp_path)

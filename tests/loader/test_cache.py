@@ -14,11 +14,11 @@ from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import IntDecoder, SimpleRGBImageDecoder
 from gpubeton.files import node_cache
-from gpubeton.loader import Loader, RemoteOptions, resources
+from gpubeton.loader import Loader, RemoteOptions, dataset_cache, resources
 from gpubeton.transforms import ToTensor
 from gpubeton.writer import DatasetWriter
 from tests.files.s3_server import Bucket, running_s3
-from tests.files.versioned_source import VersionedIdentity, forget_requests, put, requests_of
+from tests.files.versioned_source import VersionedIdentity, VersionedSource, forget_requests, put, requests_of
 from tests.small_files import Photos, photo_fields, picture, write
 
 pytestmark = pytest.mark.timeout(180)
@@ -151,6 +151,39 @@ def test_single_ranges_are_requested_while_the_cache_fills_in_the_background(nam
     whole = [request for request in all_requests(names) if request[2] == PAGE]
     assert len(whole) == len(set(whole))
     assert sum(kept) == 5 if limit != "1 GB" else sum(kept) > 20
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_the_last_pages_are_waited_for_only_if_they_are_few_bytes(names, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(dataset_cache, "_FEW_BYTES", most)
+    with make(names, tmp_path / "cache") as loader:
+        cache = loader._resources.cache
+        for number in range(2):
+            file = cache.files.open(number)
+            assert all(map(file.ensure, range(2, file.num_pages)))
+        cache.prepare()
+        assert (cache._filler is None) == (most > 0)
+        if cache._filler is not None:
+            cache._filler.join()
+        assert cache.files.is_mappable
+
+
+def test_filling_in_the_background_shows_its_error_and_begins_again(names, tmp_path, monkeypatch):
+    def fail(*_):
+        raise StorageError("out of reach")
+
+    with make(names, tmp_path / "cache") as loader:
+        cache = loader._resources.cache
+        with monkeypatch.context() as patch:
+            patch.setattr(VersionedSource, "load", fail)
+            cache.begin_filling()
+            with pytest.raises(StorageError, match="out of reach"):
+                cache._filler.join()
+        with pytest.warns(UserWarning, match="out of reach"):
+            cache.begin_filling()
+        cache._filler.join()
+        cache.begin_filling()
+        assert cache.files.is_mappable
 
 
 def test_a_small_part_of_the_samples_does_not_fill_the_cache_with_the_rest(names, tmp_path, monkeypatch):
