@@ -23,6 +23,7 @@ from gpubeton.errors import (
     TruncatedError,
 )
 from gpubeton.files.open_files import open_bytes
+from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import MAX_FILE_SIZE, DataFile, first_offset
 from gpubeton.format.field_arguments import ArrayArguments, ImageKind
 from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
@@ -274,7 +275,7 @@ class Index:
     def title(self) -> str:
         """The files, in few words."""
         more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
-        return f"{self.files[0].path}{more}"
+        return f"{shown(self.files[0].path)}{more}"
 
     def origin(self, sample: int) -> str:
         """Say in which of several files a sample is.
@@ -292,7 +293,7 @@ class Index:
         if len(self.files) == 1:
             return ""
         file = self.file_of(sample)
-        return f"sample {sample - file.first_sample} of {file.path}"
+        return f"sample {sample - file.first_sample} of {shown(file.path)}"
 
     def file_of(self, sample: int) -> DataFile:
         """Find the file that holds a sample.

@@ -11,6 +11,7 @@ from gpubeton.engine import READS_AHEAD, Plan
 from gpubeton.engine.outputs import ImageOutput
 from gpubeton.fields.image_field import ImageField
 from gpubeton.fields.rgb_image import IMAGE_MODES
+from gpubeton.files.store_client import shown
 from gpubeton.format.data_files import listed_paths
 from gpubeton.plan.lanes import Lane, raw_lane
 from gpubeton.plan.order import IdRange, rows_of
@@ -208,7 +209,7 @@ def summarize(config: LoaderConfig, plan: Plan, resources: Resources) -> LoaderS
         unfused += [f"{output.name}: {name}" for name, note in output.program.notes if note.startswith("after")]
     gpu = resources.gpu
     return LoaderSummary(
-        files=listed_paths(config.fname),
+        files=tuple(map(shown, listed_paths(config.fname))),
         samples=len(config.indices if isinstance(config.indices, IdRange) else np.unique(config.indices)),
         batch_size=config.batch_size,
         num_workers=config.num_workers,
