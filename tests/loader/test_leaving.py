@@ -206,7 +206,8 @@ def test_all_iterators_are_told_to_stop_before_any_is_waited_for(make, monkeypat
     loader = make()
     iterators = [iter(loader), iter(loader)]
     loader.close()
-    assert calls == ["stop", "stop", "close", "close"]
+    assert calls[:3] == ["stop", "stop", "close"]
+    assert calls.count("close") == 2
     assert len(iterators) == 2
 
 
