@@ -1,4 +1,4 @@
-"""Transfer: what was requested of files that are not on this machine."""
+"""Transfer: the requests for files that are not on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Transfer:
-    """What was loaded until now."""
+    """Loads until now."""
 
     requests: int = 0
     nbytes: int = 0  # that they brought

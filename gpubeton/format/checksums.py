@@ -1,4 +1,4 @@
-"""The checksums of the regions of a file, with their places, to compare what is read with them."""
+"""The checksums of the regions of a file, with their places, to compare the values read with them."""
 
 from __future__ import annotations
 

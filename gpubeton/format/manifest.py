@@ -115,7 +115,7 @@ def _hash_rows(source: ByteSource, metadata_end: int) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a dataset before its columns are read."""
+    """All that is known of a dataset before its columns are read."""
 
     header: Header  # of the first file
     descriptors: tuple[Descriptor, ...]

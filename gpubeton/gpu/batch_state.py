@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpubeton.gpu.cuda import Device, Event
     from gpubeton.gpu.entry_decoder import EntryImages
     from gpubeton.gpu.memory_layout import MemoryLayout, SentPixels
-    from gpubeton.gpu.nvjpeg_backends import BatchedBackend
-    from gpubeton.gpu.other_libraries import LibraryBackend
     from gpubeton.plan.image_executor import BadImage, ImageJob
     from gpubeton.plan.program import ImageProgram
 
@@ -59,7 +57,7 @@ class DecodeHandle(NamedTuple):
 class DecodeBackends:
     """The decode backends of a GPU, and a note on each: its settings, or why it is missing."""
 
-    backends: dict[Lane, BatchedBackend | LibraryBackend] = field(default_factory=dict)
+    backends: dict[Lane, Any] = field(default_factory=dict)  # BatchedBackend or LibraryBackend
     notes: dict[Lane, str] = field(default_factory=dict)
     takes_entries: bool = False  # whether our own decoder takes JPEGs with entry points; the others take the rest
     warning: str = ""  # why the engines that the GPU has cannot be used

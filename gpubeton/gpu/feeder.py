@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpubeton.gpu.batch_state import BatchState
     from gpubeton.gpu.cuda import Stream
     from gpubeton.gpu.entry_decoder import EntryDecoder
-    from gpubeton.gpu.gpu_executor import GpuExecutor
     from gpubeton.gpu.gpu_resources import GpuResources
     from gpubeton.gpu.memory_layout import DecodedImages, SentPixels
     from gpubeton.plan.cpu_services import CpuServices
@@ -28,11 +27,11 @@ class Feeder:
 
     # It waits for busy decoders, so that `submit` need not.
 
-    def __init__(self, resources: GpuResources, cpu: CpuServices, executor: GpuExecutor) -> None:
+    def __init__(self, resources: GpuResources, cpu: CpuServices, executor: Any) -> None:
         self._resources = resources
         self._device = resources.device
         self._cpu = cpu
-        self._executor = executor  # has the constants, and gives the images of the CPU's workers
+        self._executor = executor  # the GpuExecutor: has the constants, and gives the images of the CPU's workers
         self._canaries_written = self._device.make_event()
         self._sent = self._device.make_event()
         self._batches: SimpleQueue[BatchState | None] = SimpleQueue()

@@ -73,11 +73,11 @@ class DatasetCache:
             self._filler = self._make_filler(waits=False)
 
     def begin_counting(self) -> Transfer | None:
-        """Count from now on what is loaded of the files; None without a cache, which does not count."""
+        """Count from now on the loaded parts of the files; None without a cache, which does not count."""
         return None if self.node is None else self.node.begin_counting()
 
     def explain(self) -> list[str]:
-        """Describe what is cached, and the limit."""
+        """Describe the cached part, and the limit."""
         if self.node is None:
             return []
         missing, total = self._count_missing()

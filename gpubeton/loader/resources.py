@@ -215,7 +215,7 @@ class Resources:
             self._drop_pages()
 
     def _drop_pages(self) -> None:
-        """Let go what was loaded for the next epoch; a loop over the last one may go on."""
+        """Let go parts loaded for the next epoch; a loop over the last one may go on."""
         if self._pages is not None:
             self._pages.take_begun()
             self._pages = None

@@ -98,7 +98,7 @@ class LoadThreads:
             self._change.notify_all()
 
     def close(self) -> None:
-        """Drop what was not begun, and end the threads; may be called twice, and after `finish`."""
+        """Drop loads that were not begun, and end the threads; may be called twice, and after `finish`."""
         self.finish(())
         deadline = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
@@ -106,7 +106,7 @@ class LoadThreads:
         self.interrupt(())
 
     def interrupt(self, others: Collection[Load]) -> None:
-        """Drop what was not begun, and end the waiting for the rest and for loads of other threads."""
+        """Drop loads that were not begun, and end the waiting for the rest and for loads of other threads."""
         self.finish(())
         with self._change:
             late = [*self._in_flight, *others]
@@ -114,7 +114,7 @@ class LoadThreads:
             load.give_up(self._closed_error())
 
     def finish(self, kept: Collection[Load]) -> None:
-        """Drop what was not begun, except for some; the threads end after these."""
+        """Drop loads that were not begun, except for some; the threads end after these."""
         with self._change:
             self._is_closed = True
             dropped = [load for load in self._asked if load not in kept]

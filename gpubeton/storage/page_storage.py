@@ -64,7 +64,7 @@ class PageStorage:
         self._loads: dict[int, Load] = {}  # by the numbers of parts
         self._last_uses: defaultdict[int, list[int]] = defaultdict(list)  # parts that end with a batch
         self._ask(plan.first_batch - 1)
-        self._begun.clear()  # what is not needed soon
+        self._begun.clear()  # pages that are not needed soon
 
     @property
     def is_pinned(self) -> bool:
@@ -92,7 +92,7 @@ class PageStorage:
         return {} if self._next is None or os.getpid() != self._process else self._next.take()
 
     def interrupt(self) -> None:
-        """Drop what was not begun, and end the waiting for everything else; called from any thread."""
+        """Drop loads that were not begun, and end the waiting for everything else; called from any thread."""
         if os.getpid() == self._process:
             self._threads.interrupt(list(self._from_others))
 
@@ -191,14 +191,14 @@ class NextEpoch:
                 self._loads[part.start, part.stop] = threads.ask(part.start, part.stop)
 
     def end(self) -> set[Load]:
-        """Stop asking; give what was asked for and is not there."""
+        """Stop asking; give the parts that were asked for and are not there."""
         self._is_over = True
         if self._thread is not None:
             self._thread.join()
         return {load for load in (*self._loads.values(), *self._taken) if not load.is_done}
 
     def take(self) -> dict[tuple[int, int], Load]:
-        """Stop asking; give what was asked for, once."""
+        """Stop asking; give the parts that were asked for, once."""
         self._is_over = True
         taken, self._loads = self._loads, {}
         self._taken.update(taken.values())
@@ -206,7 +206,7 @@ class NextEpoch:
 
     def _plan(self) -> None:
         """Body of the thread."""
-        with suppress(Exception):  # it is a guess; what is wrong with the next epoch is found when it begins
+        with suppress(Exception):  # it is a guess; errors of the next epoch are found when it begins
             plan = self._plan_next()
             self._parts = (part for group in plan.groups() for part in group.parts)
 

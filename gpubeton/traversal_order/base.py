@@ -184,7 +184,7 @@ _num_loaders: Counter[str] = Counter()  # made by this process, by what they loa
 def check_seed_of_ranks(title: str, seed: int) -> None:
     """Raise `OptionError` if another rank's loader has another seed: their shares would overlap.
 
-    `title` says what is loaded, and how. All ranks make the same loaders of one title, in the same order.
+    `title` names the data and the order. All ranks make the same loaders of one title, in the same order.
     """
     import torch.distributed as dist
 
