@@ -277,7 +277,7 @@ class NvjpegError(DeviceError):
     Parameters
     ----------
     message : str
-        What it was for, and what to try.
+        Its purpose, and advice.
     call : str
         Name of the function.
     status : int

@@ -186,7 +186,7 @@ def index_shards(
     Returns
     -------
     IndexedShards
-        What was written.
+        The written files.
 
     Raises
     ------

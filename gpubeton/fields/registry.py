@@ -73,7 +73,7 @@ def open_index(
         try:
             return _open_stored(StoredIndex.of_folder(folder, remote), custom_fields, cache)
         except (FileNotFoundError, RemoteDeniedError):
-            pass  # it has none; a store that does not show its list refuses what is not there
+            pass  # it has none; a store that does not show its list refuses missing objects
         except FormatError as error:
             warnings.warn(
                 f"{folder}: {DESCRIPTION} does not describe the shards as they are now: {error}. Each of them is "

@@ -280,7 +280,7 @@ def boot_tag() -> int:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
-        boot = os.urandom(16)  # then each process checks what it uses
+        boot = os.urandom(16)  # then each process checks its pages
     return zlib.crc32(boot) or 1
 
 

@@ -157,7 +157,7 @@ def _translate(
 
 
 def _reason(error: Exception) -> str:
-    """Give the text of an error of obstore's, without what it prints for debugging and without secrets."""
+    """Give the text of an error of obstore's, without its details for debugging and without secrets."""
     text = str(error).partition("\n\nDebug source")[0].strip()
     return re.sub(r"https?://\S+", lambda found: shown(found[0]), text)
 

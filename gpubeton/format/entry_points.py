@@ -209,7 +209,7 @@ def read_index(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     path = index.files[file].path
     try:
         source = open_bytes(index_path(path), remote=index.files[file].identity.remote)
-    except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse what is not there
+    except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse missing objects
         return {}
     with source:
         return _Blocks(source, index, file, f"gpubeton index --overwrite {path}").read(0, source.size)

@@ -392,7 +392,7 @@ class IndexCache:
 
     @contextmanager
     def lock(self, paths: Sequence[str]) -> Iterator[None]:
-        """Let one process at a time open some files: the next ones find what it has kept."""
+        """Let one process at a time open some files: the next ones find its result."""
         with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode())):
             yield
 

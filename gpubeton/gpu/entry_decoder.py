@@ -1,4 +1,4 @@
-"""EntryDecoder: our own decoder in CUDA for JPEGs with entry points, which decodes only what is under the crop.
+"""EntryDecoder: our own decoder in CUDA for JPEGs with entry points, which decodes only the part under the crop.
 
 ResidentJpegs: those that stay in the memory of the GPU.
 """

@@ -48,7 +48,7 @@ class GpuExecutor:
     # 3. Copy compressed bytes to pinned memory, micro-batch by micro-batch, and give them to the decoders. Copy the
     #    crops of raw-stored images to the device.
     # 4. The kernels wait on the device for all of that, write the batch, and report the canaries that are left.
-    # 5. `collect` waits on the host. Images with a canary left are decoded once more; the CPU makes what is missing.
+    # 5. `collect` waits on the host. Images with a canary left are decoded once more; the CPU makes the missing ones.
 
     def __init__(
         self,

@@ -182,7 +182,7 @@ def _read_version(library: ctypes.CDLL) -> tuple[int, ...]:
 
 
 class Resource:
-    """An object of nvJPEG; closed by `close`, or with its last reference. What it is made from is destroyed later."""
+    """An object of nvJPEG; closed by `close`, or with its last reference. Its parents are destroyed later."""
 
     # The device that was current when it was made has to be current again when it is closed. It is not destroyed at
     # the end of the interpreter: CUDA may be unloaded by then, and the call would crash.

@@ -152,7 +152,7 @@ class Loader(FfcvSurface):
         the machine and for later runs. The default is the environment variable GPUBETON_CACHE_DIR; without either
         nothing is kept. Files of this machine do not need it.
     cache_limit : int or str, optional
-        Most bytes of `cache_dir`, as a number or as text such as "800 GB". What is there stays; what does not fit is
+        Most bytes of `cache_dir`, as a number or as text such as "800 GB". Kept parts stay; what does not fit is
         loaded in each epoch. The default is 75 % of the free space, and leaves at least 50 GB free.
 
     Attributes

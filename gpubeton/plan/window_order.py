@@ -120,7 +120,7 @@ class WindowIds(LazyIds):
         if found is None:
             start = number * self._block_size
             place = self.first + self.step * np.arange(start, min(start + self._block_size, len(self)))
-            # What is repeated is from the start of the epoch, a window for itself.
+            # Repeated samples are from the start of the epoch, a window for itself.
             rounds = np.split(place, np.flatnonzero(np.diff(place // self.order.total)) + 1)
             found = np.concatenate([self.order.at(own % self.order.total) for own in rounds])
             for old in list(self._kept)[:-1]:  # two stay: bytes are asked for ahead of the batches that are made

@@ -68,5 +68,5 @@ class Window(GlobalOrder):
             ids = np.asarray(ids, np.uint64)
             runs = runs.of(ids)
         found = WindowIds(WindowOrder(ids, runs, self.streams, self.width, self.seed, epoch))
-        # Where neighbors are in different pages, the order takes less memory than what it is made of.
+        # Where neighbors are in different pages, the order takes less memory than its parts.
         return found if len(runs.page) * _RUN <= len(ids) else found[:]

@@ -50,7 +50,7 @@ class WrittenFile(ABC):
 
     @abstractmethod
     def _clear(self) -> None:
-        """Remove or close what is needed no longer, now that the file has its name."""
+        """Remove or close all that is needed no longer, now that the file has its name."""
 
 
 class AtomicFile(WrittenFile):

@@ -237,7 +237,7 @@ def work(
     `inherited` are ends of pipes that only a forked process has: open, they would keep this process waiting after the
     calling one was killed. `current_rows`, shared, names the row in hand of each process, in case it dies.
     """
-    # Ctrl-C reaches the whole group; the calling process decides what it means. It ends this one by SIGTERM, for which
+    # Ctrl-C reaches the whole group; the calling process decides its meaning. It ends this one by SIGTERM, for which
     # the user's program may have a handler that is not meant for here.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
