@@ -83,7 +83,7 @@ def _has_failed(part: _Part) -> bool:
 
 
 class _KeptParts:
-    """The first bytes of the objects opened last, and parts that were requested but not used. Safe to use from threads."""
+    """First bytes of the objects opened last, and parts that were requested but not used. Safe to use from threads."""
 
     def __init__(self) -> None:
         self._parts: OrderedDict[ObjectIdentity, list[_Part]] = OrderedDict()
