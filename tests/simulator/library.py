@@ -57,6 +57,7 @@ _PROTOTYPES = {
     "simulated_stream_number": (c_int, c_void_p),
     "simulated_stream_is_urgent": (c_int, c_void_p),
     "simulated_stream_is_idle": (c_int, c_void_p),
+    "simulated_stream_is_settled": (c_int, c_void_p),
     "simulated_stream_hold": (None, c_void_p),
     "simulated_stream_release": (None, c_void_p),
     "simulated_stream_slow_down": (None, c_void_p, c_long, c_long, c_uint64),

@@ -1,5 +1,6 @@
 #include "stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -79,6 +80,12 @@ bool Stream::is_idle() {
     return queue_.empty() && !is_busy_;
 }
 
+bool Stream::is_settled() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (is_busy_ && !is_freeing_) return false;
+    return std::all_of(queue_.begin(), queue_.end(), [](const Work& work) { return work.name == "free"; });
+}
+
 void Stream::hold() {
     std::lock_guard<std::mutex> lock(mutex_);
     is_held_ = true;
@@ -114,6 +121,7 @@ void Stream::serve() {
             work = std::move(queue_.front());
             queue_.pop_front();
             is_busy_ = true;
+            is_freeing_ = work.name == "free";
         }
         pause();
         if (work.is_certain || device_error(device) == SUCCESS) {
@@ -223,6 +231,7 @@ EXPORT void* simulated_stream_make(int device, int is_urgent) {
 EXPORT int simulated_stream_number(void* handle) { return static_cast<Stream*>(handle)->number; }
 EXPORT int simulated_stream_is_urgent(void* handle) { return static_cast<Stream*>(handle)->is_urgent; }
 EXPORT int simulated_stream_is_idle(void* handle) { return static_cast<Stream*>(handle)->is_idle(); }
+EXPORT int simulated_stream_is_settled(void* handle) { return static_cast<Stream*>(handle)->is_settled(); }
 EXPORT void simulated_stream_hold(void* handle) { static_cast<Stream*>(handle)->hold(); }
 EXPORT void simulated_stream_release(void* handle) { static_cast<Stream*>(handle)->release(); }
 

@@ -50,6 +50,8 @@ class Stream {
     std::shared_ptr<Mark> mark(const std::string& name);
     void synchronize();
     bool is_idle();
+    // Whether nothing is left to do but to give memory of tensors back, which waits of the program do not cover.
+    bool is_settled();
 
     // Between these two no further work of the queue begins.
     void hold();
@@ -77,6 +79,7 @@ class Stream {
     std::condition_variable changed_;
     std::deque<Work> queue_;
     bool is_busy_ = false;
+    bool is_freeing_ = false;  // what it is busy with
     bool is_held_ = false;
     long least_ = 0;
     long most_ = 0;
