@@ -15,11 +15,12 @@ from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.writing.atomic_file import AtomicFile
-from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder, Shards
 from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton.writing.find_entry_points import find_blocks, index_file
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.tar_shards import Shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

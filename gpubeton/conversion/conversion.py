@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gpubeton import __version__
-from gpubeton.conversion.file_settings import Settings
+from gpubeton.conversion.file_settings import Settings, choose_samples
 from gpubeton.conversion.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
@@ -320,13 +318,6 @@ class _Run:
         if self.source.class_names is not None:
             notes["class_names"] = list(self.source.class_names)
         return notes
-
-
-def choose_samples(count: int, settings: Settings) -> list[int]:
-    """Choose the samples of a source, in the order of the rows of the file."""
-    order = np.random.default_rng(settings.seed).permutation(count) if settings.shuffle else np.arange(count)
-    chosen: list[int] = order[: settings.limit].tolist()
-    return chosen
 
 
 def _digest(texts: Iterable[str]) -> str:

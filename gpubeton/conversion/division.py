@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.conversion.conversion import choose_samples
+from gpubeton.conversion.file_settings import choose_samples
 from gpubeton.conversion.file_sources import TarSource, expand_braces, find_tar_files
 from gpubeton.conversion.object_copies import copy_object, list_urls
 from gpubeton.conversion.parts import Layout, Part
@@ -20,7 +20,7 @@ from gpubeton.conversion.source import LABEL, LabelledSource, Source
 from gpubeton.conversion.source_kinds import open_source, recognise
 from gpubeton.errors import OptionError
 from gpubeton.files.object_store import read_object
-from gpubeton.writing.datasets import IMAGE_SUFFIXES
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES
 from gpubeton.writing.target_folder import is_url
 
 if TYPE_CHECKING:

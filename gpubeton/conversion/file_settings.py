@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton.errors import OptionError
 from gpubeton.fields import FloatField, ImageField, IntField, RGBImageField
 from gpubeton.format.field_arguments import IMAGE_KINDS, ImageKind
@@ -154,3 +156,10 @@ class Settings:
         if self.restart_interval is None:
             del settings["restart_interval"]
         return settings
+
+
+def choose_samples(count: int, settings: Settings) -> list[int]:
+    """Choose the samples of a source, in the order of the rows of the file."""
+    order = np.random.default_rng(settings.seed).permutation(count) if settings.shuffle else np.arange(count)
+    chosen: list[int] = order[: settings.limit].tolist()
+    return chosen

@@ -17,7 +17,7 @@ import numpy as np
 from gpubeton.conversion.source import LABEL, LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
-from gpubeton.writing.datasets import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 
 
 class FolderSource(LabelledSource):

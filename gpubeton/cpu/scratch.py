@@ -12,7 +12,7 @@ from gpubeton.cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES, 
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
 from gpubeton.cpu.taps import most_taps
-from gpubeton.format.entry_points import MAX_INTERVALS
+from gpubeton.format.layout import MAX_INTERVALS
 from gpubeton.plan.program import MAX_COLOR_STEPS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.jpeg_markers import ALONE, JPEG_END, read_frame
-from gpubeton.format.entry_points import MAX_INTERVALS
+from gpubeton.format.layout import MAX_INTERVALS
 from gpubeton.pipeline.compiler import Compiler
 
 if TYPE_CHECKING:

@@ -52,9 +52,6 @@ Bits are counted from the first byte of the JPEG as it is stored; bit 0 of a byt
 a stuffed zero byte.
 """
 
-MAX_INTERVALS = 8192
-"""Most restart intervals of a JPEG whose crop alone is decoded: one for each MCU row of the largest JPEG."""
-
 _MAGIC = b"gpubeton-entries"
 _VERSION = 1
 _TRAILER_DTYPE = np.dtype(

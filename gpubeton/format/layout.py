@@ -37,6 +37,9 @@ PAGE_SIZE_DEFAULT = 8 << 20
 NAME_SIZE = 16
 ARGUMENTS_SIZE = 1024
 
+#: Most restart intervals of a JPEG whose crop alone is decoded: one for each MCU row of the largest JPEG.
+MAX_INTERVALS = 8192
+
 HEADER_DTYPE = np.dtype(
     [
         ("version", "<u2"),

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpubeton.errors import OptionError
-from gpubeton.writing.datasets import ImageFolder
+from gpubeton.writing.image_folder import ImageFolder
 from tests.picture_folders import write_folder, write_picture
 
 

@@ -26,8 +26,9 @@ from gpubeton.cpu.jpeg.markers import LUMA_ACROSS as FRAME_LUMA_ACROSS
 from gpubeton.cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton.cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton.cpu.jpeg.markers import WIDTH as FRAME_WIDTH
-from gpubeton.format.entry_points import ENTRY, MAX_INTERVALS
+from gpubeton.format.entry_points import ENTRY
 from gpubeton.format.entry_points import EVERY as MCUS_OF_ENTRY
+from gpubeton.format.layout import MAX_INTERVALS
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan import draw_rows
 from gpubeton.plan.jpeg_parts import (
