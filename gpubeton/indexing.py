@@ -15,7 +15,6 @@ from gpubeton.errors import StorageError
 from gpubeton.fields.registry import CustomFields, open_index
 from gpubeton.files.open_files import list_shards, source_type
 from gpubeton.format.entry_points import (
-    ENTRY,
     EntryBlock,
     identity_of,
     image_fields,
@@ -23,7 +22,7 @@ from gpubeton.format.entry_points import (
     open_blocks,
     write_entry_points,
 )
-from gpubeton.format.layout import ImageMode
+from gpubeton.format.layout import ENTRY_DTYPE, ImageMode
 from gpubeton.format.manifest import write_manifest
 from gpubeton.writing.atomic_file import AtomicFile, checked_target, is_locked, short_name, write_at
 from gpubeton.writing.find_entry_points import find_blocks
@@ -290,7 +289,7 @@ class _Unfinished:
         while len(header := os.pread(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
             row = np.frombuffer(header, _RECORD_DTYPE)[0]
             field, images, entries = int(row["field"]), int(row["images"]), int(row["entries"])
-            size = 8 * images + ENTRY.itemsize * entries
+            size = 8 * images + ENTRY_DTYPE.itemsize * entries
             if field >= len(done) or size > os.fstat(self._descriptor).st_size:
                 return
             content = os.pread(self._descriptor, size, position + len(header))
@@ -300,7 +299,7 @@ class _Unfinished:
             first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts, dtype=np.uint64)])
             seals = np.frombuffer(content[4 * images : 8 * images], "<u4")
             position += len(header) + size
-            yield field, EntryBlock(first, seals, np.frombuffer(content[8 * images :], ENTRY)), position
+            yield field, EntryBlock(first, seals, np.frombuffer(content[8 * images :], ENTRY_DTYPE)), position
 
 
 def _record(field: int, block: EntryBlock) -> bytes:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpubeton.cli.screen import counted, histogram, printable, progress, result_console, show_json, size_text
 from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Workers, field_classes
-from gpubeton.format.entry_points import EVERY
+from gpubeton.format.layout import MCUS_PER_ENTRY
 
 if TYPE_CHECKING:
     from gpubeton.inspection import FieldSummary, ImageSummary, Spread, Summary, Verification
@@ -137,7 +137,7 @@ def _draw_images(console: Console, image: ImageSummary) -> None:
         lanes = image.lanes
         console.print(f"  on a GPU: {lanes['hardware']:,} by the JPEG engines, {lanes['cpu']:,} by the CPU")
     if image.indexed:
-        each = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {EVERY} MCUs"
+        each = f"{image.entry_points:,} in {size_text(image.entry_bytes)}, one every {MCUS_PER_ENTRY} MCUs"
         console.print(f"  entry points: of {image.indexed:,} JPEG files, {each}")
     elif image.jpg and image.mode == "rgb":
         console.print("  entry points: none; gpubeton index makes them, and loaders decode less of each JPEG file")

@@ -30,7 +30,7 @@ class Scratch(NamedTuple):
     frame: Array  # (FRAME_SIZE,) int64: headers, see `jpeg.markers`
     tables: Tables
     cursor: Array  # (CURSOR_FIELDS,) int64: see `jpeg.intervals`
-    entries: Array  # uint8: an ENTRY for each restart interval
+    entries: Array  # uint8: an ENTRY_DTYPE for each restart interval
     scan: Array  # uint8: an interval without byte stuffing
     coefficients: Array  # (96,) int16, aligned: one block, and room for values past its end
     zigzag: Array  # (256,) uint8: `jpeg.markers.ZIGZAG`

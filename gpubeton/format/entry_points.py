@@ -30,7 +30,7 @@ from gpubeton.format.data_files import first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import decode_header
-from gpubeton.format.layout import HEADER_DTYPE, FieldType, ImageMode, round_up
+from gpubeton.format.layout import ENTRY_DTYPE, HEADER_DTYPE, MCUS_PER_ENTRY, FieldType, ImageMode, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,16 +41,6 @@ if TYPE_CHECKING:
     from gpubeton.files.byte_source import ByteSource
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
-
-EVERY = 8
-"""MCUs from one entry point of an image to the next, in the order of the scan."""
-
-ENTRY = np.dtype([("bit", "<u4"), ("dc", "<i2", 3)])
-"""An entry point: the first bit of an MCU, and the DC values of the three components before it.
-
-Bits are counted from the first byte of the JPEG as it is stored; bit 0 of a byte is its highest. No entry point lies in
-a stuffed zero byte.
-"""
 
 _MAGIC = b"gpubeton-entries"
 _VERSION = 1
@@ -100,10 +90,10 @@ class EntryBlock(EntryPoints):
         self,
         first: NDArray[np.uint64],  # (N + 1,) number of the first entry of each image, and of all entries
         seals: NDArray[np.uint32],  # (N,)
-        entries: NDArray[np.void],  # (M,) ENTRY, contiguous
+        entries: NDArray[np.void],  # (M,) ENTRY_DTYPE, contiguous
     ) -> None:
         counts = np.diff(first)
-        addresses = np.uint64(entries.ctypes.data) + first[:-1] * np.uint64(ENTRY.itemsize)
+        addresses = np.uint64(entries.ctypes.data) + first[:-1] * np.uint64(ENTRY_DTYPE.itemsize)
         addresses[counts == 0] = 0
         super().__init__(addresses, counts.astype(np.int32), seals, entries)
         self.first, self.entries = first, entries
@@ -123,7 +113,7 @@ class EntryBlock(EntryPoints):
 
 def no_entry_points(count: int) -> EntryBlock:
     """Give the entry points of images that have none."""
-    return EntryBlock(np.zeros(count + 1, np.uint64), np.zeros(count, np.uint32), np.zeros(0, ENTRY))
+    return EntryBlock(np.zeros(count + 1, np.uint64), np.zeros(count, np.uint32), np.zeros(0, ENTRY_DTYPE))
 
 
 def image_fields(index: Index, file: int = 0) -> list[str]:
@@ -245,13 +235,14 @@ class _Blocks:
 
     def _read_one(self, row: np.void, start: int, stop: int) -> tuple[EntryBlock, int]:
         """Read and check the block of a trailer; return it and where it begins."""
-        if row["version"] != _VERSION or row["every"] != EVERY:
+        if row["version"] != _VERSION or row["every"] != MCUS_PER_ENTRY:
             raise self._error(
-                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSION} and {EVERY}"
+                f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSION} and "
+                f"{MCUS_PER_ENTRY}"
             )
         name = row["name"].decode("ascii", "replace")
         images, count = int(row["images"]), int(row["entries"])
-        sizes = ENTRY.itemsize * count, 8 * (images + 1), 4 * images
+        sizes = ENTRY_DTYPE.itemsize * count, 8 * (images + 1), 4 * images
         end = stop - _TRAILER_DTYPE.itemsize
         begin = end - sum(round_up(size, 8) for size in sizes)
         if begin < start:
@@ -272,7 +263,7 @@ class _Blocks:
             entries = self._source.map()[begin : begin + sizes[0]]
         else:
             entries = self._source.read_array(begin, begin + sizes[0])
-        return EntryBlock(first, seals, entries.view(ENTRY)), begin
+        return EntryBlock(first, seals, entries.view(ENTRY_DTYPE)), begin
 
     def _error(self, fault: str) -> EntryPointsError:
         return EntryPointsError(
@@ -310,11 +301,11 @@ def write_entry_points(
         end += block.entries.nbytes
         counts.append(np.diff(block.first))
         seals.append(block.seals)
-    number = (end - start) // ENTRY.itemsize
+    number = (end - start) // ENTRY_DTYPE.itemsize
     first = np.concatenate([np.zeros(1, np.uint64), np.cumsum(np.concatenate(counts), dtype=np.uint64)])
     tables = first.tobytes() + _padded(np.concatenate(seals).tobytes())
     trailer = np.zeros(1, _TRAILER_DTYPE)
-    trailer[0] = (_MAGIC, _VERSION, EVERY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
+    trailer[0] = (_MAGIC, _VERSION, MCUS_PER_ENTRY, name.encode("ascii"), identity, len(first) - 1, number, 0, 0)
     trailer["checksum"] = zlib.crc32(tables, zlib.crc32(trailer.tobytes()[:_CHECKED]))
     rest = bytes(-(end - start) % 8) + tables + trailer.tobytes()
     write(end, rest)

@@ -37,6 +37,13 @@ PAGE_SIZE_DEFAULT = 8 << 20
 NAME_SIZE = 16
 ARGUMENTS_SIZE = 1024
 
+#: MCUs from one entry point of an image to the next, in the order of the scan.
+MCUS_PER_ENTRY = 8
+
+#: An entry point: the first bit of an MCU, and the DC values of the three components before it. Bits are counted from
+#: the first byte of the JPEG as it is stored; bit 0 of a byte is its highest. None lies in a stuffed zero byte.
+ENTRY_DTYPE = np.dtype([("bit", "<u4"), ("dc", "<i2", 3)])
+
 #: Most restart intervals of a JPEG whose crop alone is decoded: one for each MCU row of the largest JPEG.
 MAX_INTERVALS = 8192
 

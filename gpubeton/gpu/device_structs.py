@@ -43,7 +43,7 @@ GATHER = np.dtype(
 JPEG = np.dtype(
     [
         ("bytes", "<u8"),  # address of its first byte
-        ("entries", "<u8"),  # address of ENTRY (num_entries,), even
+        ("entries", "<u8"),  # address of ENTRY_DTYPE (num_entries,), even
         ("quantization", "<u8"),  # address of uint8 (3, 64): factors of each component, by rows
         ("coefficients", "<u8"),  # addresses of the window's coefficients, samples, and samples resampled across
         ("samples", "<u8"),

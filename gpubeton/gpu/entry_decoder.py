@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.batch_memory import GrowableBuffer
 from gpubeton.gpu.device_structs import GATHER, JPEG
 from gpubeton.gpu.launch import JPEG_AXES, gather, launch_jpegs, taps_nbytes
@@ -69,7 +69,7 @@ class ResidentJpegs:
     """JPEGs in the memory of a GPU, and what our decoder needs of their headers. Read only; freed with the last use."""
 
     bytes_: Memory
-    entries: Memory  # ENTRY of all
+    entries: Memory  # ENTRY_DTYPE of all
     starts: NDArray[np.uint8]  # (E, 4) the numbers of their bits, for the host
     rows: NDArray[np.int32]  # (samples of the files, PART_COLUMNS) as in `JpegParts`; EVERY is 0 of others
     address: NDArray[np.uint64]  # (samples,) on the device
@@ -217,7 +217,7 @@ class EntryDecoder:
         places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
         jpegs = table.pinned((number, "jpegs"))
         for band, slice_ in enumerate(images.bands):
-            first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY.itemsize)
+            first_entry = images.intervals[band].first_entry.astype(np.uint64) * np.uint64(ENTRY_DTYPE.itemsize)
             entries = images.places[number, "entries", band] if images.nbytes else images.entries
             quantization = images.places[number, "quantization"] + 3 * 64 * slice_.start
             described = images.parts.rows[slice_], places[slice_], size[slice_], first_entry + np.uint64(entries)

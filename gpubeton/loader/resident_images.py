@@ -15,7 +15,7 @@ from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.pack import pack_regions
 from gpubeton.errors import DeviceError
 from gpubeton.format import ImageMode
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.entry_decoder import ResidentJpegs, send_piece
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, HEIGHT, WIDTH
 from gpubeton.plan.jpeg_parts import EVERY, PART_COLUMNS, TABLE_BYTES, JpegParts, split_bands
@@ -79,7 +79,7 @@ class StoredJpegs(NamedTuple):
     @property
     def index_nbytes(self) -> int:
         """Bytes of their entry points; those at restart markers do not count."""
-        return ENTRY.itemsize * int(self.num_entries.sum())
+        return ENTRY_DTYPE.itemsize * int(self.num_entries.sum())
 
 
 class ResidentImages:
@@ -233,7 +233,7 @@ def _load(
     first_entry, table_of, quantization_of = np.zeros(count, np.int64), *np.zeros((2, count), np.int32)
     tables: dict[bytes, int] = {}
     quantization: dict[bytes, int] = {}
-    entries: list[NDArray[np.uint8]] = [np.zeros((0, ENTRY.itemsize), np.uint8)]
+    entries: list[NDArray[np.uint8]] = [np.zeros((0, ENTRY_DTYPE.itemsize), np.uint8)]
     num_entries, place = 0, bytes_.address
     for piece in split_bands(jpegs.size.astype(np.int64), staging.nbytes):
         part = jpegs.part(piece)

@@ -48,7 +48,7 @@ class JpegParts(NamedTuple):
 class Intervals(NamedTuple):
     """The intervals of some images, in groups of similar size that use the same tables."""
 
-    entries: NDArray[np.uint8]  # (E, 10): ENTRY of all images
+    entries: NDArray[np.uint8]  # (E, 10): ENTRY_DTYPE of all images
     first_entry: NDArray[np.int64]  # (N,): the first of each image
     intervals: NDArray[np.int32]  # (M, 2): image and entry
     groups: NDArray[np.int32]  # (G, 3): set of tables, first interval and number of intervals

@@ -15,7 +15,7 @@ from gpubeton.cpu.scratch import allocate
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, NUM_PAINTS, PAINT_COLUMNS, SHIFT_X, SHIFT_Y, TOP, WIDTH
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.image_executor import ImageJob
@@ -34,7 +34,7 @@ class Stored:
     height: int
     width: int
     mode: int
-    entries: np.ndarray = field(default_factory=lambda: np.zeros(0, ENTRY))  # ENTRY
+    entries: np.ndarray = field(default_factory=lambda: np.zeros(0, ENTRY_DTYPE))  # ENTRY_DTYPE
     seal: int = 0
 
 

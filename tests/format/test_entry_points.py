@@ -16,7 +16,6 @@ from gpubeton.fields import ImageField, IntField, RGBImageField
 from gpubeton.files import local_file
 from gpubeton.format import Index, read_notes
 from gpubeton.format.entry_points import (
-    ENTRY,
     EntryBlock,
     image_fields,
     index_path,
@@ -24,6 +23,7 @@ from gpubeton.format.entry_points import (
     read_index,
     read_stored,
 )
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import jpeg, photo, pillow_jpeg
@@ -71,7 +71,7 @@ def held(points):
         for entries in memory:
             start = address - entries.ctypes.data
             if address and 0 <= start < entries.nbytes:
-                own = entries.tobytes()[start : start + ENTRY.itemsize * count]
+                own = entries.tobytes()[start : start + ENTRY_DTYPE.itemsize * count]
         found.append((own, seal))
     return found
 

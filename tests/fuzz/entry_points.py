@@ -17,7 +17,7 @@ from gpubeton.errors import BadImageError
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from gpubeton.format import Index
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
@@ -48,10 +48,10 @@ class Campaign:
         self.index = index_images(self.path).path
         self.content = self.index.read_bytes()
         count = int(np.frombuffer(self.content[-16:-8], "<u8")[0])
-        self.begin = -(-count * ENTRY.itemsize // 8) * 8
+        self.begin = -(-count * ENTRY_DTYPE.itemsize // 8) * 8
         self.first = np.frombuffer(self.content[self.begin :], "<u8", len(files) + 1).astype(int)
         self.seals = np.frombuffer(self.content[self.begin + 8 * len(self.first) :], "<u4", len(files))
-        self.entries = np.frombuffer(self.content[: count * ENTRY.itemsize], ENTRY)
+        self.entries = np.frombuffer(self.content[: count * ENTRY_DTYPE.itemsize], ENTRY_DTYPE)
         assert Index.open(self.path).num_samples == len(files)
 
     def close(self):

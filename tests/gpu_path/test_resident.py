@@ -13,7 +13,7 @@ from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.engine import executors
 from gpubeton.errors import BadImageError, DeviceError, OptionError, StorageError
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.gpu_options import GpuOptions
 from gpubeton.indexing import index_images
 from gpubeton.loader import Loader
@@ -153,7 +153,7 @@ def test_many_pieces(gpus, path, faults, piece):
         data = IMAGES[number].data
         assert ctypes.string_at(int(resident.address[number]), len(data)) == data
     points = ctypes.string_at(resident.entries.address, resident.entries.nbytes)
-    starts = np.frombuffer(points, ENTRY)["bit"]
+    starts = np.frombuffer(points, ENTRY_DTYPE)["bit"]
     assert np.array_equal(starts, resident.starts.view("<u4").reshape(-1))
     loader.gpu.resident = {"image": resident}
     assert_same(epochs(loader), expected(path))

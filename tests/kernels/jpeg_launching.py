@@ -8,7 +8,7 @@ import numpy as np
 
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.gpu.entry_decoder import describe_jpegs
 from gpubeton.gpu.launch import ProgramConstants, launch_jpegs, taps_nbytes
 from gpubeton.plan.draw_rows import most_taps
@@ -75,7 +75,9 @@ def make_jpegs(program, batch, draws, *, parts=None, change=None, place=placed, 
     nbytes = window_nbytes(rows, program.width)
     window = place(np.full(int(nbytes.sum()), UNTOUCHED, np.uint8))
     entries, quantization, tables = place(found.entries), place(parts.quantization), place(parts.tables)
-    entry_places = np.uint64(entries.ctypes.data) + found.first_entry.astype(np.uint64) * np.uint64(ENTRY.itemsize)
+    entry_places = np.uint64(entries.ctypes.data) + found.first_entry.astype(np.uint64) * np.uint64(
+        ENTRY_DTYPE.itemsize
+    )
     jpegs = place(
         describe_jpegs(
             rows, batch.address, batch.size, entry_places, quantization.ctypes.data, window.ctypes.data, nbytes,

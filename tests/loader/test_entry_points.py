@@ -13,7 +13,7 @@ from gpubeton import Loader
 from gpubeton.copying import copy_samples
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.indexing import index_images
 from gpubeton.writer import DatasetWriter
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
@@ -113,9 +113,9 @@ def test_an_index_that_cannot_be_used_is_a_warning_with_a_command(indexed, expec
 def parts(content):
     """First entry of each image, and the entries and seals as arrays that can be changed."""
     count = int(np.frombuffer(content[-16:-8], "<u8")[0])
-    begin = -(-count * ENTRY.itemsize // 8) * 8
+    begin = -(-count * ENTRY_DTYPE.itemsize // 8) * 8
     first = np.frombuffer(content[begin : begin + 8 * (COUNT + 1)], "<u8").astype(int)
-    return first, np.frombuffer(content[: count * ENTRY.itemsize], ENTRY).copy()
+    return first, np.frombuffer(content[: count * ENTRY_DTYPE.itemsize], ENTRY_DTYPE).copy()
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 
 # Zero bytes after an interval: missing data read as zeros, and the bit reader may look ahead.
 PADDING = 16
@@ -10,7 +10,7 @@ PADDING = 16
 OVERRUN = 2304
 
 # Bytes of an entry point.
-ENTRY_BYTES = ENTRY.itemsize
+ENTRY_BYTES = ENTRY_DTYPE.itemsize
 
 # Most blocks of an MCU of several components (T.81 B.2.3).
 MAX_BLOCKS = 10
@@ -33,7 +33,7 @@ BLOCK_FIELDS = 10
 DATA = 0  # address of the JPEG
 DATA_SIZE = 1
 SCAN_START = 2  # offset of its scan
-ENTRIES = 3  # address of an ENTRY for each interval
+ENTRIES = 3  # address of an ENTRY_DTYPE for each interval
 COUNT = 4  # number of intervals
 LENGTH = 5  # MCUs of each but the last
 MCUS = 6  # of the image

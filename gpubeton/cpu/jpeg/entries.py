@@ -22,7 +22,8 @@ from gpubeton.cpu.jpeg.markers import (
     read_headers,
 )
 from gpubeton.cpu.scratch import Scratch, allocate
-from gpubeton.format.entry_points import ENTRY, EVERY, EntryBlock
+from gpubeton.format.entry_points import EntryBlock
+from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import compiled, stage
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
     bit = 8 * scan
     # `source` and `scan` are the same byte in the JPEG and in the copy; `marker` is the next 0xFF of the JPEG.
     marker = find_marker(source, stop)
-    for first in range(0, mcus, EVERY):
+    for first in range(0, mcus, MCUS_PER_ENTRY):
         while scan + marker - source < bit >> 3:
             if load_u8(marker + 1) != 0:
                 return False  # a fill byte, which only markers may have before them
@@ -67,7 +68,7 @@ def _find_in_scan(address: int, size: int, target: int, count: int, scratch: Scr
         store_i64(target, place | ((values[0] & 0xFFFF) << 32) | (values[1] << 48))
         store_i16(target + 8, values[2])
         target += ENTRY_BYTES
-        last = min(first + EVERY, mcus)
+        last = min(first + MCUS_PER_ENTRY, mcus)
         if read_mcus(first, last, False, 0, 0, blocks, scratch) != OK:
             return False
         bit = 8 * cursor[POSITION] - cursor[FILLED]
@@ -81,7 +82,7 @@ def _find(address: int, size: int, target: int, room: int, scratch: Scratch) -> 
     if size > LARGEST_JPEG or read_headers(address, size, frame, scratch.tables) != OK:
         return 0
     mcus = frame[MCUS_ACROSS] * frame[MCUS_DOWN]
-    count: int = (mcus + EVERY - 1) // EVERY
+    count: int = (mcus + MCUS_PER_ENTRY - 1) // MCUS_PER_ENTRY
     # Restart markers are entry points themselves.
     if 0 < frame[RESTART_INTERVAL] < mcus or count > room:
         return 0
@@ -120,4 +121,4 @@ def find_entries(
     entries = np.empty((room, ENTRY_BYTES), np.uint8)
     largest = min(int(size.max(initial=0)), LARGEST_JPEG)
     write_entries(address, size, first, seals, entries, allocate(8, largest, 8, 8, 8))
-    return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY).reshape(-1))
+    return EntryBlock(first, seals, entries[: int(first[-1])].copy().view(ENTRY_DTYPE).reshape(-1))

@@ -48,7 +48,7 @@ from gpubeton.cpu.jpeg.columns import (
 from gpubeton.cpu.jpeg.entropy import decode_mcus
 from gpubeton.cpu.jpeg.markers import RESTART_INTERVAL, SCAN
 from gpubeton.cpu.simd import I8, I32, I64, Vector, VectorBuilder, vector_kernel
-from gpubeton.format.entry_points import EVERY
+from gpubeton.format.layout import MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import inlined, stage
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def find_intervals(address: int, size: int, frame: Array, mcus: int, scratch: Sc
 @stage
 def take_index(address: int, size: int, frame: Array, mcus: int, entries: int, count: int, scratch: Scratch) -> int:
     """Take the `count` intervals of an image from an index; return a code of `codes`."""
-    _begin(address, size, frame, mcus, EVERY, entries, scratch)
+    _begin(address, size, frame, mcus, MCUS_PER_ENTRY, entries, scratch)
     scratch.cursor[IS_INDEXED] = 1
     return OK if count == scratch.cursor[COUNT] else DAMAGED_SCAN
 

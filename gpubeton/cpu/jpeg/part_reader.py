@@ -26,9 +26,7 @@ from gpubeton.cpu.jpeg.markers import LUMA_ACROSS as FRAME_LUMA_ACROSS
 from gpubeton.cpu.jpeg.markers import LUMA_DOWN as FRAME_LUMA_DOWN
 from gpubeton.cpu.jpeg.markers import SCAN as FRAME_SCAN
 from gpubeton.cpu.jpeg.markers import WIDTH as FRAME_WIDTH
-from gpubeton.format.entry_points import ENTRY
-from gpubeton.format.entry_points import EVERY as MCUS_OF_ENTRY
-from gpubeton.format.layout import MAX_INTERVALS
+from gpubeton.format.layout import ENTRY_DTYPE, MAX_INTERVALS, MCUS_PER_ENTRY
 from gpubeton.machine_code.compile import compiled, stage
 from gpubeton.plan import draw_rows
 from gpubeton.plan.jpeg_parts import (
@@ -61,7 +59,7 @@ if TYPE_CHECKING:
 TOP, LEFT = draw_rows.TOP, draw_rows.LEFT
 CROP_HEIGHT, CROP_WIDTH = draw_rows.HEIGHT, draw_rows.WIDTH
 
-_ENTRY_BYTES = ENTRY.itemsize
+_ENTRY_BYTES = ENTRY_DTYPE.itemsize
 _RESTART_0 = 0xD0
 _END_OF_IMAGE = 0xD9
 _SETS = 4 * TABLE_BYTES
@@ -178,7 +176,7 @@ def _read_parts(
         if across * down * in_mcu > _BLOCKS_A_BYTE * bytes_:
             continue
         row[IS_RESTARTED] = 0 < interval < across * down
-        every = interval if row[IS_RESTARTED] else MCUS_OF_ENTRY
+        every = interval if row[IS_RESTARTED] else MCUS_PER_ENTRY
         count = (across * down + every - 1) // every
         if row[IS_RESTARTED]:
             # The CPU decodes more intervals by a library, whose pixels differ in the last bit.
@@ -286,7 +284,7 @@ def _list_intervals(
     rows: Array,  # (N, PART_COLUMNS)
     table_of: Array,
     first_entry: Array,  # (N,) int64: of each image in `entries`
-    entries: Array,  # (E, 4 or more) uint8: ENTRY, or the bits of it
+    entries: Array,  # (E, 4 or more) uint8: ENTRY_DTYPE, or the bits of it
     listed: Array,  # (M, 4) int32, written: image, entry, and what they are sorted by
     spare: Array,  # (M, 4) int32, scratch
     counts: Array,  # (max(sets, buckets),) int32, scratch
@@ -379,7 +377,7 @@ class JpegReader:
     def list_known(
         size: NDArray[np.uint64],  # (N,)
         first_entry: NDArray[np.int64],  # (N,): of each image in `entries`
-        entries: NDArray[np.uint8],  # (E, 4 or more): ENTRY, or the bits of it
+        entries: NDArray[np.uint8],  # (E, 4 or more): ENTRY_DTYPE, or the bits of it
         parts: JpegParts,  # of these images
     ) -> Intervals:
         """List the intervals that crops need, of images with known entry points."""

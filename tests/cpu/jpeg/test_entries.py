@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.intervals import seal_of
-from gpubeton.format.entry_points import EVERY
+from gpubeton.format.layout import MCUS_PER_ENTRY
 from tests.cpu.pictures import SAMPLINGS, jpeg, noise, photo, pillow_jpeg
 from tests.reference.jpeg_positions import mcu_positions
 
@@ -37,14 +37,14 @@ def test_entry_points_are_every_eighth_mcu_of_a_plain_decoder(sampling, height, 
     points = found(*files)
     for number, data in enumerate(files):
         own = points.entries[int(points.first[number]) : int(points.first[number + 1])]
-        assert listed(own) == mcu_positions(data)[::EVERY]
+        assert listed(own) == mcu_positions(data)[::MCUS_PER_ENTRY]
         assert points.counts[number] == len(own) > 0
 
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
 def test_optimized_tables_have_the_same_entry_points(subsampling):
     data = pillow_jpeg(photo(60, 90), quality=85, subsampling=subsampling, optimize=True)
-    assert listed(found(data).entries) == mcu_positions(data)[::EVERY]
+    assert listed(found(data).entries) == mcu_positions(data)[::MCUS_PER_ENTRY]
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,7 +58,7 @@ def test_optimized_tables_have_the_same_entry_points(subsampling):
 )
 def test_any_image_has_the_entry_points_of_a_plain_decoder(sampling, height, width, quality, is_noise, seed):
     data = jpeg((noise if is_noise else photo)(height, width, seed), quality, sampling)
-    assert listed(found(data).entries) == mcu_positions(data)[::EVERY]
+    assert listed(found(data).entries) == mcu_positions(data)[::MCUS_PER_ENTRY]
 
 
 def test_images_without_entry_points_have_address_and_number_0():
@@ -83,14 +83,14 @@ def test_images_without_entry_points_have_address_and_number_0():
     assert not counts.any()
     assert not seals.any()
     address, count, seal = points.of(np.array([len(files)]))
-    assert (address[0], count[0]) == (points.entries.ctypes.data, -(-3 * 4 // EVERY))
+    assert (address[0], count[0]) == (points.entries.ctypes.data, -(-3 * 4 // MCUS_PER_ENTRY))
     assert seal[0]
 
 
 def test_a_restart_interval_as_long_as_the_image_changes_nothing():
     data = pillow_jpeg(photo(40, 64), restart_marker_blocks=12)
     assert b"\xff\xdd" in data
-    assert listed(found(data).entries) == mcu_positions(data)[::EVERY]
+    assert listed(found(data).entries) == mcu_positions(data)[::MCUS_PER_ENTRY]
 
 
 @numba.njit(cache=True)

@@ -16,7 +16,7 @@ from gpubeton.cpu.image_tasks import NUM_ENTRIES
 from gpubeton.cpu.jpeg.codes import OK
 from gpubeton.cpu.jpeg.intervals import seal_of
 from gpubeton.cpu.ring import work
-from gpubeton.format.entry_points import ENTRY, EVERY
+from gpubeton.format.layout import ENTRY_DTYPE, MCUS_PER_ENTRY
 from tests.cpu.guarded import Slots, guarded_scratch
 from tests.cpu.making import (
     INTERPOLATIONS,
@@ -65,7 +65,7 @@ def made(image, program, draw, scratch=None):
 
 
 def without(image):
-    return replace(image, entries=np.zeros(0, ENTRY))
+    return replace(image, entries=np.zeros(0, ENTRY_DTYPE))
 
 
 def needed_bytes(image, box, sampling):
@@ -78,7 +78,7 @@ def needed_bytes(image, box, sampling):
     needed = np.zeros(len(image.data), bool)
     for row in range(max(0, top - 1) // height, min(down, (top + rows) // height + 1)):
         for column in range(max(0, left - 1) // width, min(across, (left + columns) // width + 1)):
-            number = (row * across + column) // EVERY
+            number = (row * across + column) // MCUS_PER_ENTRY
             needed[begins[number] : ends[number]] = True
     return needed
 
@@ -221,7 +221,7 @@ def at_random(image, rng):
 
 
 def bytes_at_random(image, rng):
-    return np.frombuffer(rng.bytes(image.entries.nbytes), ENTRY).copy()
+    return np.frombuffer(rng.bytes(image.entries.nbytes), ENTRY_DTYPE).copy()
 
 
 def other_dc(image, rng):
@@ -262,7 +262,7 @@ def test_a_wrong_index_with_the_right_seal_is_noticed_in_whole_images_and_touche
         image = IMAGES[SAMPLINGS[number % len(SAMPLINGS)]]
         entries = way(image, rng)
         data = Slots(1, len(image.data)).ending(0, image.data.tobytes())
-        image = sealed(image, data, Slots(1, entries.nbytes).ending(0, entries.tobytes()).view(ENTRY))
+        image = sealed(image, data, Slots(1, entries.nbytes).ending(0, entries.tobytes()).view(ENTRY_DTYPE))
         scratch = guarded_scratch(scratch_for(program, [image]))
         draw = draw_of(program, whole(image))
         pixels, code, used = made(image, program, draw, scratch)
@@ -279,7 +279,7 @@ def test_an_entry_point_at_a_later_mcu_is_noticed_though_the_dc_values_there_are
     entries = image.entries.copy()
     bits = np.diff(entries["bit"].astype(int))
     assert (bits[1:] == bits[-1]).all(), "eight equal MCUs"
-    entries["bit"][3] += bits[-1] // EVERY
+    entries["bit"][3] += bits[-1] // MCUS_PER_ENTRY
     # The crop needs the first 24 MCUs and no data after the changed entry point.
     draw = draw_of(program, (0, 0, 8, 184))
     assert made(image, program, draw)[1:] == (OK, True)

@@ -12,7 +12,7 @@ from gpubeton.cpu.jpeg.columns import COUNT, PADDING
 from gpubeton.cpu.jpeg.intervals import find_intervals, find_marker, unstuff
 from gpubeton.cpu.jpeg.markers import FRAME_SIZE, RESTART_INTERVAL, SCAN
 from gpubeton.cpu.scratch import allocate
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 
 GUARD = 64
 
@@ -113,7 +113,7 @@ def found(content, start, count):
     frame[SCAN], frame[RESTART_INTERVAL] = start, 3
     code = run_find_intervals(np.frombuffer(content, np.uint8), frame, 3 * count - 1, scratch)
     assert scratch.cursor[COUNT] == count
-    entries = scratch.entries[: ENTRY.itemsize * count].view(ENTRY)
+    entries = scratch.entries[: ENTRY_DTYPE.itemsize * count].view(ENTRY_DTYPE)
     assert not entries["dc"].any()
     return code, (entries["bit"] // 8).tolist()
 
@@ -140,7 +140,7 @@ def test_any_data_get_the_verdict_of_a_plain_loop(content, count):
 def test_more_intervals_than_there_is_memory_for_are_refused_before_anything_is_written():
     scratch, frame = allocate(8, 8, 8, 8, 8), np.zeros(FRAME_SIZE, np.int64)
     frame[RESTART_INTERVAL] = 1
-    room = len(scratch.entries) // ENTRY.itemsize
+    room = len(scratch.entries) // ENTRY_DTYPE.itemsize
     assert run_find_intervals(np.zeros(8, np.uint8), frame, room + 1, scratch) == MANY_INTERVALS
     assert not scratch.entries.any()
     assert run_find_intervals(np.zeros(8, np.uint8), frame, room, scratch) == CUT_SHORT

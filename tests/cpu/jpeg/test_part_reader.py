@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpubeton.cpu.jpeg.entries import find_entries
 from gpubeton.cpu.jpeg.part_reader import JpegReader
-from gpubeton.format.entry_points import ENTRY
+from gpubeton.format.layout import ENTRY_DTYPE
 from gpubeton.plan import jpeg_parts
 from gpubeton.plan.draw_rows import DRAW_COLUMNS, TOP, WIDTH
 from gpubeton.plan.jpeg_parts import EVERY, GROUP, NUM_ENTRIES, NUM_INTERVALS
@@ -81,7 +81,7 @@ def test_the_intervals_are_those_with_a_unit_that_the_crop_needs(box):
 def test_entry_points_are_copied_and_those_of_restarted_images_are_found():
     parts = FILES.read((0, 0, *SIZE))
     listed = FILES.intervals(parts)
-    entries = listed.entries.reshape(-1).view(ENTRY)
+    entries = listed.entries.reshape(-1).view(ENTRY_DTYPE)
     for i, start in enumerate(listed.first_entry):
         own = entries[start : start + parts.rows[i, NUM_ENTRIES]]
         if i < len(FILES.data) - 1:
@@ -99,7 +99,7 @@ def test_groups_have_one_set_of_tables_and_intervals_of_similar_size_and_cover_a
     files = Files(kinds(noise(*SIZE)) + kinds(photo(*SIZE)) * 4)
     parts = files.read((0, 0, *SIZE))
     listed = files.intervals(parts)
-    entries = listed.entries.reshape(-1).view(ENTRY)
+    entries = listed.entries.reshape(-1).view(ENTRY_DTYPE)
     covered, last = 0, {}
     for tables, first, count in listed.groups.tolist():
         assert first == covered
