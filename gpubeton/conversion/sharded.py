@@ -354,8 +354,12 @@ def _run_alone(call: Callable[[int], bool], number: int) -> bool:
 def _open_locked(folder: Path) -> int:
     """Make a folder and lock it, when no other process of this machine has it."""
     while True:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with suppress(FileExistsError):  # whatever it is; `exist_ok` would look again, when it may be gone
+                folder.mkdir(mode=0o700, parents=True)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:  # the process before has just removed it
+            continue
         try:
             if os.fstat(descriptor).st_uid != os.getuid():
                 raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")

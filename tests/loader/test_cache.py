@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_loaded_in_each_epoch_and_what_is_there_stays(names
     assert stats.fetched_bytes == sum(size for _, _, size in all_requests(names))
     assert stats.fetched_bytes < 2.5 * stats.stored_bytes / 3 + 12 * PAGE
     assert stats.cached_bytes >= 2 * 8 * PAGE
-    assert 7 * PAGE < node.used <= 8 * PAGE + 16384  # some file systems count blocks of their own, too
+    assert 7 * PAGE < node.used <= 8 * PAGE + 4096 * len(names)  # a file may take a block for the list of its blocks
 
 
 def test_another_version_of_a_file_gives_its_own_samples(names, contents, tmp_path):
