@@ -84,13 +84,15 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
                 # From its second epoch on, an epoch asks for the beginning of the next. A cache may need some more,
                 # until the pages that no sample is in have come in the background.
                 for _ in range(_MOST_WARM_UPS):
-                    if not (_lap(server, running[kind])["requests"] and kind == "cache"):
+                    if not (_lap(server, running[kind])["served_requests"] and kind == "cache"):
                         break
             console.print(f"{work.workers} threads, {kind}: {_described(warm)}")
             if kind == "cache":
                 opened[kind]["first_epoch"] = warm
 
         laps = race({kind: partial(_lap, server, own) for kind, own in running.items()}, rounds)
+        for kind, own_laps in laps.items():
+            check_counts(kind, own_laps)
     for kind, own_laps in laps.items():
         console.print(f"{work.workers} threads, {kind}: {_described(own_laps[-1])}")
     kinds = {kind: {**opened[kind], "laps": own} for kind, own in laps.items()}
@@ -98,10 +100,20 @@ def run_race(console: Console, server: WebServer, work: RemoteWork, place: Path,
 
 
 def _lap(server: WebServer, process: LineProcess) -> dict[str, Any]:
-    """Run an epoch; return its figures and what the server counted."""
+    """Run an epoch; return its figures, and what the server answered meanwhile: for the next epoch, too."""
     before = server.traffic()
     figures: dict[str, Any] = json.loads(process.ask("lap"))
-    return {**figures, **asdict(server.traffic() - before)}
+    served = server.traffic() - before
+    return {**figures, "served_requests": served.requests, "served_bytes": served.sent_bytes}
+
+
+def check_counts(kind: str, laps: list[dict[str, Any]]) -> None:
+    """Refuse a loader's counts that the server's contradict."""
+    counted = sum(lap["requests"] for lap in laps)
+    served = sum(lap["served_requests"] for lap in laps)
+    # The first lap got parts that were asked for before it, the last one asked for parts of the next: at most all.
+    if abs(served - counted) > max(lap["requests"] for lap in laps):
+        raise RuntimeError(f"{kind}: the loader counted {counted} requests in {len(laps)} epochs, the server {served}")
 
 
 def _described(lap: dict[str, Any]) -> str:

@@ -86,6 +86,9 @@ def _serve() -> None:
             "cpu_seconds": lap.cpu_seconds,
             "peak_bytes": _peak_memory(),
             "used_bytes": stats.stored_bytes,
+            # By the loader's count: a server cannot see which epoch the parts asked for ahead belong to.
+            "requests": stats.requests,
+            "sent_bytes": stats.fetched_bytes,
             "first_wait_seconds": stats.first_wait_seconds,
         }
         answers.write(json.dumps(figures) + "\n")

@@ -27,3 +27,10 @@ def test_each_kind_of_file_is_timed_and_its_requests_are_counted(tmp_path, monke
             assert 1 <= lap["sent_bytes"] / lap["used_bytes"] < 1.05
     table = fill("<!-- table: remote -->\n<!-- end of table -->", tmp_path / "results")
     assert table.count("\n| ") == 2 + len(remote.KINDS)
+
+
+def test_counts_that_the_server_contradicts_are_refused():
+    lap = {"requests": 5, "served_requests": 5}
+    remote.check_counts("HTTP", [lap, {**lap, "served_requests": 10}])  # the last asks for all parts of the next epoch
+    with pytest.raises(RuntimeError, match="10 requests in 2 epochs, the server 16"):
+        remote.check_counts("HTTP", [lap, {**lap, "served_requests": 11}])
