@@ -9,7 +9,7 @@ import re
 from html import escape
 from pathlib import Path
 
-__all__ = ["draw_architecture"]
+__all__ = ["draw_architecture", "draw_data_flow"]
 
 _HERE = Path(__file__).resolve().parent
 _PROJECT = _HERE.parent / "pyproject.toml"
@@ -49,6 +49,28 @@ def draw_architecture(path: Path = _HERE / "architecture.svg") -> None:
         "</svg>",
     ]
     path.write_text("\n".join(lines) + "\n")
+
+
+def draw_data_flow(path: Path, *, dark: bool) -> None:
+    """Write the upper part of the figure alone, for the README.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    dark : bool
+        Choose the colors of dark pages.
+    """
+    text = "#e6edf3" if dark else "#1f2328"
+    drawn = "\n".join(_way_of_the_data())
+    if dark:
+        drawn = drawn.replace(_BLUE, "#12314f").replace("#455a64", "#9aa5b1")
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 116" font-family="system-ui, sans-serif">\n'
+        '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        f'<path d="M0,0 L8,4 L0,8 z" fill="{"#9aa5b1" if dark else "#455a64"}"/></marker></defs>\n'
+        f'<g fill="{text}">\n{drawn}\n</g>\n</svg>\n'
+    )
 
 
 def _floors(project: str) -> list[list[str]]:

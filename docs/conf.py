@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def write_pages(app: Sphinx, config: Config) -> None:
     draw_gallery(_PICTURES, _PICTURES / "gallery.inc")
 
 
+def themed_pictures(app: Sphinx, name: str, source: list[str]) -> None:
+    """Replace a <picture> of a light and a dark image by both: it asks the system only, and the site has a switch."""
+    pair = r'<picture>\n.*?srcset="(?P<dark>[^"]+)">\n.*?alt="(?P<alt>[^"]*)" src="(?P<light>[^"]+)">\n</picture>'
+    image = "```{{image}} {}\n:alt: {}\n:class: only-{}\n```"
+
+    def images(found: re.Match[str]) -> str:
+        return "\n\n".join(image.format(found[theme], found["alt"], theme) for theme in ("light", "dark"))
+
+    source[0] = re.sub(pair, images, source[0])
+
+
 def name_role(
     name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
@@ -89,6 +101,7 @@ def add_picture(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the functions of this file."""
     app.connect("config-inited", write_pages)
+    app.connect("source-read", themed_pictures)
     app.connect("autodoc-process-docstring", add_picture, priority=900)  # after numpydoc
     app.add_role("name", name_role)
     return {"parallel_read_safe": False}

@@ -11,9 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = ["PhotoSet", "list_photos", "write_photos"]
+__all__ = ["PhotoSet", "list_photos", "photo_sizes", "write_photos"]
 
 #: Class name, package that contains the photograph, and its path in the package.
 _SOURCES = (
@@ -93,6 +94,16 @@ def write_photos(folder: Path, wanted: PhotoSet, advance: Callable[[], object] =
     complete.write_text(json.dumps(asdict(wanted)))
 
 
+def photo_sizes(wanted: PhotoSet) -> NDArray[np.int64]:
+    """Return width and height of each photo of a set, shape (photos, 2), without drawing them."""
+    sizes = []
+    for number in range(wanted.count):
+        rng = np.random.default_rng((wanted.seed, number))
+        rng.integers(len(_SOURCES))  # the photograph is drawn first
+        sizes.append(_draw_size(rng))
+    return np.array(sizes, np.int64)
+
+
 def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
     for name, package, path in _SOURCES:
         found = find_spec(package)
@@ -105,10 +116,15 @@ def _open_photographs() -> Iterator[tuple[str, Image.Image]]:
             yield name, image.convert("RGB")
 
 
-def _vary(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
+def _draw_size(rng: np.random.Generator) -> tuple[int, int]:
+    """Draw a width and a height."""
     weights = np.array([weight for _, weight in _SIZES], np.float64)
     width, height = _SIZES[int(rng.choice(len(_SIZES), p=weights / weights.sum()))][0]
-    width, height = width + int(rng.integers(-12, 13)), height + int(rng.integers(-12, 13))
+    return width + int(rng.integers(-12, 13)), height + int(rng.integers(-12, 13))
+
+
+def _vary(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
+    width, height = _draw_size(rng)
     magnification = rng.uniform(0.9, 1.6)
     crop_width = min(photograph.width, int(width / magnification))
     crop_height = min(photograph.height, int(height / magnification))
