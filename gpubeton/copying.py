@@ -21,7 +21,7 @@ from gpubeton.format import Index, Notes, read_notes
 from gpubeton.format.entry_points import no_entry_points, open_blocks
 from gpubeton.format.index import join
 from gpubeton.format.layout import FieldType
-from gpubeton.writing.atomic_file import AtomicFile
+from gpubeton.writing.atomic_file import AtomicFile, check_target
 from gpubeton.writing.encoder import pointer_columns
 from gpubeton.writing.file_builder import FileBuilder, RegionSizes, checked_page_size
 from gpubeton.writing.find_entry_points import index_file
@@ -51,6 +51,7 @@ def copy_samples(
     *,
     page_size: int | None = None,
     class_names: Sequence[str] | None = None,
+    overwrite: bool = False,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Path:
     """Write a file with samples of other files; bytes are copied, nothing is decoded or encoded.
@@ -63,7 +64,7 @@ def copy_samples(
     paths : str, path, or sequence of them
         One file, or several with the same fields, whose samples are numbered continuously.
     out : str or path
-        The file to write. It may be one of the others, which is replaced when the new file is complete.
+        The file to write, none of the others.
     samples : sequence of int, optional
         The samples, in their order in the new file; one may occur more than once. By default all.
     custom_fields : mapping of str to Field class, optional
@@ -72,6 +73,8 @@ def copy_samples(
         Bytes of a page. By default the largest of the files.
     class_names : sequence of str, optional
         Names of the classes. By default those of the files, which have to be the same.
+    overwrite : bool
+        Whether to replace a file that exists.
     on_progress : callable, optional
         Called with the number of copied samples and of all samples.
 
@@ -85,7 +88,7 @@ def copy_samples(
     FieldMismatchError
         If the files have different fields.
     OptionError
-        If a sample does not exist, or the files name different classes.
+        If a sample does not exist, the files name different classes, or the new file exists already.
     RegionError
         If a region has another checksum than recorded.
     StorageError
@@ -100,6 +103,7 @@ def copy_samples(
     400
     """
     names = listed_files(paths)
+    check_target(out, names, overwrite=overwrite)
     parts = [open_index(path, custom_fields)[0] for path in names]
     inputs = _Inputs(parts, [read_notes(part.files[0].path, part.files[0].identity) for part in parts])
     inputs.open_entry_points()
@@ -112,7 +116,7 @@ def copy_samples(
         raise NoSamplesError(f"{os.fspath(out)}: 0 samples to write, at least 1 is needed")
     size = max(part.header.page_size for part in parts) if page_size is None else checked_page_size(page_size)
     content = inputs.content(class_names)
-    with AtomicFile(out) as file, ExitStack() as stack:
+    with AtomicFile(out, overwrite=overwrite) as file, ExitStack() as stack:
         builder = FileBuilder(file, whole.descriptors, whole.metadata_type.itemsize, size, len(chosen))
         identities = [part.files[0].identity for part in parts]
         sources = [stack.enter_context(open_bytes(*each)) for each in zip(names, identities, strict=True)]

@@ -14,7 +14,7 @@ from gpubeton.fields.base import Field
 from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
-from gpubeton.writing.atomic_file import AtomicFile
+from gpubeton.writing.atomic_file import AtomicFile, check_target, checked_target, is_beton
 from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
@@ -63,6 +63,8 @@ class DatasetWriter:
     index : bool, optional
         Whether to store entry points of JPEG files, about 2 % of their bytes, so that loaders decode only what a crop
         needs. FFCV ignores them, too. By default if there are `notes`.
+    overwrite : bool
+        Whether to replace a file of another kind. An older ``.beton`` file is always replaced, as in FFCV.
 
     Raises
     ------
@@ -71,7 +73,7 @@ class DatasetWriter:
     FieldNameError
         If a name does not fit in the format.
     OptionError
-        If there is no field.
+        If there is no field, or `fname` is another kind of file and `overwrite` is False.
 
     Examples
     --------
@@ -96,8 +98,10 @@ class DatasetWriter:
         start_method: str | None = None,
         notes: Mapping[str, Any] | None = None,
         index: bool | None = None,
+        overwrite: bool = False,
     ) -> None:
         _check_names(fields)
+        self.overwrite = overwrite
         self.fname = fname
         self.fields = dict(fields)
         self.page_size = checked_page_size(page_size)
@@ -151,7 +155,7 @@ class DatasetWriter:
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
         check_whole("chunksize", chunksize, 1)
-        with AtomicFile(self.fname) as file:
+        with self._file() as file:
             # Large chunks of a small dataset would leave processes without work.
             size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
             queue = TaskQueue.of_rows(0, len(chosen), size)
@@ -192,7 +196,7 @@ class DatasetWriter:
         dataset = Shards(shards, pipeline)
         num_shards = len(dataset.names)
         workers = min(self.num_workers, num_shards)
-        with AtomicFile(self.fname) as file:
+        with self._file() as file:
             job = Job(dataset, (), self.fields, self.page_size, 0, os.fspath(file.temporary))
             with self._encoders(job, workers) as encoders:
                 dataset.accept_counts(encoders.count(num_shards))
@@ -252,6 +256,11 @@ class DatasetWriter:
         dataset = ImageFolder(root, suffixes)
         self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
         return dataset.classes
+
+    def _file(self) -> AtomicFile:
+        path = checked_target(self.fname)
+        check_target(path, overwrite=self.overwrite or (path.exists() and is_beton(path)))
+        return AtomicFile(path)
 
     def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int) -> None:
         """Write and commit the file."""

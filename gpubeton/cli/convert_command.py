@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import Json, Workers, read_text
+from gpubeton.cli.shared_options import Json, Overwrite, Workers, read_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def convert(
         int | None, typer.Option(help="Put a restart marker after so many MCUs into JPEG files, without loss.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
+    overwrite: Overwrite = False,
     shards: Annotated[int | None, typer.Option(help="Make so many files of a dataset.", show_default=False)] = None,
     shard: Annotated[
         int | None,
@@ -128,6 +129,7 @@ def convert(
     names, the settings, and a checksum of each region. FFCV can read files of mode rgb.
     """
     from gpubeton import conversion
+    from gpubeton.writing.atomic_file import check_target
 
     names = None if classes is None else _class_names(classes)
     options: dict[str, Any] = {
@@ -150,8 +152,8 @@ def convert(
         restart_interval=restart_interval,
     )
     if shards is not None:
-        if fresh:
-            raise OptionError("--fresh is for one file; delete the shards to make them again")
+        if fresh or overwrite:
+            raise OptionError("--fresh and --overwrite are for one file; delete the shards to make them again")
         if shard is not None and on != "here":
             raise OptionError("--shard makes one shard here; leave it out to make all of them with --on ray")
         plan = conversion.plan_shards(source, out, shards, settings, kind=kind, on_error=on_error, **options)
@@ -159,11 +161,13 @@ def convert(
         return
     if shard is not None or on != "here" or "://" in source + out:
         raise OptionError("--shard, --on ray, and sources and targets in object stores need --shards; 1 is enough")
+    check_target(out, overwrite=overwrite)
     opened = conversion.open_source(source, kind, **options)
     with progress("Converting") as advance:
         done = conversion.convert(
-            opened, out, settings, on_error=on_error, num_workers=workers, fresh=fresh, on_progress=advance
-        )
+            opened, out, settings, on_error=on_error, num_workers=workers, fresh=fresh, overwrite=overwrite,
+            on_progress=advance,
+        )  # fmt: skip
     if json:
         show_json(_to_dict(done))
     else:

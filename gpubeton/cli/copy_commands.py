@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, printable, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import FieldClasses, File, Json, Label, field_classes, read_text, sample_ids
+from gpubeton.cli.shared_options import (
+    FieldClasses,
+    File,
+    Json,
+    Label,
+    Overwrite,
+    field_classes,
+    read_text,
+    sample_ids,
+)
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -40,6 +49,7 @@ def split(
     ] = False,
     seed: Seed = 0,
     page_size: PageSize = None,
+    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -48,18 +58,21 @@ def split(
     Bytes are copied; nothing is encoded again. In each new file, samples keep their order.
     """
     from gpubeton import copying
+    from gpubeton.writing.atomic_file import check_target
 
     classes = field_classes(field)
     reader = _open(file, classes)
     named = [_share(part) for part in parts]
-    if len({path.absolute() for path, _ in named} | {Path(file).absolute()}) <= len(named):
-        raise OptionError(f"{', '.join(parts)}: expected different files, and none of them {file}")
+    if len({path.resolve() for path, _ in named}) < len(named):
+        raise OptionError(f"{', '.join(parts)}: expected different files")
+    for path, _ in named:  # before the first of them is written
+        check_target(path, [file], overwrite=overwrite)
     labels = _labels(reader, label) if stratify else None
     shares = [share for _, share in named]
     chosen = copying.split(reader.num_samples, shares, labels=labels, shuffle=not in_order, seed=seed)
     written = []
     for (path, _), samples in zip(named, chosen, strict=True):
-        written.append(_copy(file, path, samples, classes, page_size))
+        written.append(_copy(file, path, samples, classes, page_size, overwrite=overwrite))
     _show(written, json)
     left = reader.num_samples - sum(len(samples) for samples in chosen)
     if left:
@@ -84,6 +97,7 @@ def subset(
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Choose and order samples at random.")] = False,
     seed: Seed = 0,
     page_size: PageSize = None,
+    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -95,8 +109,6 @@ def subset(
 
     own = field_classes(field)
     reader = _open(file, own)
-    if out.resolve() == Path(file).resolve():
-        raise OptionError(f"{out}: is the source file; expected another file")
     labels = _labels(reader, label) if classes or per_class else None
     chosen = copying.choose(
         reader.num_samples,
@@ -108,7 +120,7 @@ def subset(
         shuffle=shuffle,
         seed=seed,
     )
-    _show([_copy(file, out, chosen, own, page_size)], json)
+    _show([_copy(file, out, chosen, own, page_size, overwrite=overwrite)], json)
 
 
 def merge(
@@ -119,6 +131,7 @@ def merge(
         typer.Option(help="Text file of class names, one per line, if the files have different ones."),
     ] = None,
     page_size: PageSize = None,
+    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -128,7 +141,8 @@ def merge(
     one, without merging.
     """
     names = None if classes is None else read_text(classes, "--classes").splitlines()
-    _show([_copy(files, output, None, field_classes(field), page_size, names)], json)
+    classes_of_fields = field_classes(field)
+    _show([_copy(files, output, None, classes_of_fields, page_size, names, overwrite=overwrite)], json)
 
 
 def _open(file: str, classes: dict[str, Any]) -> Reader:
@@ -144,12 +158,17 @@ def _copy(
     classes: dict[str, Any],
     page_size: int | None,
     class_names: list[str] | None = None,
+    *,
+    overwrite: bool,
 ) -> dict[str, Any]:
     from gpubeton.copying import copy_samples
     from gpubeton.format import read_header
 
     with progress(f"Writing {out.name}") as advance:
-        copy_samples(files, out, samples, classes, page_size=page_size, class_names=class_names, on_progress=advance)
+        copy_samples(
+            files, out, samples, classes, page_size=page_size, class_names=class_names, overwrite=overwrite,
+            on_progress=advance,
+        )  # fmt: skip
     return {"path": str(out), "samples": read_header(out).num_samples, "bytes": out.stat().st_size}
 
 

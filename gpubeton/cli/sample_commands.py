@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, progress, result_console, show_json, size_text
-from gpubeton.cli.shared_options import FINDINGS, FieldClasses, File, Json, Label, Workers, field_classes, sample_ids
+from gpubeton.cli.shared_options import (
+    FINDINGS,
+    FieldClasses,
+    File,
+    Json,
+    Label,
+    Overwrite,
+    Workers,
+    field_classes,
+    sample_ids,
+)
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,14 +43,18 @@ def cat(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write with --only. Default: stdout.")
     ] = None,
+    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
     """Print the values of a sample, or write one of them as a file."""
     from gpubeton.inspection import Contents
+    from gpubeton.writing.atomic_file import check_target
 
     if only is not None and json:
         raise OptionError("--only writes a file and --json describes all values; choose one")
+    if output is not None:
+        check_target(output, [file], overwrite=overwrite)
     contents = Contents(file, field_classes(field))
     if only is not None:
         _write(contents.to_file(sample, only)[1], output)

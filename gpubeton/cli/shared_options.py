@@ -19,6 +19,7 @@ INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 File = Annotated[str, typer.Argument(help="A .beton file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Workers = Annotated[int, typer.Option(help="Parallel workers; default: one per core.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
 Label = Annotated[str, typer.Option(help="The field with the labels.")]
 FieldClasses = Annotated[
     list[str] | None,

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpubeton.cli.screen import counted, result_console, show_json
-from gpubeton.cli.shared_options import FieldClasses, File, Json, Label, field_classes, import_object, sample_ids
+from gpubeton.cli.shared_options import (
+    FieldClasses,
+    File,
+    Json,
+    Label,
+    Overwrite,
+    field_classes,
+    import_object,
+    sample_ids,
+)
 from gpubeton.errors import BadImageError, OptionError
 
 if TYPE_CHECKING:
@@ -47,6 +56,7 @@ def view(
     label: Label = "label",
     columns: Annotated[int, typer.Option(min=1, help="Images per row.")] = 8,
     side: Annotated[int, typer.Option(min=16, help="Width of each image, in pixels.")] = 160,
+    overwrite: Overwrite = False,
     field: FieldClasses = None,
     json: Json = False,
 ) -> None:
@@ -57,10 +67,12 @@ def view(
     """
     from gpubeton.copying import choose
     from gpubeton.inspection import Contents
+    from gpubeton.writing.atomic_file import check_target
 
     if train_size is not None and pipeline is not None:
         raise OptionError("--train-size and --pipeline both define the augmentation; choose one")
     _check_suffix(out)
+    check_target(out, [file], overwrite=overwrite)
     classes = field_classes(field)
     contents = Contents(file, classes)
     total = contents.index.num_samples

@@ -16,6 +16,7 @@ from gpubeton.conversion.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
 from gpubeton.format.layout import metadata_dtype
 from gpubeton.machine import count_cores
+from gpubeton.writing.atomic_file import check_target
 from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
@@ -114,6 +115,7 @@ def convert(
     on_error: str = "raise",
     num_workers: int = -1,
     fresh: bool = False,
+    overwrite: bool = False,
     start_method: str | None = None,
     on_progress: Progress | None = None,
     chunksize: int = 64,
@@ -139,6 +141,8 @@ def convert(
         Number of processes; less than 1 means one for each core.
     fresh : bool
         Whether to discard the result of an interrupted conversion.
+    overwrite : bool
+        Whether to replace a file that exists. A file that the source reads is never replaced.
     start_method : {"fork", "forkserver", "spawn"}, optional
         How processes are started.
     on_progress : callable, optional
@@ -153,6 +157,8 @@ def convert(
 
     Raises
     ------
+    OptionError
+        If the file exists, and `overwrite` is False, or the source reads it.
     SampleError
         If a sample cannot be read or encoded, and `on_error` is "raise".
     NoSamplesError
@@ -170,12 +176,13 @@ def convert(
         raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
     if not 1 <= chunksize <= MAX_CHUNKSIZE:
         raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
+    check_target(path, source.input_files(), overwrite=overwrite)
     chosen = choose_samples(len(source), settings)
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
     run = _Run(source, Path(path), settings, chosen, workers, skip=on_error == "skip")
-    with ResumableFile(path, run.key, fresh=fresh) as file:
+    with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
 
 

@@ -48,6 +48,9 @@ class FolderSource(LabelledSource):
         path = self._images.files[index]
         return f"{os.path.relpath(path, self._root)} {self._label_text(index)} {stat_identity(path)}"
 
+    def input_files(self) -> Sequence[str]:
+        return self._images.files
+
     def image_files(self) -> Sequence[str]:
         return self._images.files
 
@@ -116,6 +119,11 @@ class TableSource(LabelledSource):
         if isinstance(value, str):
             return f"{value} {label} {stat_identity(self._file(value))}"
         return f"{index} {label} {stat_identity(self._path)}"
+
+    def input_files(self) -> Iterator[Path]:
+        yield self._path
+        for value in self.image_files() or ():
+            yield self._file(value)
 
     def image_files(self) -> Sequence[str] | None:
         return self._images if all(isinstance(value, str) for value in self._images) else None
@@ -278,6 +286,9 @@ class TarSource(LabelledSource):
 
     def identity(self, index: int) -> str:
         return f"{self.name(index)} {self._label_text(index)} {stat_identity(self._shards[self._places[index, 0]])}"
+
+    def input_files(self) -> Sequence[Path]:
+        return self._shards
 
     def _read_label(self, sample: _TarSample, file: BinaryIO, path: Path, *, is_first: bool) -> list[Any]:
         """Read the label of a sample; the first sample decides whether there are any."""

@@ -12,7 +12,7 @@ from gpubeton.conversion.source import LabelledSource, Labels, SourceFileError, 
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
 
@@ -82,6 +82,9 @@ class HuggingFaceSource(LabelledSource):
     def identity(self, index: int) -> str:
         return f"{index} {self._identity}"
 
+    def input_files(self) -> Iterable[Path]:
+        return self._path.rglob("*") if self._path.is_dir() else [self._path]
+
     def _split(self, dataset: Any, split: str | None) -> Any:
         if split is None and len(dataset) == 1:
             return next(iter(dataset.values()))
@@ -134,7 +137,7 @@ class TorchvisionSource(LabelledSource):
             known = sorted(each for each in getattr(datasets, "__all__", ()) if not each.startswith("_"))
             raise OptionError(f"torchvision.datasets has no {name!r}; it has {', '.join(known)}")
         self._name = name
-        self._split = split or "train"
+        self._split, self._root = split or "train", Path(root)
         make: Any = found
         self._dataset: Any = make(os.fspath(root), **_arguments(make, self._split, download))
         # Datasets that are folders list their files, which need not be decoded.
@@ -152,6 +155,9 @@ class TorchvisionSource(LabelledSource):
         if self._samples is not None:
             return str(self._samples[index][0])
         return f"sample {index} of torchvision.datasets.{self._name}, {self._split}"
+
+    def input_files(self) -> Iterable[Path]:
+        return self._root.rglob("*")
 
     def _names(self) -> list[str] | None:
         names = getattr(self._dataset, "classes", None)

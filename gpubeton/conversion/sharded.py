@@ -151,6 +151,7 @@ def _make(plan: ShardPlan, number: int, work: Path, num_workers: int) -> bool:
             choose_settings(plan, number, part),
             on_error=plan.on_error,
             num_workers=num_workers,
+            overwrite=True,  # another machine may have made it meanwhile: its file is the same
             start_method="forkserver",  # this process may have used an object store, or be Ray's
         )
     except NothingLeftError as error:

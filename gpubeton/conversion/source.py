@@ -11,7 +11,7 @@ from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 LABEL = "label"
 
@@ -103,6 +103,16 @@ class Source(ABC):
             By default, its name.
         """
         return self.name(index)
+
+    def input_files(self) -> Iterable[str | os.PathLike[str]]:
+        """Name the files that samples are read from: none of them may be replaced by the new file.
+
+        Returns
+        -------
+        iterable of str or path
+            By default none.
+        """
+        return ()
 
 
 class Labels:

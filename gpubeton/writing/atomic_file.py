@@ -10,15 +10,19 @@ import secrets
 import stat
 import zlib
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gpubeton.errors import OptionError, StorageError
 from gpubeton.format.entry_points import remove_index
+from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer, Self
 
@@ -28,6 +32,7 @@ class WrittenFile(ABC):
 
     path: Path  # its own name
     temporary: Path
+    overwrite = True  # whether an older file of that name may be replaced
     _descriptor: int  # -1: closed
 
     def __enter__(self) -> Self:
@@ -39,6 +44,7 @@ class WrittenFile(ABC):
 
     def commit(self) -> None:
         """Bring everything to the disk and give the file its name, in place of an older file and its index."""
+        check_target(self.path, overwrite=self.overwrite)  # a file may have appeared meanwhile
         try:
             os.fsync(self._descriptor)
             self.temporary.replace(self.path)
@@ -65,8 +71,8 @@ class AtomicFile(WrittenFile):
     # A file without a name (O_TMPFILE) would leave nothing, but cannot replace an older file in one step, and network
     # file systems do not have it.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = checked_target(path)
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        self.path, self.overwrite = checked_target(path), overwrite
         self._prefix = f".{short_name(self.path)}."
         try:
             for leftover in self._find_leftovers():
@@ -111,6 +117,39 @@ def checked_target(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise StorageError(errno.EISDIR, f"{target}: is a folder; expected the name of a file, such as x.beton")
     return target
+
+
+def check_target(
+    path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]] = (), *, overwrite: bool
+) -> None:
+    """Refuse a target that exists, unless `overwrite`, and a target that is an input, by this or another name."""
+    target = checked_target(path)
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        return
+    for each in inputs:
+        with suppress(OSError):
+            if os.path.samestat(found, os.stat(each)):  # noqa: PTH116  there may be millions, as text
+                raise OptionError(f"{os.fspath(path)}: is an input, {os.fspath(each)}; expected another file to write")
+    if not overwrite:
+        several = ". Several tar files are one argument: 'train-{000..146}.tar', or their folder"
+        raise OptionError(
+            f"{os.fspath(path)}: exists. Choose another name, or replace the file: --overwrite (overwrite=True)"
+            f"{several if target.suffix == '.tar' else ''}"
+        )
+
+
+def is_beton(path: Path) -> bool:
+    """Whether a file is a .beton file, by its name or its header; an empty file, as `tempfile` makes them, is one."""
+    with path.open("rb") as file:
+        header = file.read(HEADER_DTYPE.itemsize)
+    if path.suffix == ".beton" or not header:
+        return True
+    if len(header) < HEADER_DTYPE.itemsize:
+        return False
+    version, fields, page_size, *_ = np.frombuffer(header, HEADER_DTYPE)[0].item()
+    return bool(version == VERSION and fields and page_size.bit_count() == 1)
 
 
 def short_name(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import StorageError
-from gpubeton.writing.atomic_file import WrittenFile, checked_target, is_locked, short_name
+from gpubeton.writing.atomic_file import WrittenFile, check_target, checked_target, is_locked, short_name
 from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 
@@ -78,14 +78,20 @@ class ResumableFile(WrittenFile):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], key: str, *, fresh: bool = False, seconds_to_wait: float = 30.0
+        self,
+        path: str | os.PathLike[str],
+        key: str,
+        *,
+        fresh: bool = False,
+        overwrite: bool = True,
+        seconds_to_wait: float = 30.0,
     ) -> None:
         """Open or create the unfinished file.
 
         `key` identifies its content: a journal with another key, or any journal if `fresh`, is discarded. The processes
         of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for them.
         """
-        self.path = checked_target(path)
+        self.path, self.overwrite = checked_target(path), overwrite
         name = short_name(self.path)
         self.temporary = self.path.with_name(f".{name}.unfinished")
         self._journal_path = self.path.with_name(f".{name}.journal")
@@ -100,6 +106,10 @@ class ResumableFile(WrittenFile):
         self._entries = entries[1:] if entries[:1] == [{"key": key}] else []
         self.discarded = bool(entries) and entries[0] != {"key": key}  # the journal had another key
         self._key = key
+        if not overwrite and self.path.exists():  # another process has made it, while this one waited for the lock
+            remove_unfinished(self.path)
+            self.__exit__()
+            check_target(self.path, overwrite=False)
 
     def __exit__(self, *exception: object) -> None:
         if self._descriptor >= 0:

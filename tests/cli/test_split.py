@@ -67,7 +67,7 @@ def test_subset_takes_indices_slices_and_files_of_them(file, tmp_path):
     assert run("subset", file, out, "--indices", "28:,3,0:4:2").exit_code == 0
     assert weights(out) == [28, 29, 3, 0, 2]
     (tmp_path / "list.txt").write_text("5\n4\n")
-    assert run("subset", file, out, "--indices", f"@{tmp_path / 'list.txt'}").exit_code == 0
+    assert run("subset", file, out, "--overwrite", "--indices", f"@{tmp_path / 'list.txt'}").exit_code == 0
     assert weights(out) == [5, 4]
 
 

@@ -39,9 +39,8 @@ def test_stored_images_are_drawn_with_number_and_class(tmp_path):
 
 def test_samples_are_chosen_by_chance_and_seed(tmp_path):
     file = write_photos(tmp_path / "a.beton", 40)
-    chosen = [
-        json.loads(view(file, tmp_path / "a.png", "--count", 5, "--seed", each, "--json").stdout) for each in (1, 1, 2)
-    ]
+    options = ("--count", 5, "--json", "--overwrite", "--seed")
+    chosen = [json.loads(view(file, tmp_path / "a.png", *options, each).stdout) for each in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
     assert len(chosen[0]["samples"]) == 5
 

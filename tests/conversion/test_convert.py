@@ -124,7 +124,7 @@ def test_a_jpeg_that_ends_in_its_middle_is_bad_if_it_is_looked_at(tmp_path):
     (folder / "dog" / "0001.jpg").write_bytes(whole[:-60] + b"\xff\xd9" + whole[-60:])
     for check in (True, False):
         settings = Settings(check=check, **SMALL)
-        done = convert(open_source(folder), tmp_path / "a.beton", settings, on_error="skip", num_workers=1)
+        done = convert(open_source(folder), tmp_path / f"{check}.beton", settings, on_error="skip", num_workers=1)
         assert len(done.skipped) == check
 
 

@@ -27,6 +27,7 @@ class Counting:
         self.taken = []
         self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
         self.name, self.identity, self.passed_over = source.name, source.identity, source.passed_over
+        self.input_files = source.input_files
 
     def __len__(self):
         return len(self._source)
@@ -79,7 +80,8 @@ def test_other_settings_discard_finished_chunks(folder, tmp_path):
     interrupted(folder, tmp_path / "a.beton")
     done = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
     assert (done.resumed, done.began_anew) == (0, True)
-    again = convert(open_source(folder), tmp_path / "a.beton", Settings(page_size=1 << 21), num_workers=1)
+    small = Settings(page_size=1 << 21)
+    again = convert(open_source(folder), tmp_path / "a.beton", small, num_workers=1, overwrite=True)
     assert not again.began_anew
 
 

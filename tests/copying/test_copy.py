@@ -96,13 +96,6 @@ def test_several_files_become_one(tmp_path):
     assert values(tmp_path / "d.beton") == [both[sample] for sample in (16, 0, 10, 9)]
 
 
-def test_a_file_may_be_replaced_by_a_part_of_itself(tmp_path):
-    path = write_photos(tmp_path / "a.beton", 10)
-    before = values(path)
-    copy_samples(path, path, [7, 8])
-    assert values(path) == before[7:9]
-
-
 def test_a_file_without_regions_is_copied(tmp_path):
     path = write(tmp_path / "a.beton", {"x": IntField(), "y": FloatField()}, [(number, 0.5) for number in range(5)])
     copy_samples(path, tmp_path / "b.beton", [4, 2])
