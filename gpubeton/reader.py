@@ -90,6 +90,8 @@ class Reader:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, in the order of the labels; None if a file has none, or files differ."""
+        if self.index.class_names is not None:  # of a manifest
+            return self.index.class_names or None
         names = {notes.class_names for notes in self._read_notes()}
         return names.pop() if len(names) == 1 else None
 

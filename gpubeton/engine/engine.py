@@ -173,6 +173,9 @@ class Engine:
     def interrupt(self) -> None:
         """End the waiting for bytes, with an error; called from any thread."""
         self._storage.interrupt()
+        for output in self._images:
+            if output.source.entry_points is not None:
+                output.source.entry_points.interrupt()
 
     def close(self) -> None:
         """Close the executors, then the storage; may be called twice."""

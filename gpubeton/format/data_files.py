@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -67,6 +67,16 @@ def check_number(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class EntryPlace:
+    """Where the entry points of a file are."""
+
+    fields: tuple[str, ...] = ()  # that have some
+    start: int = 0  # of their bytes, in the file or in the one beside it
+    stop: int = 0
+    beside: tuple[int, str | None] | None = None  # size and version of the file beside it; None if they are in it
+
+
+@dataclass(frozen=True)
 class DataFile:
     """One of the files of a dataset; most datasets have one."""
 
@@ -75,6 +85,7 @@ class DataFile:
     page_size: int  # bytes of its pages
     first_sample: int  # sample id of its first sample
     num_samples: int  # how many it has
+    entry_place: EntryPlace | None = field(default=None, compare=False)  # None if it has to be looked for
 
     @property
     def size(self) -> int:

@@ -26,7 +26,8 @@ import numpy as np
 
 from gpubeton.errors import EntryPointsError, FormatError, RemoteDeniedError
 from gpubeton.files.open_files import open_bytes
-from gpubeton.format.data_files import first_offset
+from gpubeton.files.store_client import shown
+from gpubeton.format.data_files import EntryPlace, first_offset
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.file_notes import notes_offset
 from gpubeton.format.header import decode_header
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    from gpubeton.files.byte_source import ByteSource
+    from gpubeton.files.byte_source import ByteSource, SourceIdentity
     from gpubeton.format.header import Descriptor
     from gpubeton.format.index import Index
 
@@ -77,6 +78,14 @@ class EntryPoints:
     def of(self, samples: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.uint32]]:
         """Give address (N,), number of entries (N,) and seal (N,) of some images; address and number are 0 for none."""
         return self.addresses[samples], self.counts[samples], self.seals[samples]
+
+    @property
+    def summary(self) -> str:
+        """Count the images that have some."""
+        return f"{int((self.counts > 0).sum()):,} JPEGs with entry points"
+
+    def interrupt(self) -> None:
+        """End the waiting in `of`, with an error; called from any thread."""
 
     def leave_out(self, samples: NDArray[np.uint64]) -> None:
         """Use no entry points of these images from now on."""
@@ -153,9 +162,15 @@ _NUM_THREADS = 8
 
 
 def open_entry_points(index: Index) -> tuple[dict[str, EntryPoints], list[str]]:
-    """Open the entry points of each field of images; describe those that cannot be used, which are left out."""
-    with ThreadPoolExecutor(min(len(index.files), _NUM_THREADS)) as threads:
-        opened = list(threads.map(partial(open_blocks, index), range(len(index.files))))
+    """Open the entry points of each field of images; describe those that cannot be used, which are left out.
+
+    Those of files whose `DataFile.entry_place` is known are not opened: they count as images without entry points.
+    """
+    opened: list[tuple[dict[str, EntryBlock], list[str]]] = [({}, [])] * len(index.files)
+    unknown = [number for number, file in enumerate(index.files) if file.entry_place is None]
+    with ThreadPoolExecutor(_NUM_THREADS) as threads:
+        for number, own in zip(unknown, threads.map(partial(open_blocks, index), unknown), strict=True):
+            opened[number] = own
     faults = [fault for _, own in opened for fault in own]
     if len(opened) == 1:
         return {**opened[0][0]}, faults
@@ -199,77 +214,141 @@ def read_index(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     except (FileNotFoundError, RemoteDeniedError):  # stores that do not show their lists refuse missing objects
         return {}
     with source:
-        return _Blocks(source, index, file, f"gpubeton index --overwrite {path}").read(0, source.size)
+        return parse_blocks(_bytes_of(source, 0, source.size), index, file, is_beside=True)
 
 
 def read_stored(index: Index, file: int = 0) -> dict[str, EntryBlock]:
     """Read the entry points in one of the files itself, by field; empty if there are none."""
-    path = index.files[file].path
     with index.files[file].open() as source:
-        header = decode_header(path, source.read(0, HEADER_DTYPE.itemsize))
-        blocks = _Blocks(source, index, file, f"gpubeton index {path}")
-        return blocks.read(header.metadata_offset, notes_offset(source, header))
+        start, stop, _ = find_stored(source)
+        return parse_blocks(_bytes_of(source, start, stop), index, file)
+
+
+def _bytes_of(source: ByteSource, start: int, stop: int) -> NDArray[np.uint8]:
+    return source.map()[start:stop] if source.is_mappable and stop > start else source.read_array(start, stop)
+
+
+def find_place(path: str, identity: SourceIdentity) -> EntryPlace:
+    """Find where the entry points of a file are: beside it, or else in it."""
+    try:
+        with open_bytes(index_path(path), remote=identity.remote) as source:
+            version = getattr(source.identity(), "etag", None)
+            return EntryPlace(_list_fields(source, 0, source.size)[1], 0, source.size, (source.size, version))
+    except (FileNotFoundError, RemoteDeniedError):
+        pass
+    with open_bytes(path, identity) as source:
+        start, stop, fields = find_stored(source)
+        return EntryPlace(fields, start, stop)
+
+
+def find_stored(source: ByteSource) -> tuple[int, int, tuple[str, ...]]:
+    """Find the bytes from where to where are entry points of an open file, and the fields that they are of."""
+    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    stop = notes_offset(source, header)
+    start, fields = _list_fields(source, header.metadata_offset, stop)
+    return start, stop, fields
+
+
+def _list_fields(source: ByteSource, start: int, stop: int) -> tuple[int, tuple[str, ...]]:
+    """Go through the blocks that end at `stop`, the last one first; give where they begin, and their fields."""
+    fields: list[str] = []
+    while stop > start:
+        place = max(start, stop - _TRAILER_DTYPE.itemsize)
+        row = _decode_trailer(source.read(place, min(_TRAILER_DTYPE.itemsize, stop - place)))
+        if row is None:
+            break
+        begin = stop - _block_size(row)
+        stop = begin if begin >= start else place  # the trailer alone, which is refused when it is read
+        fields.append(_field_of(row))
+        if begin < start:
+            break
+    return stop, tuple(reversed(fields))
+
+
+def _decode_trailer(content: bytes) -> np.void | None:
+    if len(content) < _TRAILER_DTYPE.itemsize or not content.startswith(_MAGIC):
+        return None
+    row: np.void = np.frombuffer(content, _TRAILER_DTYPE)[0]
+    return row
+
+
+def _field_of(row: np.void) -> str:
+    name: bytes = row["name"]
+    return name.decode("ascii", "replace")
+
+
+def _sizes(row: np.void) -> tuple[int, int, int]:
+    """Give the bytes of the three parts of a block by its trailer: entries, first and seals."""
+    return ENTRY_DTYPE.itemsize * int(row["entries"]), 8 * (int(row["images"]) + 1), 4 * int(row["images"])
+
+
+def _block_size(row: np.void) -> int:
+    return sum(round_up(size, 8) for size in _sizes(row)) + _TRAILER_DTYPE.itemsize
+
+
+def parse_blocks(
+    content: NDArray[np.uint8],  # all blocks of one of the files
+    index: Index,
+    file: int,
+    *,
+    is_beside: bool = False,
+) -> dict[str, EntryBlock]:
+    """Check the blocks of one of the files, by field; those beside it have to be complete."""
+    blocks, path = _Blocks(content, index, file, is_beside=is_beside), index.files[file].path
+    try:
+        return blocks.read()
+    except EntryPointsError as error:
+        name, command = (index_path(path), "gpubeton index --overwrite") if is_beside else (path, "gpubeton index")
+        raise EntryPointsError(
+            f"{shown(name)}: the entry points {error}. They only make decoding faster. Make them again: "
+            f"{command} {shown(path)}"
+        ) from None
 
 
 class _Blocks:
     """The entry points of one file of a dataset, in that file or in one beside it."""
 
-    def __init__(self, source: ByteSource, index: Index, file: int, command: str) -> None:
-        self._source, self._index, self._file, self._command = source, index, file, command
+    def __init__(self, content: NDArray[np.uint8], index: Index, file: int, *, is_beside: bool) -> None:
+        self._content, self._index, self._file, self._is_beside = content, index, file, is_beside
         self._names = image_fields(index, file)
 
-    def read(self, start: int, stop: int) -> dict[str, EntryBlock]:
-        """Read the blocks that end at `stop`, by field; from byte 0 on, there is nothing else."""
+    def read(self) -> dict[str, EntryBlock]:
+        """Check the blocks, by field."""
         blocks: dict[str, EntryBlock] = {}
-        while stop > start or (start == 0 and not blocks):
-            trailer = self._source.read(max(start, stop - _TRAILER_DTYPE.itemsize), _TRAILER_DTYPE.itemsize)
-            if not (len(trailer) == _TRAILER_DTYPE.itemsize and trailer.startswith(_MAGIC)):
-                if start > 0:
-                    break
-                raise self._error("are cut short, or this is another kind of file")
-            row = np.frombuffer(trailer, _TRAILER_DTYPE)[0]
-            blocks[row["name"].decode("ascii", "replace")], stop = self._read_one(row, start, stop)
-        if start == 0 and set(blocks) != set(self._names):
-            raise self._error(f"are those of {', '.join(sorted(blocks))} alone")
+        stop = len(self._content)
+        while stop > 0 or (self._is_beside and not blocks):
+            row = _decode_trailer(self._content[max(0, stop - _TRAILER_DTYPE.itemsize) : stop].tobytes())
+            if row is None:
+                raise EntryPointsError("are cut short, or this is another kind of file")
+            blocks[_field_of(row)], stop = self._read_one(row, stop)
+        if self._is_beside and set(blocks) != set(self._names):
+            raise EntryPointsError(f"are those of {', '.join(sorted(blocks))} alone")
         return dict(reversed(blocks.items()))
 
-    def _read_one(self, row: np.void, start: int, stop: int) -> tuple[EntryBlock, int]:
+    def _read_one(self, row: np.void, stop: int) -> tuple[EntryBlock, int]:
         """Read and check the block of a trailer; return it and where it begins."""
         if row["version"] != _VERSION or row["every"] != MCUS_PER_ENTRY:
-            raise self._error(
+            raise EntryPointsError(
                 f"are of version {row['version']}, one every {row['every']} MCUs; expected {_VERSION} and "
                 f"{MCUS_PER_ENTRY}"
             )
-        name = row["name"].decode("ascii", "replace")
-        images, count = int(row["images"]), int(row["entries"])
-        sizes = ENTRY_DTYPE.itemsize * count, 8 * (images + 1), 4 * images
-        end = stop - _TRAILER_DTYPE.itemsize
-        begin = end - sum(round_up(size, 8) for size in sizes)
-        if begin < start:
-            raise self._error(f"of field {name!r} should take {stop - begin} bytes, but there are {stop - start}")
-        middle = begin + round_up(sizes[0], 8)
-        tables = self._source.read_array(middle, end)
+        name, images, count, sizes = _field_of(row), int(row["images"]), int(row["entries"]), _sizes(row)
+        begin = stop - _block_size(row)
+        if begin < 0:
+            raise EntryPointsError(f"of field {name!r} should take {stop - begin} bytes, but there are {stop}")
+        # A copy: they may lie at any address.
+        tables = self._content[begin + round_up(sizes[0], 8) : stop - _TRAILER_DTYPE.itemsize].copy()
         if zlib.crc32(tables.data, zlib.crc32(row.tobytes()[:_CHECKED])) != row["checksum"]:
-            raise self._error(f"of field {name!r} have another checksum than expected: they are damaged")
+            raise EntryPointsError(f"of field {name!r} have another checksum than expected: they are damaged")
         first, seals = tables[: sizes[1]].view("<u8"), tables[sizes[1] :].view("<u4")[:images]
         if name not in self._names or row["identity"].tobytes() != identity_of(self._index, name, self._file):
-            raise self._error(f"of field {name!r} belong to another file, or to another state of this one")
+            raise EntryPointsError(f"of field {name!r} belong to another file, or to another state of this one")
         number = np.diff(first.astype(np.int64))
         if len(number) != self._index.files[self._file].num_samples or first[0] != 0 or first[-1] != count:
-            raise self._error(f"of field {name!r}: {first[-1]} of {images} images")
+            raise EntryPointsError(f"of field {name!r}: {first[-1]} of {images} images")
         if (first[1:] < first[:-1]).any() or number.max(initial=0) >= 1 << 31:
-            raise self._error(f"of field {name!r} are not in order")
-        if self._source.is_mappable:
-            entries = self._source.map()[begin : begin + sizes[0]]
-        else:
-            entries = self._source.read_array(begin, begin + sizes[0])
-        return EntryBlock(first, seals, entries.view(ENTRY_DTYPE)), begin
-
-    def _error(self, fault: str) -> EntryPointsError:
-        return EntryPointsError(
-            f"{self._source.name}: the entry points {fault}. They only make decoding faster. Make them again: "
-            f"{self._command}"
-        )
+            raise EntryPointsError(f"of field {name!r} are not in order")
+        return EntryBlock(first, seals, self._content[begin : begin + sizes[0]].view(ENTRY_DTYPE)), begin
 
 
 def identity_of(index: Index, name: str, file: int = 0) -> bytes:

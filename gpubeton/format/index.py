@@ -83,6 +83,9 @@ class Index:
         Number of samples.
     rows : tuple of FieldRows
         One per field: its metadata and where its regions are.
+    class_names : tuple of str or None
+        Names of the classes if a manifest has them, none if the files have none or differ; None if the notes of the
+        files have to be read.
 
     Examples
     --------
@@ -102,6 +105,7 @@ class Index:
         descriptors: tuple[Descriptor, ...],
         rows: tuple[FieldRows, ...],
         fingerprint: str | None = None,
+        class_names: tuple[str, ...] | None = None,
     ) -> None:
         self.files = files
         self.header = header
@@ -109,6 +113,7 @@ class Index:
         self.names = tuple(descriptor.name for descriptor in descriptors)
         self.num_samples = sum(file.num_samples for file in files)
         self.rows = rows
+        self.class_names = class_names
         self._fingerprint = fingerprint
         self._regions = {
             descriptor.name: own.regions(descriptor) for descriptor, own in zip(descriptors, rows, strict=True)

@@ -2,6 +2,17 @@
 
 ``index.json`` describes the shards and their fields; ``index.bin`` has the columns of `gpubeton.format.compact_index`.
 The directory of a cache keeps the same pair of files for any dataset that was opened before.
+
+::
+
+    format          "gpubeton index 2"; 1 had neither ``class_names`` nor ``entry_place``
+    header, fields  of the first shard; ``form`` is what the columns have of a field
+    shards          name, size, samples, page size, version, hash of the metadata, and ``entry_place``: the fields with
+                    entry points, the bytes from ``start`` to ``stop`` that hold them, and ``beside``, the size and
+                    version of the file beside the shard if they are there; null if the shard has to be looked at
+    class_names     of all shards; [] if they have none or differ, null if the notes have to be read
+    fingerprint, num_bytes, checksums
+                    of the columns
 """
 
 from __future__ import annotations
@@ -22,7 +33,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.errors import FormatError, OptionError, RemoteDeniedError, StorageError
+from gpubeton.errors import FormatError, NotesError, OptionError, RemoteDeniedError, StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cached_file import boot_tag
 from gpubeton.files.local_file import FileIdentity
@@ -30,7 +41,9 @@ from gpubeton.files.node_cache import make_directory
 from gpubeton.files.object_store import ObjectFile, list_objects, put_object
 from gpubeton.files.open_files import find_identity, list_shards, open_bytes, source_type
 from gpubeton.format.compact_index import BLOCK, blocks_of, check_index, checksums_of, form_of, read_rows
-from gpubeton.format.data_files import MAX_FILES, DataFile
+from gpubeton.format.data_files import MAX_FILES, DataFile, EntryPlace
+from gpubeton.format.entry_points import find_place, index_path
+from gpubeton.format.file_notes import read_notes
 from gpubeton.format.header import Descriptor, Header, decode_header, read_fields
 from gpubeton.format.index import Index, metadata_type_of
 from gpubeton.format.layout import ARGUMENTS_SIZE, HEADER_DTYPE, metadata_dtype
@@ -47,7 +60,7 @@ if TYPE_CHECKING:
 DESCRIPTION, COLUMNS = "index.json", "index.bin"
 """Names of the two files."""
 
-_FORMAT = "gpubeton index 1"
+_FORMAT, _FORMATS = "gpubeton index 2", ("gpubeton index 1", "gpubeton index 2")
 _LARGEST_DESCRIPTION = 256 << 20  # bytes; 200 for each shard
 _MIN_CACHED = 1 << 20  # bytes of columns that are worth two files
 _MAX_AGE = 30 * 86400  # seconds after which a cache forgets what no process has opened
@@ -67,6 +80,7 @@ class Shard:
     metadata_end: int
     # Of its metadata and allocation table, which the index is made of: a copy was modified at another time.
     digest: str | None
+    entry_place: EntryPlace | None = None  # None if it is not known
 
     @classmethod
     def of(cls, file: DataFile, index: Index) -> Shard:
@@ -78,13 +92,16 @@ class Shard:
             row_type = metadata_dtype([index.column(descriptor.name).dtype for descriptor in descriptors])
             end = header.metadata_offset + header.num_samples * row_type.itemsize
             digest = _hash_rows(source, end)
-        return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest)
+        entry_place = None
+        with suppress(FormatError, OSError):  # what is wrong with them is described where they are opened
+            entry_place = find_place(file.path, file.identity)
+        return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest, entry_place)
 
     def check(self, path: str, listed: str | None, remote: RemoteOptions | None = None) -> SourceIdentity:
         """Return the identity of the file, FormatError if it is not the one that was described."""
         # `listed`: the version in the list of the store, None if there is no list. Without one, an object is taken for
         # the one that was described: requests for its bytes are refused if it was replaced.
-        is_listed = listed is None or (self.version or "").strip('"') == listed.strip('"')  # Azure lists no quotes
+        is_listed = listed is None or (self.version or "").strip('"') == listed
         if self.version and is_listed:
             known = source_type(path).known_identity(path, self.size, self.version, remote)
             if known is not None:
@@ -124,6 +141,7 @@ class Manifest:
     fingerprint: str
     num_bytes: int  # of the columns
     checksums: tuple[int, ...]  # CRC-32 of each block of the columns
+    class_names: tuple[str, ...] | None = None  # see `Index`
 
     def to_bytes(self) -> bytes:
         """Give the content of ``index.json``."""
@@ -137,6 +155,7 @@ class Manifest:
             "header": asdict(self.header),
             "fields": fields,
             "shards": [asdict(shard) for shard in self.shards],
+            "class_names": self.class_names,
             **rest,
         }
         text = json.dumps(content)
@@ -150,8 +169,9 @@ class Manifest:
             content = outer["content"]
             if zlib.crc32(json.dumps(content).encode()) != outer["checksum"]:
                 raise FormatError("another checksum than expected: it is damaged")
-            if content["format"] != _FORMAT:
+            if content["format"] not in _FORMATS:
                 raise FormatError(f"format {content['format']!r}, expected {_FORMAT!r}")
+            names = content.get("class_names")
             descriptors = tuple(
                 Descriptor(str(each["name"]), _number(each["type"]), _arguments(each["arguments"]))
                 for each in content["fields"]
@@ -164,6 +184,7 @@ class Manifest:
                 str(content["fingerprint"]),
                 _number(content["num_bytes"]),
                 tuple(_number(each) for each in content["checksums"]),
+                None if names is None else _texts(names),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, FormatError):
@@ -202,42 +223,88 @@ def _shard(found: Mapping[str, Any]) -> Shard:
     name = str(found["name"])
     if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
         raise FormatError(f"a shard of the name {name!r}")
-    shard = Shard(**{**found, "name": name})
+    place = found.get("entry_place")
+    shard = Shard(**{**found, "name": name, "entry_place": None if place is None else _entry_place(place)})
     _number(shard.metadata_end)
     page_size = _number(shard.page_size)
     if not (_number(shard.size) and _number(shard.samples) and page_size) or page_size & (page_size - 1):
         raise FormatError(f"{name}: no bytes or samples, or pages of {page_size} bytes")
+    if shard.entry_place is not None and shard.entry_place.stop > shard.size * (4 if shard.entry_place.beside else 1):
+        raise FormatError(f"{name}: entry points up to byte {shard.entry_place.stop} for {shard.size} bytes")
     if not all(isinstance(each, str | None) for each in (shard.version, shard.digest)):
         raise FormatError(f"{name}: {shard.version!r} or {shard.digest!r}, expected text")
     return shard
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise FormatError(f"{found!r:.100}, expected a list of texts")
+    return tuple(found)
+
+
+def _entry_place(found: Mapping[str, Any]) -> EntryPlace:
+    start, stop, beside = _number(found["start"]), _number(found["stop"]), found["beside"]
+    if beside is not None:
+        size, version = beside
+        if stop != _number(size) or not isinstance(version, str | None):
+            raise FormatError(f"entry points up to byte {stop} beside a shard, in a file of {size} bytes")
+        beside = size, version
+    if start > stop:
+        raise FormatError(f"entry points from byte {start} to {stop}")
+    return EntryPlace(_texts(found["fields"]), start, stop, beside)
 
 
 # --- folders of shards ------------------------------------------------------------------------------------------------
 
 
 def _list_versions(folder: str, remote: RemoteOptions | None) -> dict[str, str | None] | None:
-    """List the shards of a folder, with the versions of a store; None if the store does not show a list."""
+    """List the shards of a folder, and the files beside them with the versions of a store; None if it shows no list."""
     if not issubclass(source_type(folder), ObjectFile):
         return dict.fromkeys(Path(path).name for path in list_shards(folder)) if "://" not in folder else None
     try:
         listed = list_objects(folder, remote)
     except (OptionError, RemoteDeniedError):  # web servers; rights to read, but not to list
         return None
-    return {url.rpartition("/")[2]: version for url, _, version in listed if url.endswith(".beton")}
+    kinds = (".beton", index_path(".beton"))
+    # Azure lists no quotes.
+    return {url.rpartition("/")[2]: (version or "").strip('"') for url, _, version in listed if url.endswith(kinds)}
+
+
+def _usable_place(shard: Shard, path: str, listed: Mapping[str, str | None] | None) -> EntryPlace | None:
+    """Give the place of the entry points of a shard, None if they have to be looked for: others may lie there now."""
+    place = shard.entry_place
+    if place is None or source_type(path).is_mappable or (place.beside is not None and not place.beside[1]):
+        return None
+    if listed is not None:
+        found, expected = listed.get(index_path(shard.name)), None if place.beside is None else place.beside[1]
+        if found != (expected and expected.strip('"')):
+            return None
+    return place
+
+
+def _describe(index: Index, file: DataFile) -> tuple[Shard, tuple[str, ...] | None]:
+    """Describe a file, and give the names of its classes; () if it has none, None if its notes cannot be read."""
+    shard = Shard.of(file, index)
+    try:
+        notes = read_notes(file.path, file.identity)
+    except NotesError:
+        return shard, None
+    return shard, (notes and notes.class_names) or ()
 
 
 def write_manifest(folder: str, index: Index, remote: RemoteOptions | None = None) -> Manifest:
     """Write the manifest of a folder or a URL whose shards are the files of `index`, in this order."""
     with ThreadPoolExecutor(_NUM_THREADS) as threads:
-        shards = tuple(threads.map(partial(Shard.of, index=index), index.files))
+        shards, own_names = zip(*threads.map(partial(_describe, index), index.files), strict=True)
+    names = None if None in own_names else own_names[0] if len(set(own_names)) == 1 else ()
     paths = [file.path for file in index.files]
     wrong = [path for path, shard in zip(paths, shards, strict=True) if path != _join(folder, shard.name)]
     if wrong or len(set(paths)) < len(paths):
         raise StorageError(f"{folder}: {(wrong or paths)[0]} is no file of this folder, or occurs twice")
     if "://" not in folder:
-        return _write_pair(Path(folder), "index", index, shards)
+        return _write_pair(Path(folder), "index", index, shards, names)
     with tempfile.TemporaryDirectory() as place:
-        manifest = _write_pair(Path(place), "index", index, shards)
+        manifest = _write_pair(Path(place), "index", index, shards, names)
         # The description last: until it is there, readers take the one before, and find the columns changed.
         for name in (COLUMNS, DESCRIPTION):
             put_object(_join(folder, name), Path(place) / name, remote, overwrite=True)
@@ -248,7 +315,9 @@ def _join(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else str(Path(folder, name))
 
 
-def _write_pair(folder: Path, stem: str, index: Index, shards: tuple[Shard, ...]) -> Manifest:
+def _write_pair(
+    folder: Path, stem: str, index: Index, shards: tuple[Shard, ...], class_names: tuple[str, ...] | None = None
+) -> Manifest:
     """Write the columns, then their description, each under a temporary name first."""
     checksums, num_bytes = [], 0
 
@@ -261,7 +330,9 @@ def _write_pair(folder: Path, stem: str, index: Index, shards: tuple[Shard, ...]
 
     _write(folder / f"{stem}.bin", blocks())
     forms = tuple(form_of(own) for own in index.rows)
-    manifest = Manifest(index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums))
+    manifest = Manifest(
+        index.header, index.descriptors, forms, shards, index.fingerprint, num_bytes, tuple(checksums), class_names
+    )
     _write(folder / f"{stem}.json", [manifest.to_bytes()])
     return manifest
 
@@ -293,6 +364,7 @@ class StoredIndex:
         self._columns = columns
         self._remote = remote
         self.files: Sequence[tuple[str, SourceIdentity]] = ()
+        self._entry_places: list[EntryPlace | None] = [None] * len(self.manifest.shards)
 
     @classmethod
     def of_folder(cls, folder: str, remote: RemoteOptions | None = None) -> StoredIndex:
@@ -301,8 +373,11 @@ class StoredIndex:
         paths = [_join(folder, shard.name) for shard in found.manifest.shards]
         names = [shard.name for shard in found.manifest.shards]
         listed = _list_versions(folder, remote)
-        if listed is not None and (odd := set(listed) ^ set(names)):
+        if listed is not None and (odd := {name for name in listed if name.endswith(".beton")} ^ set(names)):
             raise FormatError(f"{min(odd)} is " + ("not there" if min(odd) in names else "a further shard"))
+        found._entry_places = [
+            _usable_place(shard, path, listed) for shard, path in zip(found.manifest.shards, paths, strict=True)
+        ]
         versions = map((listed or {}).get, names)
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             check = partial(Shard.check, remote=remote)
@@ -330,10 +405,12 @@ class StoredIndex:
         rows = read_rows(content, manifest.descriptors, kinds, manifest.forms, manifest.num_samples)
         starts = accumulate((shard.samples for shard in manifest.shards), initial=0)
         files = [
-            DataFile(*file, shard.page_size, first, shard.samples)
-            for file, shard, first in zip(self.files, manifest.shards, starts, strict=False)
+            DataFile(*file, shard.page_size, first, shard.samples, place)
+            for file, shard, first, place in zip(self.files, manifest.shards, starts, self._entry_places, strict=False)
         ]
-        index = Index(tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint)
+        index = Index(
+            tuple(files), manifest.header, manifest.descriptors, rows, manifest.fingerprint, manifest.class_names
+        )
         if cache is None or not cache.is_checked(key):
             if tuple(checksums_of(content)) != manifest.checksums:
                 raise FormatError(f"{self._columns} has other checksums than expected: it is damaged")

@@ -110,8 +110,8 @@ def _explain_sharing(plan: Plan) -> list[str]:
 
 def _explain_entry_points(resources: Resources) -> list[str]:
     """List the fields whose JPEGs are decoded only where a crop needs them."""
-    counts = {name: int((points.counts > 0).sum()) for name, points in resources.entry_points.items()}
-    return [f"  {name!r}: only what crops need of {count:,} JPEGs with entry points" for name, count in counts.items()]
+    points = resources.entry_points.items()
+    return [f"  {name!r}: only what crops need of {own.summary}" for name, own in points]
 
 
 def max_batch_bytes(plan: Plan) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gpubeton.engine.timing import StageTimers
+    from gpubeton.format.entry_points import EntryPoints
     from gpubeton.format.index import Index
     from gpubeton.gpu.batch_state import DecodeBackends
     from gpubeton.gpu.cuda import Device
@@ -83,10 +84,15 @@ class Resources:
         self.resident: ResidentImages | None = None
         self.gpu_choice = choose_gpu(config.device, config.decoder, config.pipelines)
         self._index = index
-        self.entry_points, faults = open_entry_points(index)
+        self.cache = DatasetCache(index, config)
+        found, faults = open_entry_points(index)
         for fault in faults:
             warnings.warn(f"{fault}. Until then, images are decoded without them.", stacklevel=3)
-        self.cache = DatasetCache(index, config)
+        self.entry_points: Mapping[str, EntryPoints] = found
+        if any(file.entry_place is not None for file in index.files):
+            from gpubeton.storage.shard_entry_points import load_when_needed
+
+            self.entry_points = load_when_needed(index, found, self.cache.node, config.remote.requests)
         self.files = self.cache.files
         self._mapped: MappedStorage | None = None
         self._pages: PageStorage | None = None  # of the epoch that began last

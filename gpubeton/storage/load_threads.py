@@ -40,11 +40,13 @@ class Load:
         """Whether it is there, or cannot be loaded."""
         return self._is_done.is_set()
 
-    def wait(self) -> None:
-        """Wait until it is there; raise the error if it cannot be loaded."""
+    def wait(self) -> memoryview:
+        """Wait until it is there, and give it; raise the error if it cannot be loaded."""
         self._is_done.wait()
         if self.error is not None:
             raise self.error
+        assert self._content is not None, "it is there"
+        return self._content
 
     def carry_out(self, files: OpenSources) -> None:
         """Load it; errors are raised where it is waited for."""

@@ -263,6 +263,26 @@ def have_a_number_for_a_hash(content, columns):
     content["shards"][0]["digest"] = 3
 
 
+def end_entry_points_before_they_begin(content, columns):
+    content["shards"][0]["entry_place"] = {"fields": ["image"], "start": 9, "stop": 8, "beside": None}
+
+
+def have_entry_points_after_the_end(content, columns):
+    content["shards"][0]["entry_place"] = {"fields": ["image"], "start": 0, "stop": 1 << 40, "beside": None}
+
+
+def have_huge_entry_points_beside_a_shard(content, columns):
+    content["shards"][0]["entry_place"] = {"fields": [], "start": 0, "stop": 1 << 40, "beside": [1 << 40, "a"]}
+
+
+def have_numbers_for_fields(content, columns):
+    content["shards"][0]["entry_place"] = {"fields": [3], "start": 0, "stop": 0, "beside": None}
+
+
+def have_numbers_for_classes(content, columns):
+    content["class_names"] = [1, 2]
+
+
 def have_negative_samples(content, columns):
     content["shards"][0]["samples"] = -2
 
