@@ -110,6 +110,8 @@ def doctor(
     if json:
         show_json({"command_exit_code": code, "loaders": [_to_dict(*each) for each in results]})
     else:
+        if code:
+            result_console().print(f"The command ended with exit code {code}.")
         _draw_advice(result_console(), results)
     if code or any(finding.weight == "advice" for _, findings in results for finding in findings):
         raise typer.Exit(FINDINGS)

@@ -36,6 +36,7 @@ class Measurements:
     gpu: GpuState = field(default_factory=GpuState)
     disk_bytes_per_second: float | None = None  # without the page cache; None: not measured
     augment_share: float | None = None  # of the workers' time; the rest is decoding and resizing; None: not measured
+    other_cores: float | None = None  # cores that other programs took meanwhile; None: not measured
 
     @property
     def file_bytes(self) -> int:
@@ -58,6 +59,22 @@ class Measurements:
             return missing
         # Files that fit into memory are read once, however many epochs follow.
         return missing * min(1.0, self.file_bytes / max(1, self.stats.stored_bytes))
+
+    @property
+    def waits_for_pages(self) -> bool:
+        """Whether workers that were blocked were so mostly until pages of a mapped file came from the disk."""
+        if not self.facts.os_cache or self.disk_share <= _LITTLE:
+            return False
+        if self.disk_bytes_per_second is None or self.slow_places:
+            return True
+        # Read page by page, a disk reaches at least a quarter of the speed that was measured.
+        longest = 4 * self.disk_share * self.stats.stored_bytes / self.disk_bytes_per_second
+        return longest * max(1, self.stats.num_workers) > self.stats.stalled_seconds / 2
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether other programs took so many cores that the loop was slower for it."""
+        return (self.other_cores or 0.0) > _CONTENDED * self.machine.usable_cores
 
     @property
     def slow_places(self) -> tuple[FilePlace, ...]:
@@ -134,6 +151,8 @@ _ENOUGH = 2.0
 # Raw pixels load faster than JPEG by about this factor: 5 in this project's measurements, less for larger images.
 _RAW_FACTOR = 3.0
 _RAW_SHARE_OF_MEMORY = 0.7
+# Other programs that take this share of the cores slow the loop down.
+_CONTENDED = 0.2
 # A loop that would be this many times faster without waiting has no real training step.
 _NO_STEP = 20.0
 
@@ -181,10 +200,9 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
         text = f"{waited}, mostly for the first batch of an epoch ({stats.first_wait_seconds:.1f} s in total)."
         gain = _gain(stats.seconds, stats.first_wait_seconds)
         return LoopFinding("first_batch", "bottleneck", text, gain=gain), [_longer_epochs()]
-    gain_shown = _max_gain(measured) if _max_gain(measured) < _NO_STEP else None
 
     def found(name: str, reason: str) -> LoopFinding:
-        return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=gain_shown)
+        return LoopFinding(name, "bottleneck", f"{waited}{reason}", gain=_gain_without_waiting(measured))
 
     parts = {"reading": stats.read_seconds, "decoding": stats.decode_seconds, "thread": _thread_seconds(measured)}
     largest = max(parts, key=lambda name: parts[name])
@@ -204,21 +222,31 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
         name, reason, changes = _stalled(measured)
         return found(name, reason), changes
     busy = f"{_workers(stats.num_workers)} busy for {stats.worker_share:.0%} of the time"
-    if stats.worker_share < _BUSY:
+    if stats.worker_share < _BUSY and not measured.is_contended:
         return found("starved", f", with {busy}: the workers wait for new batches."), _more_ahead(measured)
+    if stats.worker_share < _BUSY:
+        reason = f": {busy}, and the loader's thread gets no core in time: other programs use the cores too."
+        return found("cores", reason), [*_quiet_machine(measured, "advice"), *_faster_decoding(measured)]
     return found("workers", f", because decoding and augmenting is too slow: {busy}."), _faster_decoding(measured)
 
 
 def _stalled(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
     """Explain workers that are busy without using a core: the file is not in memory, or there are too few cores."""
-    stats, resident = measured.stats, measured.resident_share
+    stats = measured.stats
     reason = f": {stats.stalled_seconds / stats.worker_seconds:.0%} of the workers' time they are blocked"
-    if measured.facts.os_cache and resident is not None and measured.disk_share > _LITTLE:
-        reason += f" until pages of the file come from the disk ({resident:.0%} of it is in memory)."
+    if measured.waits_for_pages:
+        reason += f" until pages of the file come from the disk ({measured.resident_share:.0%} of it was in memory)."
         return "pages", reason, _faster_reading(measured)
     reason += f" without a core: {_workers(stats.num_workers)}, {measured.machine.usable_cores} usable cores"
     reason += "." if stats.num_workers > measured.machine.usable_cores else ", which other programs use too."
-    return "cores", reason, _faster_decoding(measured)
+    return "cores", reason, [*_quiet_machine(measured, "advice"), *_faster_decoding(measured)]
+
+
+def _quiet_machine(measured: Measurements, weight: Literal["advice", "notice"]) -> list[LoopFinding]:
+    if not measured.is_contended:
+        return []
+    text = f"Other programs took {measured.other_cores:.1f} of {measured.machine.usable_cores} cores meanwhile."
+    return [LoopFinding("other_programs", weight, text, "Stop them, or measure again without them.")]
 
 
 def _longer_epochs() -> LoopFinding:
@@ -232,13 +260,13 @@ def _faster_reading(measured: Measurements) -> list[LoopFinding]:
     found = []
     memory, size = measured.machine.usable_memory_bytes, measured.file_bytes
     cached = size * (measured.resident_share or 0.0)
-    most = _max_gain(measured)
+    most = _gain_without_waiting(measured)
     if memory is not None and size and size < _RAW_SHARE_OF_MEMORY * (memory + cached):
         text = (
             f"The file ({_size(size)}) fits into memory ({_size(memory)} free), and stays there after the first epoch."
         )
-        now = "" if measured.facts.os_cache else " (now False)"
-        change = f"os_cache=True{now}; leave enough memory free."
+        change = "os_cache=True (now False)" if not measured.facts.os_cache else "Read it once before the training"
+        change += "; leave enough memory free."
         found.append(LoopFinding("memory", "advice", text, change, most))
     elif measured.facts.os_cache:
         text = "Each worker reads a page of the file only when it needs it."
@@ -272,7 +300,7 @@ def _more_ahead(measured: Measurements) -> list[LoopFinding]:
     if ahead >= 6:
         return _less_in_thread(measured)
     text = f"{ahead} batches are prepared ahead, too few if steps or batches take different times."
-    more = LoopFinding("ahead", "advice", text, f"batches_ahead={2 * ahead}.", _max_gain(measured))
+    more = LoopFinding("ahead", "advice", text, f"batches_ahead={2 * ahead}.", _gain_without_waiting(measured))
     return [more, *_less_in_thread(measured)]
 
 
@@ -287,7 +315,7 @@ def _faster_decoding(measured: Measurements) -> list[LoopFinding]:
     if measured.facts.device == "cpu" and measured.gpu.name:
         text = f"{measured.gpu.name} can decode and augment, but the loader does not use it."
         change = 'Put ToDevice("cuda:0") into the pipelines, or pass device="cuda:0".'
-        found.append(LoopFinding("gpu_lane", "advice", text, change, _max_gain(measured)))
+        found.append(LoopFinding("gpu_lane", "advice", text, change, _gain_without_waiting(measured)))
     return [*found, *_smaller_images(measured, "workers"), *_raw_pixels(measured)]
 
 
@@ -343,6 +371,7 @@ def _machine_notices(measured: Measurements) -> Iterator[LoopFinding]:
     if share is not None:
         text = f"The workers spend {1 - share:.0%} of their time on decoding and resizing, {share:.0%} on augmenting."
         yield LoopFinding("augmenting", "notice", text)
+    yield from _quiet_machine(measured, "notice")
     too_many = facts.num_workers > machine.usable_cores
     if machine.core_limit is not None and machine.core_limit < machine.cores:
         text = f"The container may use {machine.core_limit:g} of the {machine.cores} cores that it sees"
@@ -368,7 +397,7 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
     for place in measured.places:
         share = place.resident_share
         if share is not None and share < 0.9:
-            text = f"{place.path}: {share:.0%} of it is in memory; the rest comes from the disk when first used."
+            text = f"{place.path}: {share:.0%} of it was in memory; the rest comes from the disk when first used."
             yield LoopFinding("cold", "notice", text)
     for place in measured.slow_places:
         rotational = "a rotational disk (virtual disks often misreport this)"
@@ -413,6 +442,12 @@ def _gain_with(measured: Measurements, limits: StageLimits) -> float:
 def _max_gain(measured: Measurements) -> float:
     """Return how many times faster the loop would be if it never waited."""
     return _gain(measured.stats.seconds, measured.stats.waiting_seconds)
+
+
+def _gain_without_waiting(measured: Measurements) -> float | None:
+    """Return the same for people: None if the loop has no training step, so that a factor has no meaning."""
+    gain = _max_gain(measured)
+    return gain if gain < _NO_STEP else None
 
 
 def _gain(seconds: float, saved: float) -> float:

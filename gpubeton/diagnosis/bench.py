@@ -74,7 +74,7 @@ def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Itera
     nbytes = max(1.0, used / reader.num_samples)
     cold = speed.cold_bytes_per_second
     if cold is None:
-        yield Rate("read, disk", note="the file system cannot bypass the page cache")
+        yield Rate("read, disk", note="the file is too small, or its file system cannot bypass the page cache")
     else:
         yield Rate("read, disk", cold / nbytes, None, cold, "1 MiB blocks in random order, 4 threads, O_DIRECT")
     warm = speed.warm_bytes_per_second

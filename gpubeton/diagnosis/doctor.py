@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.diagnosis.advice import Measurements, read_stats
-from gpubeton.diagnosis.environment import FilePlace, measure_disk, read_file_place, read_gpu
+from gpubeton.diagnosis.environment import FilePlace, OtherPrograms, measure_disk, read_file_place, read_gpu
 from gpubeton.diagnosis.runs import image_field, run_loader, training_loader
 from gpubeton.errors import FormatError, OptionError
 from gpubeton.files.open_files import source_type
@@ -77,11 +77,13 @@ def examine_loader(
     places = _places(facts) if places is None else places
     try:
         run_loader(rehearsal, seconds=0.0)
+        others = OtherPrograms()
         stats = run_loader(loader, seconds=options.seconds, step_seconds=options.step_seconds).stats
+        other_cores = others.cores()
     finally:
         rehearsal.close()
         loader.close()
-    return _measurements(stats, facts, places, is_measured=True)
+    return replace(_measurements(stats, facts, places, is_measured=True), other_cores=other_cores)
 
 
 def examine_log(path: str | os.PathLike[str]) -> list[Measurements]:

@@ -21,7 +21,7 @@ from gpubeton.files.local_file import LocalFile
 from gpubeton.files.open_files import open_bytes, source_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gpubeton.files.byte_source import ByteSource
 
@@ -48,12 +48,12 @@ class FilePlace:
     """Where a file is stored."""
 
     path: str
-    size: int
+    size: int  # bytes, without the holes of a sparse file
     file_system: str = ""  # the kernel's name; empty: unknown
     device: str = ""
     is_network: bool = False
     is_rotational: bool | None = None  # None: unknown
-    resident_share: float | None = None  # in the page cache, 0 to 1; None: unknown
+    resident_share: float | None = None  # of these bytes, in the page cache, 0 to 1; None: unknown
 
 
 def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePlace:
@@ -63,31 +63,46 @@ def read_file_place(path: str | os.PathLike[str], root: Path = _ROOT) -> FilePla
             return FilePlace(path=source.name, size=source.size, is_network=True)
     real = Path(path).resolve(strict=True)
     device, file_system = _mount_of(real, root)
-    status = real.stat()
+    status, written = real.stat(), written_ranges(real)
     return FilePlace(
         path=os.fspath(path),
-        size=status.st_size,
+        size=sum(stop - start for start, stop in written),
         file_system=file_system,
         device=device,
         is_network=file_system in _NETWORKS,
         is_rotational=_is_rotational(os.major(status.st_dev), os.minor(status.st_dev), root),
-        resident_share=resident_share(real),
+        resident_share=resident_share(real, written),
     )
 
 
-def resident_share(path: str | os.PathLike[str]) -> float | None:
-    """Return which share of a file is in the page cache, without reading it; None if the system cannot answer."""
+def written_ranges(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """Return start and stop of the ranges of a file that are no holes: a hole is never read from the disk."""
+    with open(path, "rb") as file:
+        size, found, stop = os.fstat(file.fileno()).st_size, [], 0
+        while stop < size:
+            try:
+                start = os.lseek(file.fileno(), stop, os.SEEK_DATA)
+                stop = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            except AttributeError:  # the operating system cannot answer
+                return [(0, size)]
+            except OSError:  # only a hole follows
+                break
+            found.append((start, stop))
+    return found
+
+
+def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, int]]) -> float | None:
+    """Return which share of these ranges is in the page cache, without reading; None if the system cannot answer."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "mincore"):
         return None
+    if not written:
+        return 1.0
     with open_bytes(path) as source:
-        size = source.size
-        if size == 0:
-            return 1.0
         content = source.map()
     resident = looked_at = 0
-    for start in _spans(size):
-        count = -(-min(_SPAN, size - start) // mmap.PAGESIZE)
+    for start, stop in sampled_spans(written):
+        count = -(-(stop - start) // mmap.PAGESIZE)
         pages = np.zeros(count, np.uint8)
         address = ctypes.c_void_p(content.ctypes.data + start)
         if libc.mincore(address, ctypes.c_size_t(count * mmap.PAGESIZE), ctypes.c_void_p(pages.ctypes.data)) != 0:
@@ -97,12 +112,13 @@ def resident_share(path: str | os.PathLike[str]) -> float | None:
     return resident / looked_at
 
 
-def _spans(size: int) -> list[int]:
-    """Return the starts of the spans to look at, each at the start of a page."""
-    if size <= _NUM_SPANS * _SPAN:
-        return list(range(0, size, _SPAN))
-    step = (size - _SPAN) / (_NUM_SPANS - 1)
-    return [int(number * step) // mmap.PAGESIZE * mmap.PAGESIZE for number in range(_NUM_SPANS)]
+def sampled_spans(written: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Cut ranges into spans, each from the start of a page; of many, take some from the first to the last."""
+    pages = [(start // mmap.PAGESIZE * mmap.PAGESIZE, stop) for start, stop in written]
+    starts = np.concatenate([np.arange(start, stop, _SPAN) for start, stop in pages])
+    stops = np.concatenate([np.minimum(np.arange(start, stop, _SPAN) + _SPAN, stop) for start, stop in pages])
+    chosen = np.linspace(0, len(starts) - 1, min(len(starts), _NUM_SPANS)).astype(np.int64)
+    return list(zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True))
 
 
 def _mount_of(path: Path, root: Path) -> tuple[str, str]:
@@ -130,11 +146,38 @@ def _is_rotational(major: int, minor: int, root: Path) -> bool | None:
     return None
 
 
+class OtherPrograms:
+    """Measures how many of the cores that this process may use are taken by other programs, from now on."""
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        self._root = root
+        self._begun, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_seconds(root)
+
+    def cores(self) -> float | None:
+        """Return the cores that they took on average since the beginning; None: unknown."""
+        busy, seconds = _busy_seconds(self._root), time.perf_counter() - self._begun
+        if busy is None or self._busy is None or seconds <= 0:
+            return None
+        return max(0.0, busy - self._busy - (time.process_time() - self._own)) / seconds
+
+
+def _busy_seconds(root: Path) -> float | None:
+    """Return the processor time that the cores of this process spent on any program, or on other virtual machines."""
+    try:
+        lines = (root / "proc/stat").read_text().splitlines()
+        own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        times = [list(map(int, line.split()[1:9])) for line in lines if line.split()[:1] and line.split()[0] in own]
+        # user, nice, system, idle, waiting for a disk, interrupts, soft interrupts, other virtual machines
+        return sum(sum(each) - sum(each[3:5]) for each in times) / os.sysconf("SC_CLK_TCK") if times else None
+    except (OSError, ValueError, AttributeError):  # another operating system
+        return None
+
+
 @dataclass(frozen=True)
 class DiskSpeed:
     """How fast a file was read, in random blocks and several threads."""
 
-    cold_bytes_per_second: float | None  # without the page cache; None: the file system does not support that
+    cold_bytes_per_second: float | None  # without the page cache; None: too small, or the file system cannot do that
     warm_bytes_per_second: float  # from the page cache
 
 
@@ -142,15 +185,16 @@ def measure_disk(path: str | os.PathLike[str], *, seconds: float = 1.0) -> DiskS
     """Read a file for some seconds without the page cache, and from it; the cache keeps its contents."""
     cold = None
     blocks = block_starts(path)
-    if source_type(path) is LocalFile:
+    if blocks and source_type(path) is LocalFile:
         with suppress(OSError, AttributeError):  # the file system or the operating system has no O_DIRECT
             direct = LocalFile(os.fspath(path), 0, os.open(path, os.O_RDONLY | os.O_DIRECT))
             # Not `read_into`: after a short read it would read at an unaligned offset.
             cold = _speed(lambda start, block: os.preadv(direct.descriptor, [block], start), seconds, blocks)
     # Read some blocks once to bring them into the cache, then measure the same blocks.
+    blocks = blocks[:_WARM_BLOCKS] or [0]
     with open_bytes(path) as source:
-        _speed(source.read_into, 60.0, blocks[:_WARM_BLOCKS], only_once=True)
-        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks[:_WARM_BLOCKS]))
+        _speed(source.read_into, 60.0, blocks, only_once=True)
+        return DiskSpeed(cold, _speed(source.read_into, seconds, blocks))
 
 
 def block_starts(path: str | os.PathLike[str]) -> list[int]:
@@ -165,7 +209,7 @@ def _block_starts(source: ByteSource) -> list[int]:
     starts = [int(number) * (count // len(chosen)) * _BLOCK for number in chosen]
     if not isinstance(source, LocalFile):
         return starts
-    return [start for start in starts if _is_on_disk(source.descriptor, start)] or starts
+    return [start for start in starts if _is_on_disk(source.descriptor, start)]
 
 
 def _is_on_disk(descriptor: int, start: int) -> bool:

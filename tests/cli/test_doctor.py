@@ -71,6 +71,8 @@ def test_doctor_runs_a_command_and_hands_its_failure_on(monkeypatch):
     done = run("doctor", "--json", "--", sys.executable, "train.py", "--epochs", "3")
     assert seen == [[sys.executable, "train.py", "--epochs", "3"]]
     assert (done.exit_code, json.loads(done.stdout)["command_exit_code"]) == (1, 3)
+    monkeypatch.setattr(doctor, "examine_command", lambda _: (3, []))
+    assert "exit code 3" in run("doctor", "--", "false", "x").stdout
 
 
 def test_doctor_reads_what_running_loops_write(monkeypatch, tmp_path):

@@ -123,6 +123,42 @@ def test_workers_that_stand_still_wait_for_pages_or_for_cores():
     assert cores["fewer_workers"].change == "num_workers=4."
 
 
+def test_a_busy_machine_is_blamed_and_not_the_disk():
+    # The file was cold when it began, and the disk could have read all of it in 0.1 s.
+    place = {"size": 100_000_000, "resident_share": 0.0}
+    stalled = {"worker_cpu_seconds": 10.0, "stored_bytes": 300_000_000}
+    found = named(changed(stalled, place=place, disk_bytes_per_second=1e9, other_cores=2.0))
+    assert found["cores"].weight == "bottleneck"
+    assert found["other_programs"].weight == "advice"
+    assert "2.0 of 4 cores" in found["other_programs"].text
+    assert "memory" not in found
+    slow = named(changed(stalled, place=place, disk_bytes_per_second=2e7, other_cores=2.0))
+    assert slow["pages"].weight == "bottleneck"
+    assert slow["other_programs"].weight == "notice"
+    assert "pages" in named(changed(stalled, place={**place, "is_network": True}, disk_bytes_per_second=1e9))
+
+
+def test_a_thread_that_gets_no_core_is_not_helped_by_more_batches_ahead():
+    idle = {"worker_seconds": 12.0, "worker_cpu_seconds": 12.0}
+    assert named(changed(idle, other_cores=0.1))["starved"].weight == "bottleneck"
+    found = named(changed(idle, other_cores=3.0))
+    assert found["cores"].weight == "bottleneck"
+    assert not found.keys() & {"ahead", "starved"}
+
+
+def test_what_is_done_already_is_not_advised():
+    cold = {"worker_cpu_seconds": 10.0}
+    change = named(changed(cold, place={"resident_share": 0.2}))["memory"].change
+    assert "os_cache" not in change
+    assert "Read it once" in change
+
+
+def test_no_gain_is_promised_where_a_loop_has_no_step():
+    never = {"waiting_seconds": 9.9, "worker_cpu_seconds": 10.0}
+    found = named(changed(never, place={"resident_share": 0.2}))
+    assert (found["pages"].gain, found["memory"].gain) == (None, None)
+
+
 def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():
     slow = {"tail_seconds": 8.5, "decode_seconds": 0.2, "worker_seconds": 10.0, "worker_cpu_seconds": 10.0}
     found = named(changed(slow, {"unfused": ("image: RandAugment()",)}))
