@@ -32,14 +32,28 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
 ]
 exclude_patterns = ["pictures"]
+templates_path = ["templates"]
 nitpicky = True
 
 html_theme = "furo"
 html_title = "gpubeton"
 html_copy_source = False
 html_show_sphinx = False
+html_static_path = ["style"]
+html_css_files = ["site.css"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "versions.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
