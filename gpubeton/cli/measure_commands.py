@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
+Html = Annotated[Path | None, typer.Option(help="Write a report with figures to this file too.", show_default=False)]
 ImageName = Annotated[str | None, typer.Option(help="Field of images; default: the first.")]
 
 
@@ -32,13 +33,14 @@ def bench(
     field: ImageName = None,
     gpu: Annotated[bool, typer.Option("--gpu/--no-gpu", help="Measure the GPU too, if there is one.")] = True,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Measure how fast this machine loads a file, part by part.
 
     Measures the disk, decoding, augmenting, and the whole loader on the CPU and on a GPU. The rate of a part is the one
     it could reach if the other parts took no time. The first run compiles before it measures.
     """
-    from gpubeton.diagnosis.bench import BenchOptions, measure_rates
+    from gpubeton.diagnosis.bench import BenchOptions, limit_text, measure_rates
 
     options = BenchOptions(size, batch_size, workers, seconds, field, gpu)
     rates = []
@@ -49,7 +51,13 @@ def bench(
     if json:
         show_json({"file": file, "cores": count_cores(), "parts": [rate.to_dict() for rate in rates]})
     else:
-        result_console().print(_rate_table(file, rates))
+        console = result_console()
+        console.print(_rate_table(file, rates))
+        console.print(limit_text(rates))
+    if html is not None:
+        from gpubeton.cli.report import write_bench_report
+
+        write_bench_report(html, file, rates)
 
 
 def doctor(
@@ -74,6 +82,7 @@ def doctor(
     device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda:0.")] = "cpu",
     field: ImageName = None,
     json: Json = False,
+    html: Html = None,
 ) -> None:
     """Find out why a training loop waits for data, and what would help.
 
@@ -113,6 +122,10 @@ def doctor(
         if code:
             result_console().print(f"The command ended with exit code {code}.")
         _draw_advice(result_console(), results)
+    if html is not None:
+        from gpubeton.cli.report import write_doctor_report
+
+        write_doctor_report(html, results)
     if code or any(finding.weight == "advice" for _, findings in results for finding in findings):
         raise typer.Exit(FINDINGS)
 
@@ -135,16 +148,15 @@ def warm_up(json: Json = False) -> None:
 
 
 def _rate_table(file: str, rates: list[Rate]) -> Table:
+    from gpubeton.diagnosis.bench import RATE_HEADINGS
+
     table = Table(title=f"{file}; {count_cores()} cores", title_justify="left")
     table.add_column("", no_wrap=True)
-    for heading in ("images/s", "of one core", "MB/s"):
+    for heading in RATE_HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", style="dim")
     for rate in rates:
-        numbers = (rate.images_per_second, rate.images_per_cpu_second)
-        texts = ["" if number is None else f"{number:,.0f}" for number in numbers]
-        speed = "" if rate.bytes_per_second is None else f"{rate.bytes_per_second / 1e6:,.0f}"
-        table.add_row(rate.name, *texts, speed, rate.note)
+        table.add_row(rate.name, *rate.cells, rate.note)
     return table
 
 
@@ -180,12 +192,8 @@ def _draw_advice(console: Console, results: list[tuple[Measurements, tuple[LoopF
     if not results:
         console.print("No statistics of a loader were written. Does the program use a gpubeton Loader?")
     for measured, findings in results:
-        facts = measured.facts
-        loop = (
-            f": batches of {facts.batch_size}, {facts.num_workers} workers, {facts.batches_ahead} batches ahead, "
-            f"os_cache={facts.os_cache}, images decoded on {facts.device}"
-        )
-        console.print(Text.assemble((printable(", ".join(facts.files)), "bold"), printable(loop)))
+        files = printable(", ".join(measured.facts.files))
+        console.print(Text.assemble((files, "bold"), printable(f": {measured.loop}")))
         for line in str(measured.stats).splitlines():
             console.print(line)
         console.print()
@@ -203,8 +211,6 @@ def _weight_text(finding: LoopFinding) -> Text:
 
 
 def _finding_text(finding: LoopFinding) -> Text:
-    gain = ""
-    if finding.gain is not None and finding.gain > 1.005:
-        gain = f" At most {finding.gain:.2f} x as many images/s."
+    gain = finding.gain_text and f" {finding.gain_text}"
     change = f"\n-> {printable(finding.change)}" if finding.change else ""
     return Text.assemble(printable(finding.text), change, (gain, "bold"))

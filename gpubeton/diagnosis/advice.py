@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpubeton.diagnosis.environment import FilePlace
+    from gpubeton.diagnosis.timeline import Timeline
     from gpubeton.loader.describe import ImageSummary
     from gpubeton.machine import Machine
 
@@ -37,6 +38,7 @@ class Measurements:
     disk_bytes_per_second: float | None = None  # without the page cache; None: not measured
     augment_share: float | None = None  # of the workers' time; the rest is decoding and resizing; None: not measured
     other_cores: float | None = None  # cores that other programs took meanwhile; None: not measured
+    timeline: Timeline | None = None  # None: not recorded
 
     @property
     def file_bytes(self) -> int:
@@ -59,6 +61,15 @@ class Measurements:
             return missing
         # Files that fit into memory are read once, however many epochs follow.
         return missing * min(1.0, self.file_bytes / max(1, self.stats.stored_bytes))
+
+    @property
+    def loop(self) -> str:
+        """The properties of the loop that matter for its speed, in words."""
+        facts = self.facts
+        return (
+            f"batches of {facts.batch_size}, {_workers(facts.num_workers)}, {facts.batches_ahead} batches ahead, "
+            f"os_cache={facts.os_cache}, images decoded on {facts.device}"
+        )
 
     @property
     def waits_for_pages(self) -> bool:
@@ -170,6 +181,12 @@ class LoopFinding:
     change: str = ""  # what to do about it, if anything
     gain: float | None = None  # the rate of images would grow by this factor at most; None: unknown
 
+    @property
+    def gain_text(self) -> str:
+        """The gain as a sentence; empty if it is unknown or small."""
+        has_gain = self.gain is not None and self.gain > 1.005
+        return f"At most {self.gain:.2f} x as many images/s." if has_gain else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as ``gpubeton doctor --json`` prints them."""
         return {"says" if name == "text" else name: value for name, value in asdict(self).items()}
@@ -209,6 +226,9 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
     if largest == "reading":
         reason = f", because reading the file is too slow: it took {stats.read_seconds:.1f} s."
         return found("reading", reason), _faster_reading(measured)
+    if largest == "thread" and measured.is_contended:
+        reason = ", because other programs use the cores too: the loader's thread gets none in time."
+        return found("cores", reason), [*_quiet_machine(measured, "advice"), *_less_in_thread(measured)]
     if largest == "thread":
         reason = (
             f", because the loader's thread has too much work: {stats.tail_seconds:.1f} s for operations that are not "

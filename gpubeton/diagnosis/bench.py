@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,12 @@ from gpubeton.reader import Reader
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpubeton.loader import Loader
+
+
+RATE_HEADINGS = ("images/s", "of one core", "MB/s")
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,19 @@ class Rate:
     images_per_cpu_second: float | None = None  # of one core
     bytes_per_second: float | None = None  # of the file
     note: str = ""  # how it was measured, or why not
+    run: LoaderRun | None = None  # the run end to end, with its timeline
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The numbers as text, by `RATE_HEADINGS`; empty where there is none."""
+        rates = [
+            "" if rate is None else f"{rate:,.0f}" for rate in (self.images_per_second, self.images_per_cpu_second)
+        ]
+        return *rates, "" if self.bytes_per_second is None else f"{self.bytes_per_second / 1e6:,.0f}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes for JSON."""
-        return asdict(self)
+        """Return the numbers for JSON."""
+        return asdict(replace(self, run=None), dict_factory=lambda pairs: {k: v for k, v in pairs if k != "run"})
 
 
 @dataclass(frozen=True)
@@ -62,9 +74,25 @@ def measure_rates(path: str | os.PathLike[str], options: BenchOptions) -> Iterat
         yield _rate("decode and resize", plain, f"random crops to {options.size} pixels")
         yield _augmenting(plain, full)
     yield _handing_over(full)
-    yield _rate("end to end, CPU", full, "all fields, in a loop without a training step")
+    yield replace(_rate("end to end, CPU", full, "all fields, in a loop without a training step"), run=full)
     if options.use_gpu and field is not None:
         yield from _gpu(make, options.seconds)
+
+
+def slowest_part(rates: Sequence[Rate]) -> str:
+    """Return the name of the slowest part of loading on the CPU; empty if nothing was measured."""
+    found = {rate.name: rate.images_per_second or 0.0 for rate in rates}
+    parts = [name for name in ("read, memory", "decode and resize", "hand over") if found.get(name)]
+    return min(parts, key=lambda name: found[name], default="")
+
+
+def limit_text(rates: Sequence[Rate]) -> str:
+    """Name the slowest part as a sentence."""
+    found, slowest = {rate.name: rate.images_per_second or 0.0 for rate in rates}, slowest_part(rates)
+    if not slowest:
+        return "Nothing could be measured."
+    total = found.get("end to end, CPU", 0.0)
+    return f"The slowest part is {slowest!r}: {found[slowest]:,.0f} images/s; end to end: {total:,.0f} images/s."
 
 
 def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Iterator[Rate]:
@@ -84,7 +112,7 @@ def _disk(path: str | os.PathLike[str], reader: Reader, seconds: float) -> Itera
 def _measure(loader: Loader, seconds: float) -> LoaderRun:
     try:
         run_loader(loader, seconds=min(0.5, seconds))  # compile, and bring the file into the page cache
-        return run_loader(loader, seconds=seconds)
+        return run_loader(loader, seconds=seconds, is_recorded=True)
     finally:
         loader.close()
 

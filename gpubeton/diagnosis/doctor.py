@@ -78,12 +78,13 @@ def examine_loader(
     try:
         run_loader(rehearsal, seconds=0.0)
         others = OtherPrograms()
-        stats = run_loader(loader, seconds=options.seconds, step_seconds=options.step_seconds).stats
+        run = run_loader(loader, seconds=options.seconds, step_seconds=options.step_seconds, is_recorded=True)
         other_cores = others.cores()
     finally:
         rehearsal.close()
         loader.close()
-    return replace(_measurements(stats, facts, places, is_measured=True), other_cores=other_cores)
+    measured = _measurements(run.stats, facts, places, is_measured=True)
+    return replace(measured, other_cores=other_cores, timeline=run.timeline)
 
 
 def examine_log(path: str | os.PathLike[str]) -> list[Measurements]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.diagnosis.timeline import Timeline
 from gpubeton.errors import OptionError
 from gpubeton.fields import RGBImageField
 from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
@@ -33,6 +34,7 @@ class LoaderRun:
     seconds: float
     cpu_seconds: float  # of the whole process
     stats: LoaderStats
+    timeline: Timeline | None = None  # of the epoch with the most batches; None: not recorded
 
     @property
     def images_per_second(self) -> float:
@@ -45,14 +47,17 @@ class LoaderRun:
         return self.images / self.cpu_seconds if self.cpu_seconds else 0.0
 
 
-def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> LoaderRun:
+def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0, is_recorded: bool = False) -> LoaderRun:
     """Loop over a loader for some seconds after the first batch, over several epochs if needed; at least two batches.
 
     The loop sleeps after each batch, because a training step on a GPU leaves the CPU idle.
     """
     images, begun, cpu_begun = 0, 0.0, 0.0
+    loader._statistics.is_recorded = is_recorded  # noqa: SLF001  no attribute for users
+    epochs = []
     while True:
         batches = iter(loader)
+        epochs.append(batches._stats.stages)  # noqa: SLF001
         for _ in batches:
             now = time.perf_counter()
             if begun:
@@ -62,7 +67,9 @@ def run_loader(loader: Loader, *, seconds: float, step_seconds: float = 0.0) -> 
             if images and now - begun >= seconds:
                 batches.close()
                 cpu = time.process_time() - cpu_begun
-                return LoaderRun(images, now - begun, cpu, loader.stats(total=True))
+                stats = loader.stats(total=True)
+                timeline = Timeline.of_longest(epochs, stats.num_workers) if is_recorded else None
+                return LoaderRun(images, now - begun, cpu, stats, timeline)
             if step_seconds:
                 time.sleep(step_seconds)
         if not loader.stats().batches:

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from gpubeton.engine.timing import ProfilerLabel, StageTimers
+from gpubeton.engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
 from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
@@ -171,24 +171,11 @@ class LoaderStats:
             f"{which}: {self.batches} batches, {self.images} images in {self.seconds:.2f} s, "
             f"{self.images_per_second:,.0f} images/s; the loop waited {self.waiting_share:.0%} of the time"
         )
-        rows = [
-            ("your loop: waited for batches", self.waiting_seconds, 1),
-            ("           was given batches", self.handover_seconds, 1),
-            ("           its own step", self.step_seconds, 1),
-            ("loader:    planned", self.plan_seconds, 1),
-            ("           waited for the file", self.read_seconds, 1),
-            ("           handed to workers", self.submit_seconds, 1),
-            ("           waited for decoding and augmenting", self.decode_seconds, 1),
-            ("           did the rest of the pipelines", self.tail_seconds, 1),
-            ("           was ahead", self.ahead_seconds, 1),
-        ]
-        if self.num_workers:
-            threads = f"workers:   were busy ({self.num_workers} threads)"
-            rows += [
-                (threads, self.worker_seconds, self.num_workers),
-                ("           were busy, but had no core or page", self.stalled_seconds, self.num_workers),
-            ]
-        table = [f"{name:<48}{seconds:>9.2f}{self._share(seconds / parts):>7.0%}" for name, seconds, parts in rows]
+        table, last = [], ""
+        for party, activity, seconds, parts in time_rows(self):
+            name = f"{'' if party == last else party + ':':<11}{activity}"
+            table.append(f"{name:<48}{seconds:>9.2f}{self._share(seconds / parts):>7.0%}")
+            last = party
         return "\n".join([summary, f"{'':<48}{'seconds':>9}{'share':>7}", *table, *self._transfer_lines()])
 
     def _transfer_lines(self) -> list[str]:
@@ -205,6 +192,27 @@ class LoaderStats:
         return min(1.0, seconds / self.seconds) if self.seconds else 0.0
 
 
+def time_rows(stats: LoaderStats) -> list[tuple[str, str, float, int]]:
+    """List what each party did: its name, the activity, seconds, and how many threads share these seconds."""
+    rows = [
+        ("your loop", "waited for batches", stats.waiting_seconds, 1),
+        ("your loop", "was given batches", stats.handover_seconds, 1),
+        ("your loop", "its own step", stats.step_seconds, 1),
+        ("loader", "planned", stats.plan_seconds, 1),
+        ("loader", "waited for the file", stats.read_seconds, 1),
+        ("loader", "handed to workers", stats.submit_seconds, 1),
+        ("loader", "waited for decoding and augmenting", stats.decode_seconds, 1),
+        ("loader", "did the rest of the pipelines", stats.tail_seconds, 1),
+        ("loader", "was ahead", stats.ahead_seconds, 1),
+    ]
+    if stats.num_workers:
+        rows += [
+            ("workers", f"were busy ({stats.num_workers} threads)", stats.worker_seconds, stats.num_workers),
+            ("workers", "were busy, but had no core or page", stats.stalled_seconds, stats.num_workers),
+        ]
+    return rows
+
+
 _SUMMED = [field.name for field in fields(LoaderStats) if field.name not in {"epoch", "num_workers"}]
 _DERIVED = (
     "images_per_second",
@@ -219,9 +227,9 @@ _DERIVED = (
 class EpochStats:
     """Counters and timers of one pass over an epoch; any thread may use them."""
 
-    def __init__(self, epoch: int, num_workers: int) -> None:
+    def __init__(self, epoch: int, num_workers: int, *, is_recorded: bool = False) -> None:
         self.on_batch: Callable[[], None] | None = None  # called after each batch
-        self.stages = StageTimers()  # kept by the engine
+        self.stages = StageTimers(is_recorded=is_recorded)  # kept by the engine
         self._epoch = epoch
         self._num_workers = num_workers
         self._begun = time.perf_counter()
@@ -255,7 +263,10 @@ class EpochStats:
         with self._lock:
             self._waiting -= 1
             if self._waiting == 0:
-                self._waited += time.perf_counter() - self._waiting_since
+                now = time.perf_counter()
+                self._waited += now - self._waiting_since
+                if self.stages.waits is not None and len(self.stages.waits) < MAX_RECORDED:
+                    self.stages.waits.append((self._waiting_since, now))
                 if self._first_wait is None:
                     self._first_wait = self._waited
         self._label.end(marked)
@@ -305,6 +316,7 @@ class StatsHistory:
     """The statistics of all epochs of a loader."""
 
     def __init__(self, seconds_between_lines: float = 5.0) -> None:
+        self.is_recorded = False  # whether the coming epochs keep the interval of each stage of each batch
         # Reentrant: the loader's finalizer calls `write`, and the garbage collector may run it within `stats`.
         self._lock = threading.RLock()
         self._ended = LoaderStats()

@@ -165,6 +165,9 @@ def test_operations_that_are_not_fused_are_named_if_they_are_the_limit():
     assert found["thread"].weight == "bottleneck"
     assert "RandAugment" in found["fuse"].text
     assert found["fuse"].gain == 2.5
+    busy = named(changed(slow, {"unfused": ("image: RandAugment()",)}, other_cores=3.0))
+    assert (busy["cores"].weight, busy["other_programs"].weight) == ("bottleneck", "advice")
+    assert busy["fuse"].gain == 2.5
 
 
 def test_workers_that_are_not_busy_need_more_batches_ahead():

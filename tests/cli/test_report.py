@@ -1,0 +1,147 @@
+"""The reports of ``gpubeton doctor --html`` and ``gpubeton bench --html``."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from gpubeton.cli.report import write_bench_report, write_doctor_report
+from gpubeton.diagnosis import advise
+from gpubeton.diagnosis.bench import Rate, limit_text
+from gpubeton.diagnosis.runs import LoaderRun
+from gpubeton.diagnosis.timeline import Timeline
+from tests.cli.test_doctor import QUICK, run
+from tests.diagnosis.test_advice import STATS, changed
+from tests.diagnosis.test_timeline import stages
+from tests.small_files import write_photos
+
+HOSTILE = "<img src=x onerror=alert(1)>&amp;\"'\x1b\u202e.beton"
+TIMELINE = Timeline.of_longest([stages(30)], 4)
+MEASURED = changed(
+    facts={"files": (HOSTILE,)}, machine={"cores": 8}, place={"path": HOSTILE, "resident_share": 0.5}, timeline=TIMELINE
+)
+RATES = [
+    Rate("read, memory", 5000.0, None, 1e9, "the note"),
+    Rate("decode and resize", 400.0, 200.0),
+    Rate("end to end, CPU", 390.0, 190.0, run=LoaderRun(1000, 10.0, 20.0, STATS, TIMELINE)),
+    Rate("end to end, GPU", note="torch sees no GPU"),
+]
+
+
+class Parsed(HTMLParser):
+    """Tags and text of a page; fails where a tag is closed that is not open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text, self.open = "", []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in {"meta", "link", "br"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+    def attributes(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
+
+
+@pytest.fixture
+def doctor_page(tmp_path):
+    write_doctor_report(tmp_path / "report.html", [(MEASURED, advise(MEASURED))])
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_report_has_the_findings_of_the_terminal(doctor_page):
+    text = Parsed(doctor_page).text
+    for finding in advise(MEASURED):
+        for part in (finding.text, finding.change, finding.gain_text):
+            assert part.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e") in text
+    assert "waited for decoding and augmenting" in text
+    assert all(f"Batch {number}" in text for number in range(9, 21))
+
+
+def test_names_of_files_are_text_and_no_markup(doctor_page):
+    page = Parsed(doctor_page)
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert "\x1b" not in doctor_page
+    assert "\u202e" not in doctor_page
+    assert page.text.count(HOSTILE.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")) >= 3
+
+
+def test_the_report_loads_nothing_and_runs_nothing(doctor_page):
+    page = Parsed(doctor_page)
+    assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "img", "base", "form"}
+    assert page.attributes("src") == []
+    assert all(target.startswith(("#", "data:")) for target in page.attributes("href"))
+    assert not re.search(r"url\(|@import|//[a-z]", doctor_page)
+    assert "default-src 'none'" in doctor_page
+
+
+def test_every_figure_and_table_has_a_name(doctor_page):
+    page = Parsed(doctor_page)
+    assert page.attributes("lang") == ["en"]
+    figures = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(figures) > 12
+    assert all(figure["role"] == "img" and len(figure["aria-label"]) > 10 for figure in figures)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    tables = [tag for tag, _ in page.tags if tag in {"table", "caption", "thead"}]
+    assert tables == ["table", "caption", "thead"] * (len(tables) // 3)
+    assert all(attributes.get("scope") in {"col", "row"} for tag, attributes in page.tags if tag == "th")
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {target[1:] for target in page.attributes("href") if target.startswith("#")} <= set(ids)
+
+
+def test_several_loaders_get_a_report_each_and_without_one_there_is_a_page_too(tmp_path):
+    other = replace(MEASURED, facts=replace(MEASURED.facts, files=("val.beton",)), timeline=None)
+    write_doctor_report(tmp_path / "two.html", [(each, advise(each)) for each in (MEASURED, other)])
+    text = Parsed((tmp_path / "two.html").read_text()).text
+    assert "2 loaders" in text
+    assert "Timeline: val.beton" in text
+    assert "There is no timeline" in text
+    write_doctor_report(tmp_path / "none.html", [])
+    assert "No statistics" in Parsed((tmp_path / "none.html").read_text()).text
+
+
+def test_a_loop_without_a_batch_has_a_report(tmp_path):
+    empty = changed(dict.fromkeys(("batches", "images", "seconds", "num_workers", "worker_seconds"), 0))
+    write_doctor_report(tmp_path / "empty.html", [(empty, advise(empty))])
+    assert "No batch was received" in Parsed((tmp_path / "empty.html").read_text()).text
+
+
+def test_bench_shows_its_rates_and_the_slowest_part(tmp_path):
+    write_bench_report(tmp_path / "bench.html", HOSTILE, RATES)
+    text = Parsed((tmp_path / "bench.html").read_text(encoding="utf-8")).text
+    assert limit_text(RATES) in text
+    assert "'decode and resize': 400 images/s; end to end: 390 images/s" in text
+    for rate in RATES:
+        assert all(cell in text for cell in (rate.name, *rate.cells, rate.note))
+    assert "Batch 12" in text
+
+
+def test_the_commands_write_reports_beside_what_they_print(tmp_path):
+    photos = str(write_photos(tmp_path / "photos.beton", 8))
+    done = run("bench", photos, *QUICK, "--no-gpu", "--html", str(tmp_path / "bench.html"))
+    assert done.exit_code == 0
+    assert "The slowest part is" in done.stdout
+    assert "The slowest part is" in Parsed((tmp_path / "bench.html").read_text()).text
+    done = run("doctor", photos, *QUICK, "--step-ms", "1", "--json", "--html", str(tmp_path / "doctor.html"))
+    assert done.stdout.startswith("{")
+    page = Parsed((tmp_path / "doctor.html").read_text())
+    assert "Batch 1" in page.text
+    assert photos in page.text
