@@ -20,8 +20,22 @@ if TYPE_CHECKING:
 
 Size = Annotated[int, typer.Option(min=1, help="Side of the crops.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
-Html = Annotated[Path | None, typer.Option(help="Write a report with figures to this file too.", show_default=False)]
 ImageName = Annotated[str | None, typer.Option(help="Field of images; default: the first.")]
+
+
+def _report_path(path: Path | None) -> Path | None:
+    """Refuse a report that cannot be written, before anything is measured."""
+    if path is not None and path.suffix not in (".html", ".htm"):
+        raise typer.BadParameter(f"{path} is no name of a report; expected one that ends in .html")
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"{path}: there is no folder {path.parent}")
+    return path
+
+
+Html = Annotated[
+    Path | None,
+    typer.Option(help="Also write a report with figures to this file.", callback=_report_path, show_default=False),
+]
 
 
 def bench(

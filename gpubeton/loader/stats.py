@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import threading
 import time
 import warnings
@@ -12,10 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
+from gpubeton.errors import OptionError
 from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gpubeton.loader.describe import LoaderSummary
 
@@ -144,6 +146,71 @@ class LoaderStats:
         """
         return {**asdict(self), **{name: getattr(self, name) for name in _DERIVED}}
 
+    def to_metrics(self, prefix: str = "loader/") -> dict[str, float]:
+        """Collect all numbers for TensorBoard, Weights & Biases and other loggers of numbers by name.
+
+        Parameters
+        ----------
+        prefix : str
+            Put before each name.
+
+        Returns
+        -------
+        dict of str to float
+            The numbers of `to_dict`. The epoch is left out of a sum over all epochs.
+
+        Examples
+        --------
+        >>> stats = LoaderStats(epoch=0, batches=10, images=320, seconds=2.0, waiting_seconds=0.5)
+        >>> stats.to_metrics("train/")["train/waiting_share"]
+        0.25
+
+        >>> for name, value in loader.stats().to_metrics().items():  # doctest: +SKIP
+        ...     writer.add_scalar(name, value, epoch)
+        """
+        return {f"{prefix}{name}": float(value) for name, value in self.to_dict().items() if value is not None}
+
+    def to_openmetrics(self, labels: Mapping[str, object] | None = None) -> str:
+        r"""Format all numbers as OpenMetrics text, which Prometheus reads.
+
+        Sums are counters, such as ``gpubeton_loader_images_total``; the epoch, the number of workers, rates and shares
+        are gauges.
+
+        Parameters
+        ----------
+        labels : mapping of str to object, optional
+            Labels of each number, for example the name of the loader and the rank.
+
+        Returns
+        -------
+        str
+            The text of one loader, with its end mark.
+
+        Raises
+        ------
+        OptionError
+            If a name is not allowed for labels.
+
+        Examples
+        --------
+        >>> stats = LoaderStats(epoch=0, batches=10, images=320, seconds=2.0)
+        >>> print(stats.to_openmetrics({"loader": "train"}).partition("# TYPE gpubeton_loader_images ")[2][:63])
+        counter
+        gpubeton_loader_images_total{loader="train"} 320
+        # TYPE
+        """
+        for name in labels or {}:
+            if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
+                raise OptionError(f"{name!r} is no name of a label; expected letters, digits and _, no digit first")
+        pairs = [f'{name}="{_label_value(str(value))}"' for name, value in (labels or {}).items()]
+        labeled, lines = f"{{{','.join(pairs)}}}" if pairs else "", []
+        for name, value in self.to_dict().items():
+            if value is not None:
+                kind, end = ("counter", "_total") if name in _SUMMED else ("gauge", "")
+                metric = f"gpubeton_loader_{name}"
+                lines += [f"# TYPE {metric} {kind}", f"{metric}{end}{labeled} {value}"]
+        return "\n".join([*lines, "# EOF", ""])
+
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> LoaderStats:
         """Read the result of `to_dict`.
@@ -222,6 +289,11 @@ _DERIVED = (
     "stalled_seconds",
     "ahead_seconds",
 )
+
+
+def _label_value(value: str) -> str:
+    """Escape the value of a label as OpenMetrics wants it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class EpochStats:

@@ -136,6 +136,10 @@ def test_bench_shows_its_rates_and_the_slowest_part(tmp_path):
 
 def test_the_commands_write_reports_beside_what_they_print(tmp_path):
     photos = str(write_photos(tmp_path / "photos.beton", 8))
+    before = (tmp_path / "photos.beton").read_bytes()
+    for refused in (photos, str(tmp_path / "none" / "report.html")):
+        assert run("doctor", photos, "--html", refused).exit_code == 2
+    assert (tmp_path / "photos.beton").read_bytes() == before
     done = run("bench", photos, *QUICK, "--no-gpu", "--html", str(tmp_path / "bench.html"))
     assert done.exit_code == 0
     assert "The slowest part is" in done.stdout
