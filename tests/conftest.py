@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from itertools import count
@@ -20,6 +21,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # fails by its own fault only; `make fuzz` looks for new ones.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Put the environment back: training libraries write LOCAL_RANK and others, which later tests would believe."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sys
@@ -30,7 +29,6 @@ def started_by_torchrun(monkeypatch):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     said = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    before = dict(os.environ)
     for name, value in said.items():
         monkeypatch.setenv(name, value)
     yield
@@ -39,8 +37,6 @@ def started_by_torchrun(monkeypatch):
         torch.distributed.destroy_process_group()
     if "accelerate" in sys.modules:
         sys.modules["accelerate"].state.AcceleratorState._reset_state(reset_partial_state=True)
-    for name in os.environ.keys() - before.keys() - said.keys():
-        del os.environ[name]
 
 
 # Lightning's remarks about small data and what else could be installed; a deprecation in its own code.
