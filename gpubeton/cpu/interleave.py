@@ -6,13 +6,10 @@ on some machines and a dozen on others. The *span* is how far a byte may move; i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import llvmlite.binding
-import numba
+from typing import TYPE_CHECKING
 
 from gpubeton.batch import color_formulas
-from gpubeton.cpu.simd import I8, I32, Vector, VectorBuilder, vector_kernel
+from gpubeton.cpu.simd import I8, I32, Vector, VectorBuilder, has_feature, vector_kernel
 from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
@@ -23,16 +20,10 @@ _NARROW = 16
 # Pixels per step of `load_planes` and `store_planes`: three vectors of 16 bytes.
 _GROUP = 16
 
-# Published without types.
-_config: Any = numba.config
-
 
 def has_byte_permute() -> bool:
     """Return True if Numba compiles for a CPU with AVX-512 VBMI (`vpermi2b`): Ice Lake, Zen 4 and later."""
-    chosen = _config.CPU_FEATURES
-    if chosen is None and _config.CPU_NAME is None:
-        return bool(_config.ENABLE_AVX and llvmlite.binding.get_host_cpu_features().get("avx512vbmi", False))
-    return "+avx512vbmi" in (chosen or "").split(",")
+    return has_feature("avx512vbmi")
 
 
 def best_span(count: int) -> int:

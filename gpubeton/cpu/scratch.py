@@ -10,7 +10,7 @@ from gpubeton.cpu.color_simd import GROUP, STEP_FIELDS, TABLE_SIZE, ColorScratch
 from gpubeton.cpu.image_tasks import VIEW_FIELDS
 from gpubeton.cpu.jpeg.columns import BLOCK_FIELDS, CURSOR_FIELDS, ENTRY_BYTES, MAX_BLOCKS, OVERRUN, PADDING
 from gpubeton.cpu.jpeg.huffman import Tables, allocate_tables
-from gpubeton.cpu.jpeg.markers import FRAME_SIZE, ZIGZAG
+from gpubeton.cpu.jpeg.markers import FRAME_SIZE, SCAN_PLACES
 from gpubeton.cpu.taps import most_taps
 from gpubeton.format.layout import MAX_INTERVALS
 from gpubeton.plan.program import MAX_COLOR_STEPS
@@ -33,7 +33,7 @@ class Scratch(NamedTuple):
     entries: Array  # uint8: an ENTRY_DTYPE for each restart interval
     scan: Array  # uint8: an interval without byte stuffing
     coefficients: Array  # (96,) int16, aligned: one block, and room for values past its end
-    zigzag: Array  # (256,) uint8: `jpeg.markers.ZIGZAG`
+    scan_places: Array  # (256,) uint8: `jpeg.markers.SCAN_PLACES`
     blocks: Array  # (MAX_BLOCKS, BLOCK_FIELDS) int64: see `jpeg.entropy`
     predictors: Array  # (3,) int64
     strips: Array  # (2, n) uint16, aligned: luma, and Cb next to Cr
@@ -80,7 +80,7 @@ def allocate(
         entries=np.zeros(MAX_INTERVALS * ENTRY_BYTES, np.uint8),
         scan=np.zeros(source_bytes + PADDING + OVERRUN, np.uint8),
         coefficients=aligned(96, np.int16),
-        zigzag=ZIGZAG.copy(),
+        scan_places=SCAN_PLACES.copy(),
         blocks=np.zeros((MAX_BLOCKS, BLOCK_FIELDS), np.int64),
         predictors=np.zeros(3, np.int64),
         strips=aligned(2 * (side + taps) * 16, np.uint16).reshape(2, -1),

@@ -1,7 +1,8 @@
 """A small SIMD language on LLVM IR: kernels of the CPU executor read as arithmetic on vectors.
 
 LLVM cannot vectorize loops over interleaved colors, table look-ups and half floats by itself, so the kernels that
-matter state their vectors. All of it is portable LLVM except `Vector.look_up` (x86; see `interleave.has_byte_permute`).
+matter state their vectors. All of it is portable LLVM except `Vector.look_up` (x86; see `interleave.has_byte_permute`);
+three operations ask for AVX2 instructions that LLVM does not find by itself, and have a portable form.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+import llvmlite.binding
+import numba
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -19,12 +22,35 @@ if TYPE_CHECKING:
 
 # Published without types.
 _cgutils: Any = cgutils
+_config: Any = numba.config
 
 I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F16, F32 = ir.HalfType(), ir.FloatType()
 
 # Fused multiply-adds may be formed: they round once instead of twice and cost half.
 _FUSE = ("contract",)
+
+# How AVX2 orders what it packs of two vectors of eight lanes: by halves of 128 bits.
+_PACKED = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
+
+
+def has_feature(name: str) -> bool:
+    """Return True if Numba compiles for a CPU with a feature of x86, by LLVM's name."""
+    chosen = _config.CPU_FEATURES
+    if chosen is None and _config.CPU_NAME is None:
+        return bool(_config.ENABLE_AVX and llvmlite.binding.get_host_cpu_features().get(name, False))
+    return f"+{name}" in (chosen or "").split(",")
+
+
+HAS_AVX2 = has_feature("avx2")
+
+
+def _call_x86(name: str, element: Any, count: int, *vectors: Vector) -> Vector:
+    """Call an instruction of x86 with vectors of one type; it returns `count` lanes of `element`."""
+    builder = vectors[0].builder
+    kind = ir.FunctionType(ir.VectorType(element, count), [vector.value.type for vector in vectors])
+    instruction = _cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}")
+    return Vector(builder, builder.call(instruction, [vector.value for vector in vectors]))
 
 
 class Vector:
@@ -162,6 +188,26 @@ class Vector:
         product = self.sign_extend(I32) * factor.sign_extend(I32)
         return product.shift_right(16).narrow(I16)
 
+    def pair_products(self, even: int, odd: int) -> Vector:
+        """Return even * lane + odd * next lane, in 32 bits, of each two of 16 signed 16-bit lanes."""
+        if HAS_AVX2:
+            factors = Vector(self.builder, ir.Constant(self.value.type, [even, odd] * 8))
+            return _call_x86("avx2.pmadd.wd", I32, 8, self, factors)
+        lanes = [self.shuffle(self, range(start, 16, 2)).sign_extend(I32) for start in (0, 1)]
+        return lanes[0] * even + lanes[1] * odd
+
+    def pack_signed(self, other: Vector) -> Vector:
+        """Limit signed 32-bit lanes to 16 bits: of two vectors of eight, in the order of `_PACKED`."""
+        if HAS_AVX2:
+            return _call_x86("avx2.packssdw", I16, 16, self, other)
+        return self.shuffle(other, _PACKED).clamp(-0x8000, 0x7FFF).narrow(I16)
+
+    def pack_unsigned(self, other: Vector) -> Vector:
+        """Do the same to 0..65535."""
+        if HAS_AVX2:
+            return _call_x86("avx2.packusdw", I16, 16, self, other)
+        return self.shuffle(other, _PACKED).clamp(0, 0xFFFF).narrow(I16)
+
     def shuffle(self, other: Vector, order: Sequence[int]) -> Vector:
         """Pick lanes by number: those of self come first, then those of `other`."""
         mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
@@ -169,13 +215,9 @@ class Vector:
 
     def look_up(self, entries: Sequence[Vector]) -> Vector:
         """Look up each of 64 bytes in a table of 256, given as four vectors. Needs AVX-512 VBMI."""
-        vector = self.value.type
-        kind = ir.FunctionType(vector, [vector] * 3)
-        name = "llvm.x86.avx512.vpermi2var.qi.512"
-        pick = _cgutils.get_or_insert_function(self.builder.module, kind, name)
         # One instruction uses the lower seven bits of each byte; the eighth selects one of two results.
         lower, upper = (
-            Vector(self.builder, self.builder.call(pick, [first.value, self.value, second.value]))
+            _call_x86("avx512.vpermi2var.qi.512", I8, 64, first, self, second)
             for first, second in (entries[:2], entries[2:])
         )
         return self.where_negative(upper, lower)

@@ -93,7 +93,7 @@ def one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int
 
 @inlined
 def _decode_coefficients(
-    window: int, filled: int, position: int, block: int, slot: int, tables: Tables, coefficients: int, zigzag: int
+    window: int, filled: int, position: int, block: int, slot: int, tables: Tables, coefficients: int, places: int
 ) -> tuple[int, int, int, bool]:
     """Decode the 63 AC coefficients of a block into memory that is zero."""
     lookup = load_i64(block + 8 * PAIR_LOOKUP)
@@ -104,8 +104,8 @@ def _decode_coefficients(
         for _ in range(2):
             entry = load_i64(lookup + shift_right_logical(window, 64 - PAIR_BITS) * 8)
             if k + ((entry >> 16) & 127) <= 63:
-                store_i16(coefficients + 2 * load_u8(zigzag + k + ((entry >> 24) & 255)), entry >> 32)
-                store_i16(coefficients + 2 * load_u8(zigzag + k + shift_right_logical(entry, 56)), _second_value(entry))
+                store_i16(coefficients + 2 * load_u8(places + k + ((entry >> 24) & 255)), entry >> 32)
+                store_i16(coefficients + 2 * load_u8(places + k + shift_right_logical(entry, 56)), _second_value(entry))
                 k += (entry >> 8) & 255
                 window <<= entry & 63
                 filled -= entry & 63
@@ -114,7 +114,7 @@ def _decode_coefficients(
             else:
                 length, size, run = one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
                 k += run
-                store_i16(coefficients + 2 * load_u8(zigzag + k), _magnitude(window, length, size))
+                store_i16(coefficients + 2 * load_u8(places + k), _magnitude(window, length, size))
                 k += 1
                 window <<= length + size
                 filled -= length + size
@@ -182,7 +182,7 @@ def decode_mcus(
     count: int,
     tables: Tables,
     coefficients: int,  # address of one block and room after it, int16, 32-byte aligned
-    zigzag: int,  # address of `markers.ZIGZAG`
+    places: int,  # address of `markers.SCAN_PLACES`
 ) -> tuple[Reader, bool]:
     """Skip MCUs up to the first wanted one, and decode the others to samples.
 
@@ -219,7 +219,7 @@ def decode_mcus(
                 _zero_block(coefficients)
                 store_i16(coefficients, value)
                 window, filled, position, intact = _decode_coefficients(
-                    window, filled, position, block, slot, tables, coefficients, zigzag
+                    window, filled, position, block, slot, tables, coefficients, places
                 )
                 inverse_dct(coefficients, multipliers, strip)
             else:

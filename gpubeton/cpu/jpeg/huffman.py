@@ -43,7 +43,7 @@ class Tables(NamedTuple):
     Most images of a data set have the same tables. Those of the last image are kept: comparing is faster than building.
     """
 
-    multipliers: Array  # (4, 64) int16, row-major: quantization tables
+    multipliers: Array  # (4, 64) int16, in the order of `idct.PLACES`: quantization tables
     source: Array  # (8, 272) uint8: 16 code-length counts and 256 symbols, as in the file
     built: Array  # (8,) uint8: 1 if the look-up tables were built from `source`
     known: Array  # (12,) uint8: Huffman slots and quantization tables that this image defines

@@ -273,7 +273,7 @@ def read_mcus(
             blocks,
             scratch.tables,
             scratch.coefficients.ctypes.data,
-            scratch.zigzag.ctypes.data,
+            scratch.scan_places.ctypes.data,
         )
         cursor[WINDOW], cursor[FILLED], cursor[POSITION] = reader
         cursor[NEXT_MCU] = first = last

@@ -18,6 +18,7 @@ from gpubeton.cpu.jpeg.codes import (
     SEPARATE_SCANS,
 )
 from gpubeton.cpu.jpeg.huffman import LARGEST_CATEGORY, Tables, build_tables, is_prefix_code
+from gpubeton.cpu.jpeg.idct import PLACES
 from gpubeton.machine_code.compile import stage
 
 if TYPE_CHECKING:
@@ -42,17 +43,18 @@ SAMPLING = 20  # 20, 21, 22: 16 x horizontal + vertical sampling factor of each 
 IS_ODD = 23  # 1 if the crop decoder does not know this sampling
 FRAME_SIZE = 24
 
-# The place of the scan's k-th coefficient in a row-major block (T.81 figure A.6). 64, after the block, takes values
-# past its end.
-ZIGZAG = np.full(256, 64, np.uint8)
+# The place of the scan's k-th coefficient in a row-major block (T.81 figure A.6).
 # fmt: off
-ZIGZAG[:64] = [
+ZIGZAG = np.array([
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5,
     12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
     58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-]
+], np.uint8)
 # fmt: on
+# And in a block as `inverse_dct` reads it. 64, after the block, takes values past its end.
+SCAN_PLACES = np.full(256, 64, np.uint8)
+SCAN_PLACES[:64] = PLACES[ZIGZAG]
 
 _SOF0 = 0xC0
 _SOF1 = 0xC1
@@ -82,7 +84,7 @@ def _read_quantization(address: int, stop: int, multipliers: Array, known: Array
         if slot > 3 or address + 65 > stop:
             return DAMAGED_TABLE
         for k in range(64):
-            multipliers[slot, ZIGZAG[k]] = load_u8(address + 1 + k)
+            multipliers[slot, SCAN_PLACES[k]] = load_u8(address + 1 + k)
         known[8 + slot] = 1
         address += 65
     return OK

@@ -18,6 +18,8 @@ from gpubeton.cpu.jpeg.markers import (
     MCUS_DOWN,
     QUANTIZATION,
     RESTART_INTERVAL,
+    SCAN_PLACES,
+    ZIGZAG,
     read_headers,
 )
 from gpubeton.cpu.jpeg.markers import COMPONENTS as FRAME_COMPONENTS
@@ -88,7 +90,7 @@ def _copy_tables(frame: Array, tables: Tables, quantization: Array, target: Arra
     last = frame[FRAME_COMPONENTS] - 1
     for i in range(last + 1):
         for k in range(64):
-            quantization[i, k] = tables.multipliers[frame[QUANTIZATION + i], k]
+            quantization[i, ZIGZAG[k]] = tables.multipliers[frame[QUANTIZATION + i], SCAN_PLACES[k]]
     for i in range(2):
         component = min(i, last)
         _copy_table(tables.source[frame[DC_TABLE + component]], target[2 * i])

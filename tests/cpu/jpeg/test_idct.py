@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import simplejpeg
 
+from gpubeton.cpu import simd
 from gpubeton.cpu.jpeg.codes import OK
-from gpubeton.cpu.jpeg.idct import COLUMN_BYTES, inverse_dct, inverse_dct_of_dc
+from gpubeton.cpu.jpeg.idct import COLUMN_BYTES, PLACES, inverse_dct, inverse_dct_of_dc
 from gpubeton.cpu.scratch import aligned
 from tests.cpu.making import draw_of, make_alone, program_of, stored_jpeg, whole
 from tests.cpu.plain_jpeg import Component, write
@@ -25,13 +26,15 @@ def transform_dc(value, multiplier, columns):
     inverse_dct_of_dc(value, multiplier, columns.ctypes.data)
 
 
-def samples(blocks, multipliers):
+def samples(blocks, multipliers, transform=transform):
     """The samples that blocks (n, 64), row-major, become: (n, 8, 8)."""
     count = len(blocks)
     coefficients = aligned(64 * count, np.int16).reshape(count, 64)
-    coefficients[:] = blocks
+    coefficients[:, PLACES] = blocks
+    placed = np.zeros(64, np.int16)
+    placed[PLACES] = multipliers
     columns = aligned(count * 4 * COLUMN_BYTES, np.uint16).reshape(count, 8, COLUMN_BYTES // 2)
-    transform(coefficients, multipliers.astype(np.int16), columns)
+    transform(coefficients, placed, columns)
     assert not (columns[:, :, :8] & 0xFF).any()
     assert not columns[:, :, 8:].any(), "the other block of the column was written"
     return (columns[:, :, :8] >> 8).swapaxes(1, 2)
@@ -57,6 +60,17 @@ def libjpegs_samples(blocks):
 def test_samples_are_libjpegs_to_the_bit(amplitude, share):
     blocks = random_blocks(400, amplitude, share, amplitude)
     assert np.array_equal(samples(blocks, FLAT), libjpegs_samples(blocks)[1])
+
+
+def test_machines_with_and_without_avx2_make_the_same_of_any_numbers(monkeypatch):
+    """Also where sums of 16 bits wrap around, and where the first pass is limited to 16 bits."""
+    monkeypatch.setattr(simd, "HAS_AVX2", False)
+    portable = numba.njit(transform.py_func)
+    for amplitude in (4, 300, 3000, 32767):
+        blocks, multipliers = random_blocks(300, amplitude, 0.4, amplitude), np.arange(1, 65)
+        expected = samples(blocks, multipliers, portable)
+        assert len(np.unique(expected)) > 20
+        assert np.array_equal(samples(blocks, multipliers), expected)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 1.0])
