@@ -217,7 +217,7 @@ def _draw(done: Conversion) -> None:
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
     if done.began_anew:
-        console.print("Deleted an unfinished file that had other settings or another source.")
+        console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
     left_out = f", {len(done.skipped):,} left out" if done.skipped else ""
     console.print(

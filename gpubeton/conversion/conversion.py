@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpubeton import __version__
 from gpubeton.conversion.file_settings import Settings, choose_samples
+from gpubeton.conversion.source import Source
 from gpubeton.conversion.validated_source import ValidatedSource
 from gpubeton.errors import NoSamplesError, OptionError, SampleError
-from gpubeton.format.layout import metadata_dtype
+from gpubeton.format.layout import metadata_dtype, round_up
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import check_target
-from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue
+from gpubeton.writing.earlier_samples import EarlierSamples
+from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue, split_rows
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
 from gpubeton.writing.find_entry_points import find_blocks, index_file
 from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
 
 if TYPE_CHECKING:
-    from gpubeton.conversion.source import Source
     from gpubeton.writing.file_builder import SkippedSample
+
+
+#: Samples whose copying takes as long as encoding one, roughly: for less than that, none is moved to another place.
+_COPIES_AN_ENCODING = 16
 
 
 class NothingLeftError(NoSamplesError):
@@ -82,7 +90,7 @@ class Conversion:
     passed_over : dict of str to int
         How many files of the source are not images by their names, or in no class, by their ending.
     began_anew : bool
-        Whether an interrupted conversion with other settings, or of another source, was discarded.
+        Whether an interrupted conversion with other settings of the images, or another kind of source, was discarded.
     changed : dict of str to int
         How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
         "colours" (made gray), "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette"
@@ -123,7 +131,9 @@ def convert(
     """Make a ``.beton`` file from a source.
 
     After an interruption of any kind, the same call continues: finished samples are compared with their checksums and
-    kept, unless their source has changed since. The file is the same, byte for byte, with any number of interruptions
+    kept, unless their own source has changed since. They are kept, too, if other samples were added, changed, removed
+    or are left out now; if they come to other places then, this takes room for a second file. Other settings of the
+    images begin from the start. The file is the same, byte for byte, with any number of interruptions
     and processes. Its notes, see ``Reader.notes``, hold the names of the classes, the settings, and a checksum of each
     region.
 
@@ -182,7 +192,7 @@ def convert(
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
     run = _Run(source, Path(path), settings, chosen, workers, skip=on_error == "skip")
-    with ResumableFile(path, run.key, fresh=fresh, overwrite=overwrite) as file:
+    with ResumableFile(path, run.key, len(chosen), fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
 
 
@@ -202,26 +212,28 @@ class _Run:
         self.source, self.path, self.settings, self.chosen, self.skip = source, path, settings, chosen, skip
         self.workers = workers
         self.fields = settings.fields(dict(source.fields))
-        self.row_size = metadata_dtype([each.metadata_type for each in self.fields.values()]).itemsize
+        self.row_type = metadata_dtype([each.metadata_type for each in self.fields.values()])
+        self.row_size = self.row_type.itemsize
         self.descriptors = make_descriptors(self.fields)
-        # Without `index`, which changes no chunk.
-        stored = sorted((name, value) for name, value in settings.to_dict().items() if name != "index")
+        # What changes no encoded sample is left out: which samples there are, and in which order.
+        free = ("index", "limit", "shuffle", *(() if settings.write_mode == "proportion" else ("seed",)))
+        stored = sorted((name, value) for name, value in settings.to_dict().items() if name not in free)
         self.key = _digest(
             [
                 __version__,
                 source.kind,
                 repr(stored),
-                repr(source.class_names),
+                # Of samples that are known by their names only, labels would change unnoticed.
+                repr(source.class_names if getattr(type(source), "identity", None) is Source.identity else None),
                 repr([(each.name, each.type_id) for each in self.descriptors]),
-                str(len(chosen)),
-                str(skip),
             ]
         )
+        self.identities: Sequence[bytes] | None = None  # of all samples, if any may be copied
 
     def write(self, file: ResumableFile, on_progress: Progress) -> Conversion:
-        kept, builder = self._resume(file, on_progress)
-        resumed = kept[-1].task.stop if kept else 0
-        on_progress(resumed, len(self.chosen))
+        done, builder = self._resume(file, on_progress)
+        on_progress(done, len(self.chosen))
+        earlier = self._find_earlier(file)
         job = Job(
             ValidatedSource(self.source, self.settings),
             self.chosen,
@@ -231,9 +243,10 @@ class _Run:
             os.fspath(file.temporary),
             skip=self.skip,
             checksums=True,
-            count_changes=True,
+            list_changes=True,
+            earlier=earlier,
         )
-        self._encode(job, file, builder, resumed, on_progress)
+        resumed = done + self._encode(job, file, builder, done, on_progress)
         skipped = self._name(builder.skipped)
         if builder.rows == 0:
             raise NothingLeftError(
@@ -251,21 +264,34 @@ class _Run:
             file.discarded, dict(sorted(builder.changes.items())),
         )  # fmt: skip
 
-    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> None:
-        """Encode and write the samples from `done` on."""
-        total, chunksize = len(self.chosen), self.workers.chunksize
+    def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> int:
+        """Encode, or copy, and write the samples from `done` on; return how many were copied."""
+        total, chunksize, copied = len(self.chosen), self.workers.chunksize, 0
         unwritten: dict[int, tuple[RegionSizes, ChunkPlace]] = {}
+        identities: dict[int, tuple[bytes, ...]] = {}
+
+        def tasks() -> Iterator[list[Task]]:
+            """Split the rows; the samples of a task are all copied or all encoded."""
+            is_copied = np.zeros(total, np.bool_) if job.earlier is None else job.earlier.numbers >= 0
+            bounds = [done, *(np.flatnonzero(np.diff(is_copied[done:])) + 1 + done).tolist(), total]
+            for bound in itertools.pairwise(bounds):
+                for task in split_rows(*bound, chunksize):
+                    # Before they are read: a file that changes meanwhile is read again after an interruption.
+                    identities[task.start] = tuple(map(self._identity, range(task.start, task.stop)))
+                    yield [task]
 
         def place(first: int, regions: RegionSizes) -> ChunkPlace:
+            nonlocal copied
             found = builder.place(first, regions)
             unwritten[first] = regions, found
+            copied += len(regions.counts) if regions.are_copied else 0
             return found
 
         def record(task: Task) -> None:
             nonlocal done
             regions, found = unwritten.pop(task.start)
             rows = self._rows(builder, found, regions)
-            file.record(FinishedChunk(task, regions, file.checksum(*rows), self._identity(task)))
+            file.record(FinishedChunk(task, regions, file.checksum(*rows), identities.pop(task.start)))
             done += task.stop - task.start
             on_progress(done, total)
 
@@ -273,47 +299,79 @@ class _Run:
         start_method = self.workers.start_method or default_start_method()
         try:
             with Encoder(job) if workers <= 1 else EncoderPool(job, workers, start_method) as encoders:
-                encoders.run(TaskQueue.of_rows(done, total, chunksize), place, record)
+                encoders.run(TaskQueue(tasks()), place, record)
         except SampleError as error:
             raise type(error)(
-                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend this one, or leave such "
-                "samples out (on_error='skip'; --on-error skip of the command), and start again",
+                f"{self.source.name(error.sample)}: {error}. Finished samples are kept: mend or remove this one, or "
+                "leave such samples out (on_error='skip'; --on-error skip of the command), and start again",
                 error.sample,
             ) from error
+        return copied
 
-    def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[list[FinishedChunk], FileBuilder]:
-        """Keep the finished chunks that are complete, and whose samples are still the same."""
-        builder = self._new_builder(file)
+    def _resume(self, file: ResumableFile, on_progress: Progress) -> tuple[int, FileBuilder]:
+        """Keep the finished chunks that are complete, and whose samples are still the same; give their last row.
+
+        If samples after them are finished too, but come to another place, the file is set aside.
+        """
+        kept, builder = self._keep(file, on_progress)
+        total, others = len(self.chosen), file.finished.chunks[len(kept) :]
+        if others or file.earlier:
+            self.identities = [self._identity(row) for row in range(total)]
+            known = set(self.identities)
+            found = sum(each in known for chunk in others for each in chunk.identities)
+            if found > builder.rows // _COPIES_AN_ENCODING:
+                file.set_aside()
+                kept, builder = [], self._new_builder(file, total)
+        used = builder.metadata_offset + builder.rows * self.row_size
+        pages_start = round_up(builder.metadata_offset + total * self.row_size, self.settings.page_size)
+        file.begin(kept, builder.end if kept else 0, (used, pages_start - used))
+        return kept[-1].task.stop if kept else 0, builder
+
+    def _find_earlier(self, file: ResumableFile) -> EarlierSamples | None:
+        if not file.earlier or self.identities is None:
+            return None
+        builder_of = partial(self._new_builder, file)
+        return EarlierSamples.find(file.earlier, self.identities, self.row_type, builder_of)
+
+    def _keep(self, file: ResumableFile, on_progress: Progress) -> tuple[list[FinishedChunk], FileBuilder]:
+        """Find the finished chunks that are in their place."""
+        builder = self._new_builder(file, len(self.chosen))
         kept: list[FinishedChunk] = []
-        for chunk in file.finished():
-            if chunk.task.stop > len(self.chosen) or chunk.identity != self._identity(chunk.task):
+        for chunk in file.finished.chunks:
+            rows = range(chunk.task.start, chunk.task.stop)
+            if rows.stop > len(self.chosen) or chunk.identities != tuple(map(self._identity, rows)):
+                break
+            if chunk.regions.skipped and not self.skip:  # it raises its error again
                 break
             place = builder.place(chunk.task.start, chunk.regions)
             if not file.holds(chunk, place, self._rows(builder, place, chunk.regions)):
                 # It has a place already: begin again with the chunks before it.
-                builder = self._new_builder(file)
+                builder = self._new_builder(file, len(self.chosen))
                 for before in kept:
                     builder.place(before.task.start, before.regions)
                 break
             kept.append(chunk)
             on_progress(chunk.task.stop, len(self.chosen))
-        used = builder.metadata_offset + builder.rows * self.row_size
-        unused = (len(self.chosen) - builder.rows) * self.row_size
-        file.begin(kept, builder.end if kept else 0, (used, unused))
         return kept, builder
 
-    def _new_builder(self, file: ResumableFile) -> FileBuilder:
-        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, len(self.chosen))
+    def _new_builder(self, file: ResumableFile, rows: int) -> FileBuilder:
+        return FileBuilder(file, self.descriptors, self.row_size, self.settings.page_size, rows)
 
     def _rows(self, builder: FileBuilder, place: ChunkPlace, regions: RegionSizes) -> tuple[int, int]:
         """Find the offset and the size of the metadata of a chunk."""
         return builder.metadata_offset + place.first_row * self.row_size, len(regions.counts) * self.row_size
 
-    def _identity(self, task: Task) -> str:
-        return _digest(self.source.identity(index) for index in self.chosen[task.start : task.stop])
+    def _identity(self, row: int) -> bytes:
+        """Compute 16 bytes that change with a sample, and with all else that its encoded bytes depend on."""
+        if self.identities is not None:
+            return self.identities[row]
+        text = self.source.identity(self.chosen[row])
+        if self.settings.write_mode == "proportion":  # chance decides for a row
+            text = f"{row} {text}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
     def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
-        return [BadSource(self.source.name(each.index), _without_place(each.reason)) for each in skipped]
+        return [BadSource(self.source.name(self.chosen[each.row]), _without_place(each.reason)) for each in skipped]
 
     def _notes(self, skipped: Sequence[BadSource]) -> dict[str, Any]:
         notes: dict[str, Any] = {

@@ -80,7 +80,7 @@ class HuggingFaceSource(LabelledSource):
         return f"row {index} of {self._path}"
 
     def identity(self, index: int) -> str:
-        return f"{index} {self._identity}"
+        return f"{index} {self._label_text(index)} {self._identity}"
 
     def input_files(self) -> Iterable[Path]:
         return self._path.rglob("*") if self._path.is_dir() else [self._path]
@@ -155,6 +155,9 @@ class TorchvisionSource(LabelledSource):
         if self._samples is not None:
             return str(self._samples[index][0])
         return f"sample {index} of torchvision.datasets.{self._name}, {self._split}"
+
+    def identity(self, index: int) -> str:
+        return f"{self.name(index)} {self._label_text(index)}"
 
     def input_files(self) -> Iterable[Path]:
         return self._root.rglob("*")

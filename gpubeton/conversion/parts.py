@@ -160,7 +160,7 @@ class PartSource(Source):
 
     def identity(self, index: int) -> str:
         opened, own = self._find(index)
-        return opened.identity(own)
+        return f"{bisect_right(self._ends, self._rows[index])} {opened.identity(own)}"  # files may have equal rows
 
     def _open(self, path: str, name: str, options: Mapping[str, Any], *, is_file: bool) -> Source:
         if is_file:

@@ -15,7 +15,7 @@ from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from PIL import Image
 
@@ -121,7 +121,7 @@ def _largest(image: Image.Image, content: bytes) -> int:
 
 
 class ValidatedSource:
-    """The samples of a source with checked images; counts what images lose until `take_changes` is called.
+    """The samples of a source with checked images; notes what images lose until `take_changes` is called.
 
     A JPEG file is decoded strictly: damage of which libjpeg only warns, and which it fills with gray, is an error here.
     So is a PNG file with a wrong checksum, except in mode "rgb", which leaves PNG files to Pillow.
@@ -164,11 +164,14 @@ class ValidatedSource:
             self._changes[index] = changes
         return (value, *others)
 
-    def take_changes(self, skipped: Collection[int] = ()) -> dict[str, int]:
-        """Count the images that lost something since the last call, without samples that were left out."""
-        lost = [name for index, names in self._changes.items() if index not in skipped for name in names]
+    def take_changes(self, rows: Mapping[int, int], skipped: Collection[int] = ()) -> dict[str, list[int]]:
+        """List the rows of the images that lost something since the last call, without rows that were left out."""
+        found: dict[str, list[int]] = {}
+        for index, names in self._changes.items():
+            for name in names if rows[index] not in skipped else ():
+                found.setdefault(name, []).append(rows[index])
         self._changes = {}
-        return {name: lost.count(name) for name in sorted(set(lost))}
+        return found
 
     def _checked_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
         """Decode a JPEG file if necessary; give the file, or its pixels where it has to be encoded again."""

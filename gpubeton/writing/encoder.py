@@ -16,6 +16,7 @@ from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
 from gpubeton.writing.atomic_file import write_at
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
+from gpubeton.writing.moved_regions import pointer_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from gpubeton.fields.base import Field
+    from gpubeton.writing.earlier_samples import EarlierChunk, EarlierSamples
 
 
 #: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
@@ -43,7 +45,8 @@ class Job:
     file: str  # path of an existing file
     skip: bool = False  # leave out samples that cannot be read or encoded
     checksums: bool = False  # compute the checksum of each region
-    count_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
+    list_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
+    earlier: EarlierSamples | None = None  # samples to copy instead of encoding them again
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Encoder:
         self._fields = tuple(job.fields.values())
         self._row_size = metadata_dtype([field.metadata_type for field in self._fields]).itemsize
         self._on_sample = on_sample
-        self._chunks: dict[int, Chunk] = {}
+        self._chunks: dict[int, Chunk | EarlierChunk] = {}
         self._descriptor = os.open(job.file, os.O_WRONLY | os.O_CLOEXEC)
 
     def __enter__(self) -> Self:
@@ -124,6 +127,10 @@ class Encoder:
     def encode(self, task: Task) -> RegionSizes:
         """Encode a chunk and keep it; return the sizes of its regions."""
         job = self._job
+        copied = job.earlier.read(task.start, task.stop) if job.earlier is not None else None
+        if copied is not None:
+            self._chunks[task.start] = copied
+            return copied.regions
         indices = job.indices[task.start : task.stop]
         chunk = encode_chunk(
             job.dataset, job.fields, indices, task.start, job.page_size, self._on_sample, skip=job.skip
@@ -132,8 +139,9 @@ class Encoder:
         regions = chunk.regions
         if job.checksums:
             regions = replace(regions, checksums=chunk.checksums())
-        if job.count_changes:
-            changes = job.dataset.take_changes({sample.index for sample in regions.skipped})
+        if job.list_changes:
+            skipped = {sample.row for sample in regions.skipped}
+            changes = job.dataset.take_changes({index: row for row, index in enumerate(indices, task.start)}, skipped)
             regions = replace(regions, changes=changes)
         return regions
 
@@ -249,7 +257,7 @@ def encode_chunk(
         except SampleError as error:
             if not skip:
                 raise
-            skipped.append(SkippedSample(index, str(error)[:_LONGEST_REASON]))
+            skipped.append(SkippedSample(allocator.sample, str(error)[:_LONGEST_REASON]))
             metadata[row] = np.zeros((), metadata.dtype)
             del allocator.contents[begun:], allocator.pointers[begun:]
             continue
@@ -312,12 +320,3 @@ def _check_size(size: int, page_size: int, place: str, index: Any) -> None:
         else f"No page can be as large as {PAGE_SIZE_MAX}: split the sample, or store it smaller."
     )
     raise RegionTooLargeError(f"{place}: {size} bytes, but a page has {page_size}. {advice}", index)
-
-
-def pointer_columns(column: NDArray[Any], names: Sequence[str] | None = None, name: str = "") -> Iterator[NDArray[Any]]:
-    """Give a view of each number of 64 bits in a column of metadata; with `names`, only of those that it lists."""
-    if column.dtype.names is not None:
-        for inner in column.dtype.names:
-            yield from pointer_columns(column[inner], names, inner)
-    elif column.dtype.kind in "iu" and column.dtype.itemsize == 8 and (names is None or name in names):
-        yield column

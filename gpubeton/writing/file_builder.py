@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class SkippedSample:
     """A sample that was left out, because it could not be read or encoded."""
 
-    index: Any  # in the dataset
+    row: int  # of the file if no sample were left out
     reason: str
 
 
@@ -51,7 +51,8 @@ class RegionSizes:
     sizes: NDArray[np.int64]  # (R,) bytes of each region
     checksums: NDArray[np.uint32] | None = None  # (R,) CRC-32 of each region
     skipped: tuple[SkippedSample, ...] = ()  # not among the N
-    changes: dict[str, int] = field(default_factory=dict)  # how many images have lost what
+    changes: dict[str, list[int]] = field(default_factory=dict)  # what has been lost, by which rows, as in `skipped`
+    are_copied: bool = False  # from an unfinished file
 
     @classmethod
     def of(cls, samples: Sequence[Sequence[int]]) -> RegionSizes:
@@ -172,7 +173,7 @@ class FileBuilder:
         offset = self._pages.allocate(first_row, regions)
         self.rows += len(regions.counts)
         self.skipped += regions.skipped
-        self.changes.update(regions.changes)
+        self.changes.update({name: len(rows) for name, rows in regions.changes.items()})
         if regions.checksums is not None:
             self._checksums.append(regions.checksums)
         return ChunkPlace(first_row, offset)

@@ -6,11 +6,13 @@ import base64
 import errno
 import json
 import os
+import re
+import secrets
 import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +22,15 @@ from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 #: Bytes that are read at a time.
 _BLOCK = 16 << 20
+#: Bytes of a sample's identity.
+_IDENTITY = 16
+_JOURNAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class FinishedChunk:
     task: Task
     regions: RegionSizes  # with checksums
     metadata: int  # CRC-32 of its rows of metadata
-    identity: str  # of the samples that it was made from, see `Source.identity`
+    identities: tuple[bytes, ...]  # 16 bytes for each sample that it was made from, also for those left out
 
     def to_line(self) -> bytes:
         """Make the line of the journal."""
@@ -49,10 +53,10 @@ class FinishedChunk:
                 "counts": _packed(self.regions.counts.astype("<i8")),
                 "sizes": _packed(self.regions.sizes.astype("<i8")),
                 "checksums": _packed(self.regions.checksums.astype("<u4")),
-                "refused": [[sample.index, sample.reason] for sample in self.regions.skipped],
-                "remarks": self.regions.changes,
+                "skipped": [[sample.row, sample.reason] for sample in self.regions.skipped],
+                "changes": self.regions.changes,
                 "metadata": self.metadata,
-                "identity": self.identity,
+                "identities": base64.b64encode(b"".join(self.identities)).decode("ascii"),
             }
         )
 
@@ -63,10 +67,20 @@ class FinishedChunk:
             np.frombuffer(base64.b64decode(entry["counts"]), "<i8"),
             np.frombuffer(base64.b64decode(entry["sizes"]), "<i8"),
             np.frombuffer(base64.b64decode(entry["checksums"]), "<u4"),
-            tuple(SkippedSample(*sample) for sample in entry["refused"]),
-            entry.get("remarks", {}),  # older journals have none
+            tuple(SkippedSample(*sample) for sample in entry["skipped"]),
+            entry["changes"],
         )
-        return cls(Task(*entry["rows"]), regions, entry["metadata"], entry["identity"])
+        identities = base64.b64decode(entry["identities"])
+        own = tuple(identities[start : start + _IDENTITY] for start in range(0, len(identities), _IDENTITY))
+        return cls(Task(*entry["rows"]), regions, entry["metadata"], own)
+
+
+class UnfinishedFile(NamedTuple):
+    """The bytes of an interrupted writer."""
+
+    path: Path
+    rows: int  # of the file, if no sample were left out
+    chunks: list[FinishedChunk]  # in it, from the first row on, up to the first gap
 
 
 class ResumableFile(WrittenFile):
@@ -74,22 +88,25 @@ class ResumableFile(WrittenFile):
 
     In the same folder, ``.NAME.unfinished`` holds the bytes, and ``.NAME.journal`` lists the chunks in it and their
     checksums. Nothing has to reach the disk in any order: on resuming, the journal is compared with the file.
-    Both stay if the ``with`` block ends without `commit`.
+    Both stay if the ``with`` block ends without `commit`. If samples have other places now, `set_aside` gives both
+    the names ``.NAME.<8 digits>.earlier`` and ``.NAME.<8 digits>.earlier.journal``, to copy from them.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         key: str,
+        rows: int,
         *,
         fresh: bool = False,
         overwrite: bool = True,
         seconds_to_wait: float = 30.0,
     ) -> None:
-        """Open or create the unfinished file.
+        """Open or create the unfinished file, of so many rows if no sample is left out.
 
-        `key` identifies its content: a journal with another key, or any journal if `fresh`, is discarded. The processes
-        of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for them.
+        `key` identifies how samples are encoded: a journal with another key, or any journal if `fresh`, is discarded.
+        The processes of a killed writer hold the lock until they have finished their chunk: `seconds_to_wait` is for
+        them.
         """
         self.path, self.overwrite = checked_target(path), overwrite
         name = short_name(self.path)
@@ -97,15 +114,23 @@ class ResumableFile(WrittenFile):
         self._journal_path = self.path.with_name(f".{name}.journal")
         try:
             self._descriptor = self._open_locked(seconds_to_wait)
-            self._journal = os.open(self._journal_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o666)
+            self._complete_set_aside()
+            self._journal = os.open(self._journal_path, _JOURNAL_FLAGS, 0o666)
         except StorageError:
             raise
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: no file can be written here: {error.strerror}") from error
-        entries = [] if fresh else _read_journal(self._journal_path)
-        self._entries = entries[1:] if entries[:1] == [{"key": key}] else []
-        self.discarded = bool(entries) and entries[0] != {"key": key}  # the journal had another key
-        self._key = key
+        self._key, self._rows, self.discarded = key, rows, False  # discarded: a journal had another key
+        found = None if fresh else self._read(self.temporary, self._journal_path)
+        # `holds` checks each chunk.
+        self.finished = UnfinishedFile(self.temporary, rows, []) if found is None else found
+        self.earlier: list[UnfinishedFile] = []
+        for aside in _earlier_files(self.path):
+            if not fresh and (found := self._read(aside, _journal_of(aside))) is not None:
+                self.earlier.append(found)
+            else:
+                _journal_of(aside).unlink(missing_ok=True)
+                aside.unlink()
         if not overwrite and self.path.exists():  # another process has made it, while this one waited for the lock
             remove_unfinished(self.path)
             self.__exit__()
@@ -117,14 +142,18 @@ class ResumableFile(WrittenFile):
             os.close(self._journal)
             self._descriptor = -1
 
-    def finished(self) -> Iterator[FinishedChunk]:
-        """List the chunks of the journal from the first row on, up to the first gap; `holds` checks each of them."""
-        chunks = sorted((FinishedChunk.from_entry(each) for each in self._entries), key=lambda each: each.task.start)
-        row = 0
-        for chunk in chunks:
-            if chunk.task.start == row:
-                yield chunk
-                row = chunk.task.stop
+    def set_aside(self) -> None:
+        """Rename the unfinished file, so that its samples can be copied into a new one."""
+        path = self.temporary.with_name(f".{short_name(self.path)}.{secrets.token_hex(4)}.earlier")
+        # After an interruption between the two, the next writer does the second.
+        self.temporary.rename(path)
+        self._journal_path.rename(_journal_of(path))
+        self.earlier.append(self.finished._replace(path=path))
+        self.finished = UnfinishedFile(self.temporary, self._rows, [])
+        before, self._descriptor = self._descriptor, self._open_locked(0.0)
+        os.close(before)
+        os.close(self._journal)
+        self._journal = os.open(self._journal_path, _JOURNAL_FLAGS, 0o666)
 
     def holds(self, chunk: FinishedChunk, place: ChunkPlace, rows: tuple[int, int]) -> bool:
         """Check by its checksums that a chunk is in the file; `rows` is the offset and the size of its metadata."""
@@ -135,16 +164,16 @@ class ResumableFile(WrittenFile):
         wanted = zip(pointers, regions.sizes.tolist(), regions.checksums.tolist(), strict=True)
         return all(self.checksum(offset, size) == checksum for offset, size, checksum in wanted)
 
-    def begin(self, kept: list[FinishedChunk], data_end: int, unused_rows: tuple[int, int]) -> None:
+    def begin(self, kept: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
         """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file.
 
-        `unused_rows` is the offset and the size of the metadata after theirs.
+        `unused` is the offset and the size of what comes after their metadata and before the first page.
         """
         os.ftruncate(self._descriptor, data_end)
-        if data_end > unused_rows[0]:
-            self.write(unused_rows[0], bytes(min(unused_rows[1], data_end - unused_rows[0])))
+        if data_end > unused[0]:
+            self.write(unused[0], bytes(min(unused[1], data_end - unused[0])))
         os.ftruncate(self._journal, 0)
-        self._append([_line({"key": self._key}), *(chunk.to_line() for chunk in kept)])
+        self._append([_line({"key": self._key, "rows": self._rows}), *(chunk.to_line() for chunk in kept)])
 
     def record(self, chunk: FinishedChunk) -> None:
         """Add a chunk that is in the file to the journal."""
@@ -159,7 +188,7 @@ class ResumableFile(WrittenFile):
         return found
 
     def _clear(self) -> None:
-        self._journal_path.unlink()
+        remove_unfinished(self.path)
 
     def _append(self, lines: list[bytes]) -> None:
         rest = memoryview(b"".join(lines))
@@ -168,6 +197,26 @@ class ResumableFile(WrittenFile):
                 rest = rest[os.write(self._journal, rest) :]
         except OSError as error:
             raise StorageError(error.errno, f"{self._journal_path}: could not be written: {error.strerror}") from error
+
+    def _read(self, path: Path, journal: Path) -> UnfinishedFile | None:
+        """Read the journal of an unfinished file; None if it is empty or has another key."""
+        entries = _read_journal(journal)
+        if not entries or entries[0].get("key") != self._key or "rows" not in entries[0]:
+            self.discarded |= bool(entries)
+            return None
+        chunks = []
+        row = 0
+        for chunk in sorted(map(FinishedChunk.from_entry, entries[1:]), key=lambda each: each.task.start):
+            if chunk.task.start == row:
+                chunks.append(chunk)
+                row = chunk.task.stop
+        return UnfinishedFile(path, int(entries[0]["rows"]), chunks)
+
+    def _complete_set_aside(self) -> None:
+        """Rename the journal too, if a writer was interrupted between the two names."""
+        for path in _earlier_files(self.path):
+            if not _journal_of(path).exists() and self._journal_path.exists():
+                self._journal_path.rename(_journal_of(path))
 
     def _open_locked(self, seconds_to_wait: float) -> int:
         while True:
@@ -195,9 +244,21 @@ def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what the interrupted writer of a file has left."""
+    """Remove what the interrupted writers of a file have left."""
     for ending in ("unfinished", "journal"):
         path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)
+    for earlier in _earlier_files(path):
+        earlier.unlink()
+        _journal_of(earlier).unlink(missing_ok=True)
+
+
+def _earlier_files(path: Path) -> list[Path]:
+    pattern = re.compile(re.escape(f".{short_name(path)}.") + r"[0-9a-f]{8}\.earlier")
+    return sorted(each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
+
+
+def _journal_of(earlier: Path) -> Path:
+    return earlier.with_name(f"{earlier.name}.journal")
 
 
 def _packed(array: NDArray[Any]) -> str:
@@ -212,6 +273,8 @@ def _line(entry: dict[str, Any]) -> bytes:
 def _read_journal(path: Path) -> list[dict[str, Any]]:
     """Read a journal up to the first line that did not reach the disk completely."""
     entries: list[dict[str, Any]] = []
+    if not path.exists():
+        return entries
     with path.open("rb") as file:
         for line in file:
             text = line[9:].rstrip(b"\n")

@@ -50,7 +50,8 @@ def folder(tmp_path, files):
 def made(source, tmp_path, mode, on_error="raise", workers=1, chunksize=64, **options):
     settings = Settings(mode=mode, page_size=1 << 21, **options)
     path = tmp_path / "a.beton"
-    return convert(source, path, settings, on_error=on_error, num_workers=workers, chunksize=chunksize)
+    options = {"on_error": on_error, "num_workers": workers, "chunksize": chunksize}
+    return convert(source, path, settings, overwrite=True, **options)
 
 
 def images(done):

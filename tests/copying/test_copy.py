@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from gpubeton.copying import MovedRegions, copy_samples
+from gpubeton.copying import copy_samples
 from gpubeton.errors import (
     FieldMismatchError,
     NoSamplesError,
@@ -23,6 +23,7 @@ from gpubeton.format.layout import FieldType
 from gpubeton.inspection import verify
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
+from gpubeton.writing.moved_regions import MovedRegions
 from tests.golden_files import CUSTOM_TYPES, NAMES, save
 from tests.small_files import Photos, damage, photo_fields, write, write_photos
 

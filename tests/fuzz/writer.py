@@ -64,7 +64,7 @@ class Campaign:
             while left and left[0] < done:
                 reached(left.pop(0))
 
-        convert(source, path, num_workers=processes, start_method="fork", on_progress=report)
+        convert(source, path, num_workers=processes, start_method="fork", overwrite=True, on_progress=report)
 
     def case(self, number):
         rng = rng_of(self.seed, number)

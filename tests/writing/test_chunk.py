@@ -169,7 +169,7 @@ def test_the_row_at_hand_is_reported_before_the_sample_is_taken():
 def test_a_sample_that_is_left_out_leaves_no_bytes():
     samples = [(b"abc", 7), (b"lost", "no number"), 5, (b"de", 9)]
     chunk = encode_chunk(samples, FIELDS, range(4), 10, PAGE, skip=True)
-    assert [sample.index for sample in chunk.regions.skipped] == [1, 2]
+    assert [sample.row for sample in chunk.regions.skipped] == [11, 12]
     assert "sample 1 (row 11 of the file), field 'label': " in chunk.regions.skipped[0].reason
     assert (chunk.regions.counts.tolist(), chunk.regions.sizes.tolist()) == ([1, 1], [3, 2])
     assert settle(chunk, [100, 103], list(FIELDS.values())) == [(100, b"abc"), (103, b"de")]
