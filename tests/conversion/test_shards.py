@@ -61,7 +61,9 @@ def shards(folder: Path) -> list[Path]:
 
 def whole(source, tmp_path, **settings) -> list[tuple[bytes, int]]:
     """Convert to one file, and list its samples."""
-    made = convert(open_source(source), tmp_path / "whole.beton", replace(SETTINGS, **settings), num_workers=1)
+    made = convert(
+        open_source(source), tmp_path / "whole.beton", replace(SETTINGS, **settings), num_workers=1, overwrite=True
+    )
     return values(made.path)
 
 
