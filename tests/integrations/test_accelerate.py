@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import ProjectConfiguration
 
 from gpubeton.errors import OptionError, StateError
@@ -15,7 +16,8 @@ from tests.integrations.conftest import LABELS
 def accelerator(tmp_path):
     with torch.random.fork_rng():
         yield Accelerator(cpu=True, gradient_accumulation_steps=2, project_config=ProjectConfiguration(str(tmp_path)))
-    Accelerator.free_memory(Accelerator(cpu=True))
+    # Its state is the process's: a program ends here, but other tests come after this one.
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def make(path, **changes):
