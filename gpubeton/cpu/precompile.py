@@ -27,13 +27,28 @@ from gpubeton.errors import StorageError
 from gpubeton.fields.image_decoders import CenterCropImageDecoder
 from gpubeton.fields.image_field import ImageField
 from gpubeton.machine_code.draws import choose_crops, fill_uniform
+from gpubeton.pipeline.state import State
 from gpubeton.plan.fusion import compile_image_program
+from gpubeton.transforms.affine import RandomRotation
+from gpubeton.transforms.blur import RandomGaussianBlur
+from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubeton.machine_code.kept import KeptCode
     from gpubeton.plan.program import ImageProgram
+    from gpubeton.transforms.transform import Transform
+
+
+_CHANGES = (
+    RandAugment(),
+    RandAugment(interpolation="bilinear"),
+    RandomRotation(9),
+    RandomRotation(9, interpolation="bilinear"),
+    RandomGaussianBlur(3),
+)
+"""Transforms that use all changes of RGB images, uint8, that are not part of the fused pass."""
 
 
 def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
@@ -46,7 +61,10 @@ def precompile(on_progress: Callable[[int, int], object] | None = None) -> Path:
     for done, (function, arguments) in enumerate(calls):
         if on_progress is not None:
             on_progress(done, len(calls))
-        kept: KeptCode = function._cache  # noqa: SLF001 - see `compile.compiled`
+        kept: KeptCode | None = getattr(function, "_cache", None)  # see `compile.compiled`
+        if kept is None:
+            function(*arguments)
+            continue
         kept.has_notice = False  # it recommends this very command
         function(*arguments)
         if kept.folder is None:
@@ -88,7 +106,16 @@ def _calls() -> list[tuple[Any, tuple[Any, ...]]]:
         (complete, (ring, 0, 0)),
         (await_batch, (ring, 0, False)),
         (store_rows, (pixels, np.zeros(0, np.uint8), 0, factors, tables)),
+        *((_change, (transform,)) for transform in _CHANGES),
     ]
+
+
+def _change(transform: Transform) -> None:
+    """Run a transform on small images, one for each operation of `RandAugment`."""
+    operations = np.arange(len(RAND_AUGMENT))[:, None] / len(RAND_AUGMENT)
+    images = np.zeros((len(operations), 4, 4, 3), np.uint8)
+    state = State(jit_mode=True, device="cpu", shape=images.shape[1:], dtype=images.dtype)
+    transform.apply(images, transform.draw(lambda count: operations.repeat(count, 1), len(images), state))
 
 
 def _program(kind: str) -> ImageProgram:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -16,7 +17,7 @@ from numba.core.typed_passes import NopythonRewrites
 from numba.core.types.functions import BaseFunction
 from numba.core.untyped_passes import InlineClosureLikes
 
-from gpubeton.machine_code.kept import KeptCode, folders
+from gpubeton.machine_code.kept import SOURCES, KeptCode, folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -149,6 +150,33 @@ def compiled(function: _F, *, has_notice: bool = False, folders: Sequence[Path] 
     # Numba has no option for a cache of another kind.
     dispatcher._cache = KeptCode(cast("FunctionType", function), folders, has_notice)  # noqa: SLF001  as above
     return cast("_F", dispatcher)
+
+
+def keep(dispatcher: Any) -> None:
+    """Keep the machine code of a function that Numba compiled for `Compiler`, if it is the package's own.
+
+    It may capture numbers, strings, and functions that are kept: all else may differ in the next process.
+    """
+    function = dispatcher.py_func
+    top, _, room = function.__module__.partition(".")
+    captured = [_described(cell.cell_contents) for cell in function.__closure__ or ()]
+    if top != "gpubeton" or room.partition(".")[0] not in SOURCES or None in captured:
+        return
+    if captured and "#" not in function.__qualname__:
+        # Also its name in machine code, where functions with the same name would be taken for each other.
+        function.__qualname__ += f"#{hashlib.sha256(repr(captured).encode()).hexdigest()[:16]}"
+    options = repr(sorted(dispatcher.targetoptions.items()))
+    dispatcher._cache = KeptCode(function, _FOLDERS, has_notice=False, options=options)  # noqa: SLF001  see `compiled`
+
+
+def _described(value: Any) -> object:
+    """Describe a captured value as in every other process; None if that is not possible."""
+    if isinstance(getattr(value, "_cache", None), KeptCode):
+        return value.py_func.__module__, value.py_func.__qualname__, sorted(value.targetoptions.items())
+    if isinstance(value, tuple):
+        parts = tuple(map(_described, value))
+        return None if None in parts else parts
+    return (type(value).__name__, repr(value)) if isinstance(value, (int, float, str)) else None
 
 
 def compiled_with_notice(function: _F) -> _F:

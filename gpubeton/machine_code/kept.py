@@ -64,11 +64,12 @@ def folders(package: Path = _PACKAGE) -> list[Path]:
 class KeptCode:
     """The machine code of one function, in place of Numba's cache of a dispatcher."""
 
-    # `function` has no closure, whose values would be unknown here. The folders are searched in their order; the first
+    # What `function` captures is in its name, see `compile.keep`. The folders are searched in their order; the first
     # that can be written gets new code. With `has_notice` a line is logged before compiling, by one process at a time.
-    def __init__(self, function: FunctionType, folders: Sequence[Path], has_notice: bool) -> None:
+    # `options` are Numba's, where they differ from those of `compiled`.
+    def __init__(self, function: FunctionType, folders: Sequence[Path], has_notice: bool, *, options: str = "") -> None:
         self._name = f"{function.__module__}.{function.__qualname__}-{function.__code__.co_firstlineno}"
-        self._folders = folders
+        self._folders, self._options = folders, options
         self.has_notice = has_notice
         self.folder: Path | None = None  # of the code that was asked for last; None if there is none
 
@@ -79,6 +80,8 @@ class KeptCode:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the machine code for a signature, None if there is none yet."""
+        if _is_of_this_process(signature):
+            return None
         target.refresh()
         name = self._file_name(signature, target.codegen())
         for folder in self._folders:
@@ -95,7 +98,7 @@ class KeptCode:
     def save_overload(self, signature: Any, code: Any) -> None:
         """Keep machine code where that is possible."""
         self.folder = None
-        if code.library.has_dynamic_globals:
+        if code.library.has_dynamic_globals or _is_of_this_process(signature):
             return  # it holds addresses of this process
         name = self._file_name(signature, code.codegen)
         data = _dumps(code._reduce())  # noqa: SLF001 - as above
@@ -111,7 +114,7 @@ class KeptCode:
                 partial.unlink()
 
     def _file_name(self, signature: Any, codegen: Any) -> str:
-        made_for = (signature, codegen.magic_tuple(), numba.__version__, llvmlite.__version__)
+        made_for = (signature, self._options, codegen.magic_tuple(), numba.__version__, llvmlite.__version__)
         number = hashlib.sha256(repr(made_for).encode()).hexdigest()[:16]
         return f"{self._name}-{sys.implementation.cache_tag}-{number}"
 
@@ -124,6 +127,11 @@ class KeptCode:
                     _remove_old(folder)
                 if os.access(folder, os.W_OK):
                     yield folder
+
+
+def _is_of_this_process(signature: Any) -> bool:
+    """Return whether a function is an argument: its type is the function itself."""
+    return " at 0x" in repr(signature)
 
 
 def _remove_old(folder: Path) -> None:

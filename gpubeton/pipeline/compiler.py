@@ -203,7 +203,10 @@ class Compiler:
         if found is not None:
             return found
         if is_ours:
+            from gpubeton.machine_code.compile import keep
+
             found = make(code)
+            keep(found)
         else:
             contents = (*key[:-1], "forgotten", cls._forgotten, *_read_from_outside(code.__code__, code.__globals__))
             found = cls._compiled.get(contents) or make(code)

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 
 from gpubeton.machine_code import kept
+from gpubeton.machine_code.compile import keep
 from gpubeton.machine_code.kept import SOURCES, KeptCode, folders
 
 PACKAGE = Path(kept.__file__).resolve().parent.parent
@@ -26,6 +28,21 @@ places = [np.array([array.ctypes.data], np.uint64) for array in (image, out)]
 numbers = [np.array([each], np.int32) for each in (2, [0, 1, 1, 1, 0, 0, 0, 0], 3)]
 pack_crops(places[0], numbers[0], numbers[1], places[1], numbers[2])
 print(out.tolist(), sum(pack_crops.stats.cache_misses.values()))
+"""
+
+
+#: Mixes two images with one to four channels, as two of the package's own closures that differ by a number only.
+MIXED = """
+import sys
+import numpy as np
+from gpubeton.batch.mix import _compiled
+mixes, code = np.array([[1, 1 << 14, 0, 0, 1, 1]], np.int64), {}
+for channels in map(int, sys.argv[1:]):
+    code[channels] = _compiled(channels)
+    images = np.array([[[0] * 4], [[100] * 4]], np.uint8)
+    code[channels](images, mixes, images[1:].copy())
+    print(images[0].tolist(), end=" ")
+print(sum(sum(each.stats.cache_misses.values()) for each in code.values()))
 """
 
 
@@ -189,3 +206,46 @@ def test_one_of_several_processes_says_that_it_compiles_and_names_the_folder(tmp
     other = compiled(tmp_path, has_notice=True)
     assert (other(1.5), misses(other)) == (2.5, 1)
     assert len(caplog.records) == 1
+
+
+def test_functions_that_differ_in_a_captured_number_are_kept_apart(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", MIXED, *channels], env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for channels in (["1"], ["3"], ["1", "3"])
+    ]
+    assert shown == [
+        "[[50, 0, 0, 0]] 1",
+        "[[50, 50, 50, 0]] 1",
+        "[[50, 0, 0, 0]] [[50, 50, 50, 0]] 0",
+    ]
+
+
+def test_functions_that_capture_what_another_process_cannot_know_are_not_kept():
+    values, number = np.arange(3), 7
+
+    def with_values(x):
+        return x + values[0]
+
+    def with_number(x):
+        return x + number
+
+    dispatchers = [numba.njit(each) for each in (with_values, with_number, with_number)]
+    for each in dispatchers[:2]:
+        each.py_func.__module__ = "gpubeton.batch.mix"
+        keep(each)
+    with_number.__module__ = "__main__"  # of a user
+    keep(dispatchers[2])
+    assert [isinstance(each._cache, KeptCode) for each in dispatchers] == [False, True, False]
+
+
+def test_functions_of_a_function_are_not_kept(tmp_path):
+    def call(function, x):
+        return function(x)
+
+    dispatcher = numba.njit(call)
+    dispatcher._cache = KeptCode(call, [tmp_path], False)
+    assert dispatcher(numba.njit(lambda x: x + 1), 1) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -53,6 +53,32 @@ print(len(kept), before == [len(function.signatures) for function in kept])
 """
 
 
+CHANGES = """
+import sys
+from gpubeton import Loader
+from gpubeton.cpu.precompile import precompile
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.pipeline.compiler import Compiler
+from gpubeton.transforms import (
+    ColorJitter, RandAugment, RandomErasing, RandomGaussianBlur, RandomRotation, RandomSolarization, ToTensor,
+    TrivialAugmentWide
+)
+
+if sys.argv[2:]:
+    precompile()
+    sys.exit()
+for change in (
+    RandAugment(9), TrivialAugmentWide(), RandomGaussianBlur(5, p=1), RandomRotation(30), RandomSolarization(9, 1),
+    ColorJitter(0.1, 0.2, 0.3, 0.4, p=1), RandAugment(9, interpolation="bilinear"), RandomErasing(p=1),
+):
+    rgb = [CenterCropRGBImageDecoder((8, 9), 1), change, RandomGaussianBlur(3, p=1), ToTensor()]
+    for batch in Loader(sys.argv[1], batch_size=4, num_workers=1, pipelines={"rgb": rgb}):
+        pass
+ran = [each for each in Compiler._compiled.values() if each.stats.cache_hits]
+print(len(ran) > 4, [each for each in Compiler._compiled.values() if each.stats.cache_misses])
+"""
+
+
 class Samples:
     def __len__(self):
         return 4
@@ -83,6 +109,14 @@ def test_after_it_no_loader_compiles(file):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("15 True\n", "")
+
+
+def test_after_it_no_transform_of_whole_batches_compiles(file):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for argument in (["precompile"], []):
+        command = [sys.executable, "-W", "error", "-c", CHANGES, file, *argument]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True []\n", "")
 
 
 def test_the_command_names_the_folder():
