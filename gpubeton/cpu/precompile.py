@@ -36,6 +36,8 @@ from gpubeton.transforms.rand_augment import RAND_AUGMENT, RandAugment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from gpubeton.machine_code.kept import KeptCode
     from gpubeton.plan.program import ImageProgram
     from gpubeton.transforms.transform import Transform
@@ -115,7 +117,11 @@ def _change(transform: Transform) -> None:
     operations = np.arange(len(RAND_AUGMENT))[:, None] / len(RAND_AUGMENT)
     images = np.zeros((len(operations), 4, 4, 3), np.uint8)
     state = State(jit_mode=True, device="cpu", shape=images.shape[1:], dtype=images.dtype)
-    transform.apply(images, transform.draw(lambda count: operations.repeat(count, 1), len(images), state))
+
+    def uniform(count: int, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        return operations.repeat(count, 1)
+
+    transform.apply(images, transform.draw(uniform, len(images), state))
 
 
 def _program(kind: str) -> ImageProgram:

@@ -74,6 +74,7 @@ class LocalFile(ByteSource):
     """A file that the operating system opens by its path, also one on a network file system."""
 
     is_mappable = True
+    is_local = True
 
     def __init__(self, name: str, size: int, descriptor: int) -> None:
         super().__init__(name, size)

@@ -113,6 +113,11 @@ class OpenSources:
             for path, identity in zip(self.paths, self.identities, strict=True)
         )
 
+    @property
+    def is_local(self) -> bool:
+        """Whether regions are read from this machine, one by one."""
+        return self.is_mappable or all(source_type(path).is_local for path in self.paths)
+
     def open(self, number: int) -> ByteSource:
         """Give a file, open as long as the caller holds it; `StorageError` if it has changed."""
         with self._lock:

@@ -30,7 +30,7 @@ class DatasetCache:
     """The cache of the files of a loader; nothing is cached if `node` is None."""
 
     def __init__(self, index: Index, config: LoaderConfig) -> None:
-        remote = [file for file in index.files if not source_type(file.path).is_mappable]
+        remote = [file for file in index.files if not source_type(file.path).is_local]
         self._remote = [file.identity for file in remote]
         self._few_bytes = sum(2 * file.page_size for file in remote)
         self.node: NodeCache | None = None

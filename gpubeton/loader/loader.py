@@ -8,10 +8,12 @@ import threading
 import warnings
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.engine import Plan, compile_outputs
 from gpubeton.errors import LoaderClosedError, OptionError, StorageError
+from gpubeton.files.open_files import SOURCES
 from gpubeton.loader.checkpoint import Checkpoint
 from gpubeton.loader.config import (
     ARGUMENTS,
@@ -27,6 +29,7 @@ from gpubeton.loader.config import (
 from gpubeton.loader.describe import LoaderSummary, explain, summarize
 from gpubeton.loader.ffcv_compat import FfcvSurface
 from gpubeton.loader.filter import scan_changes, select_samples
+from gpubeton.loader.folder_file import SCHEME, FolderFile
 from gpubeton.loader.iterator import LoaderIterator
 from gpubeton.loader.resources import Resources
 from gpubeton.loader.schedule import (
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from gpubeton.gpu.gpu_options import GpuOptions
     from gpubeton.loader.resources import GpuChoice
     from gpubeton.plan.order import IdRange
+
+SOURCES[SCHEME] = FolderFile
 
 __all__ = ["DEFAULT_OS_CACHE", "DEFAULT_PROCESS_CACHE", "ORDER_MAP", "ORDER_TYPE", "Loader", "OrderOption"]
 
@@ -295,6 +300,45 @@ class Loader(FfcvSurface):
             title = f"{self.reader.index.title}, {order}, {len(self._config.indices)}, {config.batch_size}"
             check_seed_of_ranks(title, config.seed)
         self._resources.open_gpu(self._config, self._compile_outputs())  # raises if a pipeline cannot be planned
+
+    @classmethod
+    def from_image_folder(cls, path: str | os.PathLike[str], batch_size: int, **arguments: Any) -> Self:
+        """Load a folder of images that was not converted, to try pipelines on it.
+
+        The samples, their order, the draws and the pixels are those of the file that ``gpubeton convert`` makes of the
+        folder, with its default settings; a checkpoint goes on with that file. Nothing is written. Opening reads the
+        beginning of each image, and keeps images that are no baseline JPEG files, encoded, in memory (up to 1 GiB); an
+        epoch opens each file. A converted file is quicker in all of this.
+
+        Parameters
+        ----------
+        path : str or path
+            A folder with a folder of images for each class, or with images alone, as for torchvision's ImageFolder.
+        batch_size : int
+            Samples in a batch.
+        **arguments
+            Those of `Loader`, but ``os_cache``: the outputs are ``image`` and ``label``.
+
+        Returns
+        -------
+        Loader
+            It names the classes: ``loader.reader.class_names``.
+
+        Raises
+        ------
+        OptionError
+            If there are no images in the folder, or in one of its folders.
+        SampleError
+            If an image cannot be read, or those to be kept in memory are too many.
+
+        Examples
+        --------
+        >>> loader = Loader.from_image_folder("train", 100, indices=range(200))
+        >>> images, labels = next(iter(loader))
+        >>> images.shape, labels[0], loader.reader.class_names
+        (torch.Size([100, 96, 128, 3]), tensor([0]), ('class_0', 'class_1', 'class_2'))
+        """
+        return cls(f"{SCHEME}://{Path(path).absolute()}", batch_size, os_cache=False, **arguments)
 
     def __iter__(self) -> LoaderIterator:
         """Begin the next epoch, or resume the epoch of a loaded state.

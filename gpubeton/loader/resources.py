@@ -228,7 +228,7 @@ class Resources:
 
     def plan_pages(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan | None:
         """Decide which parts of the files an epoch loads; None if they are on this machine."""
-        return None if self.files.is_mappable else self._plan_parts(config, plan, first_batch)
+        return None if self.files.is_local else self._plan_parts(config, plan, first_batch)
 
     def _plan_parts(self, config: LoaderConfig, plan: Plan, first_batch: int = 0) -> PagePlan:
         regions = [own for source in plan.sources for own in source.regions]
