@@ -117,6 +117,12 @@ ENTRIES = (
                 "Your function of one pixel, for GPUs and for the CPU.",
             ),
             (
+                "PerSample",
+                "PerSample(lambda image, generator: np.roll(image, generator.integers(96), axis=1))",
+                "cat",
+                "Your Python function of one image.",
+            ),
+            (
                 "NormalizeImage",
                 _NORMALIZE,
                 "astronaut",

@@ -29,6 +29,7 @@ from gpubeton.transforms.mixup import ImageMixup, LabelMixup, MixupToOneHot
 from gpubeton.transforms.module import ModuleWrapper
 from gpubeton.transforms.normalize import NormalizeImage
 from gpubeton.transforms.ops import Convert, ToDevice, ToTensor, ToTorchImage, View
+from gpubeton.transforms.per_sample import PerSample
 from gpubeton.transforms.pixel_operation import PixelOperation
 from gpubeton.transforms.poisoning import Poison
 from gpubeton.transforms.rand_augment import RandAugment, TrivialAugmentWide
@@ -49,6 +50,7 @@ __all__ = [
     "ModuleWrapper",
     "NormalizeImage",
     "Pad",
+    "PerSample",
     "PixelOperation",
     "Poison",
     "RandAugment",

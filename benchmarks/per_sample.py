@@ -1,0 +1,65 @@
+"""Time what it costs to call a function for each image with `PerSample`: one that does nothing, on finished batches.
+
+The processor time of all threads and worker processes counts. The kinds of workers take turns:
+
+    python -m benchmarks.per_sample
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from benchmarks.harness.timing import race, time_lap
+from benchmarks.results import RESULTS, save
+from gpubeton.transforms import PerSample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BATCH, _SIDE = 128, 224
+
+
+def keep(image: NDArray[np.uint8], generator: np.random.Generator) -> NDArray[np.uint8]:  # noqa: ARG001
+    """Do nothing."""
+    return image
+
+
+def main(
+    batches: Annotated[int, typer.Option(min=1, help="Batches of a lap.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed laps of each.")] = 9,
+    cores: Annotated[int, typer.Option(min=1, help="Workers of each.")] = 2,
+    results: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
+) -> None:
+    """Time what it costs to call a function for each image."""
+    kinds = {name: PerSample(keep, workers=name, num_workers=cores) for name in ("threads", "processes")}
+    laps = {name: partial(time_lap, partial(_lap, each, batches)) for name, each in kinds.items()}
+    for lap in laps.values():
+        lap()
+    timed = race(laps, rounds)
+    cpu_ms = {name: median(lap.cpu_seconds_per_1000 for lap in own) for name, own in timed.items()}
+    for name, each in cpu_ms.items():
+        Console().print(f"{name}: {each:.3f} ms of processor time for each image")
+    facts = {"batch_size": _BATCH, "side": _SIDE, "batches": batches, "cores": cores, "rounds": rounds}
+    kept = {name: [asdict(lap) for lap in own] for name, own in timed.items()}
+    save("per_sample", {**facts, "laps": kept, "cpu_ms": cpu_ms}, results)
+
+
+def _lap(operation: PerSample, batches: int) -> int:
+    """Run the operation on batches of images; return their number."""
+    images = np.zeros((_BATCH, _SIDE, _SIDE, 3), np.uint8)
+    keys = np.arange(_BATCH, dtype=np.uint64)[:, None]
+    for _ in range(batches):
+        operation.apply(images, keys)
+    return batches * _BATCH
+
+
+if __name__ == "__main__":
+    typer.run(main)

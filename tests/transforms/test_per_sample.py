@@ -1,0 +1,127 @@
+"""PerSample: the same numbers and results in threads and in processes, and errors that name the sample."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from gpubeton import Loader
+from gpubeton.errors import OperationError, OptionError, PipelineError
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder
+from gpubeton.pipeline.state import State
+from gpubeton.transforms import NormalizeImage, PerSample, ToTensor
+from tests.small_files import write_photos
+
+
+def drawn(image, generator):
+    """Ignores the image: the numbers that a sample got."""
+    image[:] = generator.integers(0, 256, image.shape, np.uint8)
+    return image
+
+
+def drawn_globally(image, generator):
+    made = np.zeros((4,), np.float64)
+    made[0], made[1], made[2] = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
+    made[3] = generator.random()
+    return made
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("small") / "small.beton", 11)
+
+
+def outputs(file, operation, *, batch_size=5, **options):
+    pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), operation, ToTensor()], "label": None}
+    loader = Loader(file, batch_size, num_workers=1, pipelines=pipelines, drop_last=False, **{"seed": 0, **options})
+    return [torch.cat([images for images, *_ in loader]) for _ in range(2)]
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_numbers_depend_on_seed_epoch_and_sample_only(file, workers):
+    first, second = outputs(file, PerSample(drawn, workers=workers, num_workers=2))
+    again, _ = outputs(file, PerSample(drawn, num_workers=1), batch_size=3)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    assert len({image.numpy().tobytes() for image in (*first, *second)}) == len(first) + len(second)
+    assert not torch.equal(first, outputs(file, PerSample(drawn), seed=1)[0])
+
+
+def test_processes_seed_the_global_generators_too(file):
+    def operation(number):
+        return PerSample(drawn_globally, shape=(4,), dtype=np.float64, workers="processes", num_workers=number)
+
+    first, second = outputs(file, operation(2))
+    assert torch.equal(first, outputs(file, operation(1), batch_size=2)[0])
+    assert len({*first.flatten().tolist(), *second.flatten().tolist()}) == first.numel() + second.numel()
+
+
+def test_any_function_of_the_script_runs_in_processes(file):
+    own = os.getpid()
+
+    def places(image, generator):
+        return np.array([os.getpid() == own])
+
+    assert not outputs(file, PerSample(places, (1,), bool, workers="processes"))[0].any()
+    assert outputs(file, PerSample(places, (1,), bool))[0].all()
+
+
+def test_later_operations_take_the_result(file):
+    def half(image, generator):
+        return torch.from_numpy(image[::2, ::2])
+
+    pipeline = [
+        CenterCropRGBImageDecoder((8, 8), 1),
+        PerSample(half, (4, 4, 3)),
+        NormalizeImage([0.0] * 3, [2.0] * 3, np.float32),
+        ToTensor(),
+    ]
+    whole = [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()]
+    pair = [Loader(file, 2, num_workers=1, pipelines={"image": each, "label": None}) for each in (pipeline, whole)]
+    for (images, *_), (plain, *_) in zip(*pair, strict=True):
+        assert torch.equal(images, plain[:, ::2, ::2] / 2)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_errors_name_the_sample(file, workers):
+    def fails(image, generator):
+        raise LookupError("no such word")
+
+    def wrong(image, generator):
+        return image[:3]
+
+    with pytest.raises(OperationError, match="sample 0: LookupError: no such word"):
+        outputs(file, PerSample(fails, workers=workers))
+    with pytest.raises(OperationError, match=r"sample 0: .*uint8 \(3, 8, 3\); expected uint8 \(8, 8, 3\)"):
+        outputs(file, PerSample(wrong, workers=workers))
+
+
+def test_a_process_that_dies_is_an_error(file):
+    def dies(image, generator):
+        os._exit(1)
+
+    with pytest.raises(OperationError, match="num_workers"):
+        outputs(file, PerSample(dies, workers="processes", num_workers=1))
+
+
+def test_copies_share_the_workers_and_pickled_ones_begin_their_own():
+    operation = PerSample(drawn, workers="processes", num_workers=1)
+    assert copy.copy(operation)._pool is operation._pool is copy.deepcopy(operation)._pool
+    other = pickle.loads(pickle.dumps(operation))
+    images, keys = np.zeros((2, 4, 4, 3), np.uint8), np.arange(2, dtype=np.uint64)[:, None]
+    assert (other.apply(images.copy(), keys) == operation.apply(images, keys)).all()
+
+
+def test_what_cannot_work_is_refused():
+    with pytest.raises(OptionError, match="threads"):
+        PerSample(drawn, workers="cores")
+    with pytest.raises(PipelineError, match="ToTensor"):
+        PerSample(drawn).declare_state_and_memory(State(False, "cpu", (4,), torch.uint8))
+    with pytest.raises(PipelineError, match="ToDevice"):
+        PerSample(drawn).check_unfused("cuda")
