@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from gpubeton.installation import install
+
 __all__ = ["main"]
 
 
@@ -14,5 +16,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
-        sys.exit(f"gpubeton: the command needs {error.name}. Install it with: pip install 'gpubeton[cli]'")
+        sys.exit(f"gpubeton: the command needs {error.name}. Install it with: {install('cli')}")
     app()

@@ -17,6 +17,7 @@ import numpy as np
 from gpubeton.conversion.source import LABEL, LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.fields.json import parse_json
+from gpubeton.installation import install
 from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
 
 
@@ -181,7 +182,7 @@ def _read_parquet(path: Path) -> Mapping[str, Sequence[Any]]:
         from pyarrow import parquet
     except ImportError as error:
         raise OptionError(
-            f"{path}: Parquet needs {error.name}, which is not installed. Try: pip install 'gpubeton[parquet]'"
+            f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
         table = parquet.read_table(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.conversion.source import LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
+from gpubeton.installation import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ class HuggingFaceSource(LabelledSource):
         except ImportError as error:
             raise OptionError(
                 f"{os.fspath(path)}: a dataset of Hugging Face's needs {error.name}, which is not installed. "
-                "Try: pip install 'gpubeton[huggingface]'"
+                f"Try: {install('huggingface')}"
             ) from error
         self._path = Path(path)
         is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of

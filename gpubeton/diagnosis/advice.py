@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpubeton.diagnosis.environment import GpuState
 from gpubeton.errors import FormatError
+from gpubeton.installation import install
 from gpubeton.loader import LoaderStats
 from gpubeton.loader.describe import LoaderSummary
 
@@ -433,7 +434,7 @@ def _file_notices(measured: Measurements) -> Iterator[LoopFinding]:
 def _gpu_notices(measured: Measurements) -> Iterator[LoopFinding]:
     gpu = measured.gpu
     if gpu.is_present and not gpu.name:
-        change = "pip install 'gpubeton[cuda13]', or [cuda12] for a driver older than 580."
+        change = f"{install('cuda13')}, or [cuda12] for a driver older than 580."
         yield LoopFinding("gpu_unusable", "notice", f"There is a GPU, but it cannot decode: {gpu.reason}.", change)
     if gpu.self_test:
         faults = "; ".join(f"{lane}: {fault}" for lane, fault in gpu.self_test.items() if fault)

@@ -25,6 +25,7 @@ from gpubeton.errors import (
     RemoteTimeoutError,
     StorageError,
 )
+from gpubeton.installation import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,8 +307,7 @@ def _obstore() -> Any:
         import obstore.store
     except ImportError as error:
         raise OptionError(
-            "files in object stores and on web servers need obstore, which is not installed: "
-            "pip install 'gpubeton[remote]'"
+            "files in object stores and on web servers need obstore, which is not installed: " + install("remote")
         ) from error
     os.register_at_fork(after_in_child=_FORKED.set)
     return obstore

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.errors import DeviceError
-from gpubeton.gpu.libraries import INSTALL, explain_no_cuda, relaxed_capture
+from gpubeton.gpu.libraries import explain_no_cuda, install_cuda, relaxed_capture
 from gpubeton.pipeline.pixel_type import pixel_type
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Device:
         try:
             import cupy
         except ImportError as error:
-            raise DeviceError(f"{self._place}: CuPy is missing ({error}). {INSTALL}") from error
+            raise DeviceError(f"{self._place}: CuPy is missing ({error}). {install_cuda()}") from error
         self.cuda: Any = cupy.cuda
         with self.explained("counting the GPUs"):
             count = self.cuda.runtime.getDeviceCount()

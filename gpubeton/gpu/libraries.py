@@ -17,12 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import LibraryError
+from gpubeton.installation import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: What to try if a library of CUDA is missing or does not fit the driver.
-INSTALL = "pip install 'gpubeton[cuda13]' (gpubeton[cuda12] for drivers before 580, and for V100 and older GPUs)"
+
+def install_cuda() -> str:
+    """Name the command for libraries of CUDA that fit the driver."""
+    driver = driver_version()
+    if driver is not None and driver[0] < 13:
+        return f"{install('cuda12')} (or a driver from 580 on, and [cuda13])"
+    return f"{install('cuda13')} ([cuda12] for drivers before 580, and for V100 and older GPUs)"
+
 
 #: Versions of CUDA whose libraries the dynamic loader is asked for by name, the newest first.
 MAJORS = (13, 12)
@@ -68,7 +75,7 @@ def load(
                 reason = str(error)
         where = "" if place.path in reason else f"{place.path}: "
         tried.append(f"\n  {place.origin}: {where}{reason}")
-    advice = f"Try {INSTALL}" + (f", or set {variable} to the file" if variable and not path else "")
+    advice = f"Try {install_cuda()}" + (f", or set {variable} to the file" if variable and not path else "")
     raise LibraryError(f"CUDA's library {name} was not found. {advice}. Tried:{''.join(tried)}")
 
 
@@ -92,7 +99,7 @@ def explain_no_cuda() -> str:
     """Distinguish a missing driver from one that does not fit; what to try."""
     newest = driver_version()
     driver = "no driver answers" if newest is None else f"the driver is for CUDA {newest[0]}.{newest[1]}"
-    return f"{driver}. See whether nvidia-smi shows a GPU, which CUDA_VISIBLE_DEVICES may hide, and try {INSTALL}"
+    return f"{driver}. See whether nvidia-smi shows a GPU, which CUDA_VISIBLE_DEVICES may hide. Or {install_cuda()}"
 
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpubeton.errors import KernelError
 from gpubeton.gpu import libraries
+from gpubeton.installation import install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Nvrtc:
         if not older:
             raise KernelError(
                 f"{self} does not compile for {architecture}, but for sm_{', sm_'.join(map(str, known))}. "
-                "Older GPUs need an older one: pip install 'gpubeton[cuda12]' goes back to sm_50."
+                f"Older GPUs need an older one: {install('cuda12')} goes back to sm_50."
             )
         return f"compute_{older[-1]}", False
 

@@ -11,6 +11,7 @@ import numpy as np
 from gpubeton.errors import DeviceError, LibraryError, OptionError
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.gpu.batch_state import DecodeBackends, DecodeHandle, DecodeRequest
+from gpubeton.installation import install
 from gpubeton.machine import count_cores
 from gpubeton.plan.lanes import Lane
 
@@ -172,7 +173,7 @@ def open_decoder(name: str, device: Device) -> ImageDecoder:
         return start(device)
     except (ImportError, AttributeError) as error:
         raise LibraryError(
-            f"The decoder {name!r} cannot be used: {reason(error)}. Try: pip install 'gpubeton[{name}]'{remark}."
+            f"The decoder {name!r} cannot be used: {reason(error)}. Try: {install(name)}{remark}."
         ) from error
     except RuntimeError as error:
         raise DeviceError(

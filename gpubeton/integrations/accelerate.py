@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from gpubeton.errors import OptionError
+from gpubeton.installation import install
 from gpubeton.integrations.data_loader import LOADER_NAMES, DataLoaderAdapter
 from gpubeton.pipeline.validation import check_whole
 
@@ -20,7 +21,7 @@ try:
     from accelerate.state import GradientState, PartialState
     from accelerate.utils import send_to_device
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[accelerate]'", name=error.name) from error
+    raise ModuleNotFoundError(f"{error}. Install it: {install('accelerate')}", name=error.name) from error
 
 __all__ = ["AccelerateLoader", "skip_first_batches"]
 

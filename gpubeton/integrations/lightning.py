@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gpubeton.errors import DeviceError, OptionError
+from gpubeton.installation import install
 from gpubeton.integrations.data_loader import DataLoaderAdapter
 from gpubeton.loader import Loader, LoaderStats
 
 try:
     from lightning.pytorch import LightningDataModule, Trainer
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[lightning]'", name=error.name) from error
+    raise ModuleNotFoundError(f"{error}. Install it: {install('lightning')}", name=error.name) from error
 
 __all__ = ["BetonDataModule", "Source"]
 

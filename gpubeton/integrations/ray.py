@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpubeton.errors import GpubetonError, StorageError, WorkerDiedError
 from gpubeton.format.layout import PAGE_SIZE_DEFAULT
+from gpubeton.installation import install
 from gpubeton.writer import DatasetWriter
 from gpubeton.writing.target_folder import PLAN_NAME, TargetFolder
 
@@ -17,7 +18,7 @@ try:
     from ray.data import Datasink
     from ray.data.block import BlockAccessor
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"{error}. Install it: pip install 'gpubeton[ray]'", name=error.name) from error
+    raise ModuleNotFoundError(f"{error}. Install it: {install('ray')}", name=error.name) from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

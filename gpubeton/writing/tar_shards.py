@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from gpubeton.errors import NoSamplesError, WriteError
+from gpubeton.installation import install
 from gpubeton.writing.encoder import Task, split_rows
 
 Pipeline = Callable[[Any], Iterable[Any]]
@@ -102,9 +103,7 @@ def _webdataset() -> Any:
     try:
         import webdataset
     except ImportError as error:
-        raise WriteError(
-            f"shards need {error.name}, which is not installed. Try: pip install 'gpubeton[webdataset]'"
-        ) from error
+        raise WriteError(f"shards need {error.name}, which is not installed. Try: {install('webdataset')}") from error
     return webdataset
 
 

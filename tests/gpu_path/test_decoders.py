@@ -185,7 +185,7 @@ def test_torchvision_begins_when_the_stream_is_done_since_it_does_not_wait_for_i
 def test_a_package_that_is_not_installed_is_named_with_what_to_install(name, monkeypatch, device):
     for part in PACKAGES[name]():
         monkeypatch.setitem(sys.modules, part, None)
-    with pytest.raises(LibraryError, match=rf"pip install 'gpubeton\[{name}\]'"):
+    with pytest.raises(LibraryError, match=rf"pip install .*\[{name}\]'"):
         open_decoder(name, device)
 
 
@@ -194,7 +194,7 @@ def test_a_package_that_is_too_old_is_named_with_what_to_install(monkeypatch, de
     del parts["nvidia.dali"].Pipeline
     for part, made in parts.items():
         monkeypatch.setitem(sys.modules, part, made)
-    with pytest.raises(LibraryError, match=r"'Pipeline'.* pip install 'gpubeton\[dali\]'"):
+    with pytest.raises(LibraryError, match=r"'Pipeline'.* pip install .*\[dali\]'"):
         open_decoder("dali", device)
 
 

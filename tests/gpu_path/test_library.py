@@ -11,7 +11,7 @@ import pytest
 from benchmarks.gpu import nvjpeg_steps
 from gpubeton.errors import DeviceError, LibraryError
 from gpubeton.gpu import libraries, nvjpeg
-from gpubeton.gpu.libraries import INSTALL, driver_version, load
+from gpubeton.gpu.libraries import driver_version, install_cuda, load
 from tests.gpu_path.nvjpeg_wheel import installed_nvjpeg
 from tests.gpu_path.recording_library import RecordingLibrary
 
@@ -200,7 +200,7 @@ def test_the_error_lists_every_place_with_its_reason_and_says_what_to_install(mo
     with pytest.raises(LibraryError) as caught:
         load(NAME, variable=VARIABLE, bundled_in=("carrier",))
     first, *lines = str(caught.value).splitlines()
-    assert f"Try {INSTALL}, or set GPUBETON_NVTHING to the file" in first
+    assert f"Try {install_cuda()}, or set GPUBETON_NVTHING to the file" in first
     assert len(lines) == len(find(NAME, variable=VARIABLE, bundled_in=("carrier",)))
     for line in (
         "$GPUBETON_NVTHING: not set",
