@@ -279,7 +279,7 @@ class DatasetWriter:
         bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
         with self._encoders(job, workers) as encoders, bar() as progress:
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            progress.set_description_str("finding entry points" if self.index else "bringing it to the disk")
+            progress.set_description_str("finding entry points" if self.index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
             find = partial(find_blocks, num_workers=self.num_workers)
             index = partial(index_file, file.temporary, types, file.write, blocks_of=find)

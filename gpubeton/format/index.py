@@ -548,7 +548,7 @@ def _read_columns(source: ByteSource, header: Header, row_type: np.dtype[np.void
 
 
 def join(parts: Sequence[Index]) -> Index:
-    """Make one dataset of several files: samples are numbered through, fields are in the order of the first file."""
+    """Make one dataset of several files: their samples follow each other, fields are in the order of the first file."""
     first, *others = parts
     if not others:
         return first

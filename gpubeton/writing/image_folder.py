@@ -57,7 +57,7 @@ class ImageFolder:
             if not found:
                 raise OptionError(
                     f"{Path(root) / name}: no images in it ({', '.join(suffixes)}). Every folder is a class; remove "
-                    "or move those that are none"
+                    "folders without images, or move them away"
                 )
             self.files += found
             self.labels += [label] * len(found)
