@@ -59,6 +59,7 @@ class _InFlight:
     """A batch of the engine that is not complete: its bytes, and one job for each output with images."""
 
     plan: BatchPlan
+    noting: add_error_note
     regions: FetchedRegions
     samples: NDArray[np.uint64]  # (N,) changes when bad samples are skipped or replaced
     jobs: list[ImageJob]  # in the order of the outputs
@@ -135,7 +136,7 @@ class Engine:
         if not may_wait and not self._reading[0].regions.is_ready:
             return False
         batch = self._reading[0]
-        with self._noting(batch.plan):
+        with batch.noting:
             with self._timers.read:
                 batch.regions.wait()
             with self._timers.submit:
@@ -149,7 +150,7 @@ class Engine:
     def collect(self) -> _InFlight:
         """Wait until the executors have made the oldest batch."""
         batch = self._in_flight[0]
-        with self._noting(batch.plan), self._timers.decode:
+        with batch.noting, self._timers.decode:
             batch.bad = self._executors.collect()
         for output, job in zip(self._images, batch.jobs, strict=True):
             points = output.source.entry_points
@@ -162,7 +163,7 @@ class Engine:
         """Handle bad images (raises BadImageError if they are to be raised) and make the outputs."""
         try:
             self._timers.stored_bytes += collected.regions.nbytes
-            with self._noting(collected.plan), self._timers.tail, self._executors.torch_context():
+            with collected.noting, self._timers.tail, self._executors.torch_context():
                 bad = self._handle_bad_images(collected)
                 outputs = self._make_outputs(collected) if len(collected.samples) else None
                 arrival = None if outputs is None else self._executors.arrival(outputs)
@@ -200,9 +201,9 @@ class Engine:
         if not self._planned:
             self._planned.extend(self._plan.ahead(self._next_to_read))
         plan = self._planned.popleft()
-        with self._noting(plan):
+        with (noting := self._noting(plan)):
             regions = FetchedRegions(self._storage, self._sources, plan.samples, self._on_gpu, plan.number)
-        self._reading.append(_InFlight(plan, regions, plan.samples, []))
+        self._reading.append(_InFlight(plan, noting, regions, plan.samples, []))
         self._next_to_read += 1
 
     def _jobs(self, plan: BatchPlan, regions: FetchedRegions, arrays: Sequence[Any]) -> list[ImageJob]:

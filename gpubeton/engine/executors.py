@@ -121,7 +121,10 @@ class ImageExecutors:
     @property
     def usage(self) -> Usage:
         """Total usage of the CPU's workers until now."""
-        return sum((executor.usage for executor in (self._gpu, self._cpu) if executor is not None), Usage())
+        if self._gpu is not None and self._cpu is not None:
+            return self._gpu.usage + self._cpu.usage
+        one = self._gpu or self._cpu
+        return Usage() if one is None else one.usage
 
     def close(self) -> None:
         """Close all executors; may be called twice."""

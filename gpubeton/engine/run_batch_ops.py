@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.engine.user_code import allocate, call_code
-from gpubeton.errors import PipelineError
 from gpubeton.pipeline.error_notes import add_error_note
 from gpubeton.pipeline.pixel_type import pixel_type, torch_dtype
 from gpubeton.plan.batch_ops import plain_code
 from gpubeton.plan.philox import uniform_of_rows
 from gpubeton.plan.snapshot import BranchPoint
-from gpubeton.transforms.transform import BatchKey, Transform
+from gpubeton.transforms.transform import BatchKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,10 +62,10 @@ def run_batch_ops(
     shared: Shared | None = None,
 ) -> Any:
     """Run all operations on an array or tensor of shape (N, ...), which they may change in place or return views of."""
-    shared = Shared() if shared is None else shared
+    shared, key = Shared() if shared is None else shared, BatchKey(seed, epoch, samples)
     with add_error_note(lambda: op.place()):  # noqa: PLW0108  the operation at which the loop is then
         for op in ops.steps:
-            batch = _run(op, batch, seed, epoch, samples, shared)
+            batch = _run(op, batch, key, shared)
     return batch
 
 
@@ -88,23 +87,22 @@ def finish_images(
     return run_batch_ops(program.ops, batch, seed, epoch, samples, shared)
 
 
-def _run(op: BatchOp, batch: Any, seed: int, epoch: int, samples: NDArray[np.uint64], shared: Shared) -> Any:
+def _run(op: BatchOp, batch: Any, key: BatchKey, shared: Shared) -> Any:
     operation: Any = op.operation
-    if isinstance(operation, BranchPoint):
+    if op.code is not None:
+        arguments = [batch, allocate(op.memory, len(key.samples), shared.take)]
+        if getattr(op.code, "with_indices", False) or getattr(plain_code(op.code), "with_indices", False):
+            arguments.append(key.samples)
+        if op.shared_memory is not None:
+            arguments.append(shared.memory(op.shared_memory, len(key.samples)))
+        return call_code(op.code, *arguments)
+    # Only transforms have no code. isinstance would ask an abstract class, which takes longer than most of them.
+    if type(operation) is BranchPoint:
         shared.keep(operation.copy_of, batch)
         return batch
-    if isinstance(operation, Transform):
-        numbers = None if op.stream is None else partial(uniform_of_rows, seed, epoch, samples, op.stream)
-        draw = operation.draw_batch(BatchKey(seed, epoch, samples), numbers, op.before)
-        return operation.apply(batch, draw, **({"take": shared.take} if operation.takes_memory else {}))
-    if op.code is None:
-        raise PipelineError(f"{operation!r} has no code")
-    arguments = [batch, allocate(op.memory, len(samples), shared.take)]
-    if getattr(op.code, "with_indices", False) or getattr(plain_code(op.code), "with_indices", False):
-        arguments.append(samples)
-    if op.shared_memory is not None:
-        arguments.append(shared.memory(op.shared_memory, len(samples)))
-    return call_code(op.code, *arguments)
+    numbers = None if op.stream is None else partial(uniform_of_rows, *key, op.stream)
+    draw = operation.draw_batch(key, numbers, op.before)
+    return operation.apply(batch, draw, take=shared.take) if operation.takes_memory else operation.apply(batch, draw)
 
 
 def _copy(batch: Any) -> Any:

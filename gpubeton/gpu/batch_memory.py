@@ -77,21 +77,31 @@ class Table:
         self._pinned: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.buffers = self._pinned, self._memory
+        self._kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # what it has room for
         self._arrays: dict[Hashable, tuple[int, NDArray[Any]]] = {}
+        self._places: dict[Hashable, int] = {}
         self._nbytes = 0
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
         """Copy arrays to pinned memory; return the device address of each."""
+        kinds = [(name, array.dtype, array.shape) for name, array in arrays.items()]
+        if kinds != self._kinds or not self._memory.nbytes:  # as of the batch before, as a rule
+            self._make_room(arrays)
+            self._kinds = kinds
+        for name, array in arrays.items():
+            self._arrays[name][1][...] = array
+        return self._places
+
+    def _make_room(self, arrays: Mapping[Hashable, NDArray[Any]]) -> None:
         starts = [*accumulate((round_up(array.nbytes) for array in arrays.values()), initial=0)]
         self._nbytes = starts[-1]
         pinned = self._pinned.reserve(self._nbytes).array
-        memory = self._memory.reserve(self._nbytes)
-        self._arrays = {}
-        for start, (name, array) in zip(starts, arrays.items(), strict=False):
-            place = pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-            place[...] = array
-            self._arrays[name] = start, place
-        return {name: memory.address + start for name, (start, _) in self._arrays.items()}
+        address = self._memory.reserve(self._nbytes).address
+        self._arrays = {
+            name: (start, pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape))
+            for start, (name, array) in zip(starts, arrays.items(), strict=False)
+        }
+        self._places = {name: address + start for name, (start, _) in self._arrays.items()}
 
     def pinned(self, name: Hashable) -> NDArray[Any]:
         """Give an array in pinned memory, to change it before it is sent."""

@@ -6,14 +6,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from gpubeton.gpu.device_structs import KernelImages, describe_images, image_arrays
 from gpubeton.plan.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from gpubeton.gpu.batch_memory import Slot
@@ -80,7 +79,6 @@ class BatchState:
     sources: Sequence[int]  # for each program the first one with the same stored images
     layout: MemoryLayout  # of the slot
     nonce: int  # the seed of its canaries
-    levels: Sequence[int]  # for each program, offset of its levels
     # by program: images that our decoder makes
     entry_images: dict[int, EntryImages] = field(default_factory=dict)
     own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
@@ -96,9 +94,17 @@ class BatchState:
     flagged: list[tuple[int, NDArray[np.intp], NDArray[np.int32]]] = field(default_factory=list)
     bad: list[BadImage] = field(default_factory=list)  # images that cannot be made
     error: BaseException | None = None  # of the batch as a whole
-    is_issued: threading.Event = field(default_factory=threading.Event)  # all of it is queued, or an error was raised
+    # taken until all of it is queued, or an error was raised; making an Event takes longer than most waits for it
+    issuing: threading.Lock = field(default_factory=threading.Lock)
 
-    def describe(self, programs: Sequence[ImageProgram], taps: Sequence[int], arena: int) -> None:
+    def wait(self) -> None:
+        """Wait until all of it is queued, or an error was raised."""
+        with self.issuing:
+            pass
+
+    def describe(
+        self, programs: Sequence[ImageProgram], most_taps: Sequence[int], taps: int, levels: Sequence[int], arena: int
+    ) -> None:
         """Fill the slot's table with the description of the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
         for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
@@ -111,9 +117,9 @@ class BatchState:
             if number in self.entry_images:
                 arrays |= self.entry_images[number].arrays(job)
         self.places = self.slot.table.fill(arrays)
-        self.images = [
-            describe_images(number, job, taps[number], self.places, self.nonce) for number, job in enumerate(self.jobs)
-        ]
+        for number, job in enumerate(self.jobs):
+            memory = {"most_taps": most_taps[number], "taps": taps, "levels": levels[number]}
+            self.images.append(describe_images(number, job, self.places, nonce=self.nonce, **memory))
         for own in self.entry_images.values():
             own.places = self.places
 
@@ -146,5 +152,5 @@ class BatchState:
         """Images that the kernels found not to be decoded: the first program with these stored images, and the row."""
         found: set[tuple[int, int]] = set()
         for number, status in enumerate(self.status):
-            found.update((self.sources[number], row) for row in np.flatnonzero(status).tolist())
+            found.update((self.sources[number], row) for row in status.nonzero()[0].tolist())
         return found

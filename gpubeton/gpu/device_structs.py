@@ -67,7 +67,7 @@ JPEG = np.dtype(
 """A JPEG with entry points; `struct Jpeg` of ``kernels/jpeg.cuh``, 104 bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class KernelImages:
     """Device addresses of the structs and arrays of one output, as its kernel takes them."""
 
@@ -78,6 +78,8 @@ class KernelImages:
     status: int  # int32 (N,), zeros
     most: int  # int32 (N, 2), zeros
     most_taps: int  # upper bound of the taps of an output pixel along an axis
+    taps: int  # the memory of `taps_nbytes`
+    levels: int  # uint8 (N, height, width, 3), unused without changes of color
     colors: int  # int32 (N, 2 * num_steps)
     num_steps: int  # color steps of each image
     sums: int  # uint64 (N, num_sums), zeros
@@ -105,15 +107,14 @@ def image_arrays(
     }
 
 
-def describe_images(number: int, job: ImageJob, taps: int, places: Mapping[Hashable, int], nonce: int) -> KernelImages:
-    """Collect the addresses that the kernel of one output needs."""
+def describe_images(number: int, job: ImageJob, places: Mapping[Hashable, int], **others: int) -> KernelImages:
+    """Collect the addresses that the kernels of one output need."""
     named = ("pictures", "draws", "status", "most", "colors", "sums")
     return KernelImages(
         **{name: places[number, name] for name in named},
         count=len(job.address),
         columns=job.draws.shape[1],
-        most_taps=taps,
         num_steps=0 if job.colors is None else job.colors.shape[1] // 2,
         out=job.out.data_ptr(),
-        nonce=nonce,
+        **others,
     )

@@ -41,6 +41,7 @@ class Feeder:
 
     def put(self, batch: BatchState) -> None:
         """Take a batch; returns at once."""
+        batch.issuing.acquire()
         self._batches.put(batch)
 
     def close(self) -> None:
@@ -63,7 +64,7 @@ class Feeder:
                 except BaseException as error:  # noqa: BLE001 - any error has to reach the user's loop
                     failure = error
             batch.error = failure
-            batch.is_issued.set()
+            batch.issuing.release()
 
     def _issue(self, batch: BatchState) -> None:
         """Put one batch into the queues."""
@@ -91,8 +92,8 @@ class Feeder:
                 largest = int((3 * one.height.astype(np.int64) * one.width).max())
                 gather(self._device, gathers, len(one.rows), largest, streams.send)
             else:
-                job, rows, target = batch.jobs[one.program], one.rows, one.within + np.uint64(staging + one.staged)
-                self._cpu.pack_crops(job.address[rows], job.width[rows], job.draws[rows], target, one.pitch)
+                job, where, target = batch.jobs[one.program], one.where, one.within + np.uint64(staging + one.staged)
+                self._cpu.pack_crops(job.address[where], job.width[where], job.draws[where], target, one.pitch)
                 self._send(one, arena, staging)
         for own in decoded:
             self._decode(batch, own, arena, staging)
@@ -129,8 +130,6 @@ class Feeder:
 
     def augment(self, batch: BatchState, stream: Stream, decoder: EntryDecoder | None = None) -> None:
         """Make all outputs of a batch, in the stream's order; without a decoder, images with entry points are made."""
-        slot = batch.slot
-        taps, shared = slot.taps.reserve(0).address, slot.resampled.reserve(0).address
         batch.status = []
         # Our decoder first: it works beside the engines.
         if decoder is not None:
@@ -139,21 +138,19 @@ class Feeder:
             if begun.event is not None:
                 stream.wait(begun.event)  # wait point: images decoded
         for number, (images, program) in enumerate(zip(batch.images, self._executor.constants, strict=True)):
-            levels = shared + batch.levels[number]
             own = batch.entry_images.get(number)
             if own is None or len(own.rows) < images.count:
-                launch_resampling(self._device, program, images, taps, levels, stream)
-            launch_colors(self._device, program, images, levels, stream)
-            batch.status.append(slot.table.bring_back((number, "status"), stream))
+                launch_resampling(self._device, program, images, stream)
+            launch_colors(self._device, program, images, stream)
+            batch.status.append(batch.slot.table.bring_back((number, "status"), stream))
 
     def _decode_entries(self, batch: BatchState, stream: Stream, decoder: EntryDecoder) -> None:
         """Let our decoder make its images."""
         if batch.own_span is not None:
             batch.own_span[0].record(stream)
         for number, own in batch.entry_images.items():
-            program = self._executor.constants[number]
-            levels = batch.slot.resampled.reserve(0).address + batch.levels[number]
-            decoder.launch(own, program, batch.images[number].out if program.num_sums is None else levels, stream)
+            program, images = self._executor.constants[number], batch.images[number]
+            decoder.launch(own, program, images.out if program.num_sums is None else images.levels, stream)
             flags = batch.slot.table.bring_back((number, "jpeg status"), stream)
             batch.flagged.append((batch.sources[number], own.rows, flags))
         if batch.own_span is not None:

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,7 +115,7 @@ class GpuExecutor:
         if not self._batches:
             raise RuntimeError("no batch is in flight")
         batch = self._batches[0]
-        batch.is_issued.wait()  # wait point: batch issued
+        batch.wait()  # wait point: batch issued
         if batch.error is not None:
             raise batch.error
         with self._device.active():
@@ -213,13 +212,14 @@ class GpuExecutor:
             staging_nbytes += round_up(own.nbytes)
         arena = slot.arena.reserve(arena_nbytes).address
         slot.staging.reserve(staging_nbytes)
-        both = list(zip(self.constants, jobs, strict=True))
-        taps = [most_taps(job.draws, own.height, own.width) for own, job in both]
-        slot.taps.reserve(max(sum(taps_nbytes(own, len(job.address), taps[i])) for i, (own, job) in enumerate(both)))
-        levels = [*accumulate((round_up(len(job.address) * own.levels_nbytes) for own, job in both), initial=0)]
-        slot.resampled.reserve(levels[-1])
-        batch = BatchState(slot, jobs, sources, layout, next(self._resources.nonces) & 0xFFFFFFFF, levels, entry_images)
-        batch.describe(self._programs, taps, arena)
+        most, largest, levels = [], 0, [0]
+        for own, job in zip(self.constants, jobs, strict=True):
+            most.append(most_taps(job.draws, own.height, own.width))
+            largest = max(largest, sum(taps_nbytes(own, len(job.address), most[-1])))
+            levels.append(levels[-1] + round_up(len(job.address) * own.levels_nbytes))
+        taps, first = slot.taps.reserve(largest).address, slot.resampled.reserve(levels[-1]).address
+        batch = BatchState(slot, jobs, sources, layout, next(self._resources.nonces) & 0xFFFFFFFF, entry_images)
+        batch.describe(self._programs, most, taps, [first + offset for offset in levels], arena)
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch
@@ -227,18 +227,16 @@ class GpuExecutor:
     def _survey(self, number: int, job: ImageJob) -> tuple[NDArray[np.int8], NDArray[np.int32], EntryImages | None]:
         """Choose a lane for each image of a job; read its chroma sampling, and what our decoder needs."""
         survey = np.zeros((len(job.address), SURVEY_COLUMNS), np.int32)
-        backends, decoder = self._resources.backends, self._resources.entry_decoder
-        if not (job.mode == _JPG).any():
+        backends, decoder, is_jpeg = self._resources.backends, self._resources.entry_decoder, job.mode == _JPG
+        if not is_jpeg.any():
             lanes = choose_lanes(job.mode, job.size, job.height, job.width, survey, available=(), raw=self._raw)
             return lanes, survey[:, SAMPLING], None
         resident, is_resident = self._resident.get(job.source), np.zeros(len(survey), bool)
         if resident is not None and job.samples is not None:
             is_resident = resident.holds(job.samples)
         # Nothing of resident images is read, not even a header.
-        is_jpeg = (job.mode == _JPG) & ~is_resident
-        if is_jpeg.all():
-            self._cpu.survey(job.address, job.size, survey)
-        elif is_jpeg.any():
+        is_jpeg &= ~is_resident
+        if is_jpeg.any():
             found = survey[is_jpeg]
             self._cpu.survey(job.address[is_jpeg], job.size[is_jpeg], found)
             survey[is_jpeg] = found
@@ -290,9 +288,13 @@ class GpuExecutor:
 
     def _repair(self, batch: BatchState) -> list[BadImage]:
         """Make the images that were not decoded: by their decoder once more if it left them out, then by the CPU."""
-        if batch.left_out - batch.failed:
+        missing = batch.left_out
+        if missing - batch.failed:
             self.decode_again(batch)
-        missing = batch.failed | batch.left_out
+            missing = batch.left_out
+        missing |= batch.failed
+        if not missing:
+            return []
         self._resources.refused |= {_identity(batch.jobs[source], row) for source, row in missing}
         bad = []
         for number, (job, source) in enumerate(zip(batch.jobs, batch.sources, strict=True)):
@@ -348,12 +350,12 @@ class GpuExecutor:
         places = slot.table.fill(image_arrays(number, program, picture, whole.draws, whole.colors))
         slot.table.send(stream)
         self._device.copy(arena, staging.address, levels.nbytes, stream)
-        own = self.constants[number]
-        images = describe_images(number, whole, most_taps(whole.draws, own.height, own.width), places, 0)
-        taps = slot.taps.reserve(sum(taps_nbytes(own, 1, images.most_taps))).address
+        own, most = self.constants[number], most_taps(whole.draws, program.height, program.width)
+        taps = slot.taps.reserve(sum(taps_nbytes(own, 1, most))).address
         resampled = slot.resampled.reserve(own.levels_nbytes).address
-        launch_resampling(self._device, own, images, taps, resampled, stream)
-        launch_colors(self._device, own, images, resampled, stream)
+        images = describe_images(number, whole, places, most_taps=most, taps=taps, levels=resampled, nonce=0)
+        launch_resampling(self._device, own, images, stream)
+        launch_colors(self._device, own, images, stream)
         stream.synchronize()  # wait point: repair finished
 
 

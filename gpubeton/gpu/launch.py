@@ -33,11 +33,11 @@ _PLACES = 3
 
 
 def _pointers(*addresses: int) -> list[np.uint64]:
-    return [np.uint64(address) for address in addresses]
+    return list(map(np.uint64, addresses))
 
 
 def _ints(*numbers: int) -> list[np.int32]:
-    return [np.int32(number) for number in numbers]
+    return list(map(np.int32, numbers))
 
 
 def _launch(
@@ -113,16 +113,9 @@ def taps_nbytes(own: ProgramConstants, count: int, most_taps: int, axes: int = 2
     return round_up(4 * entries), round_up(2 * most_taps * entries), round_up(4 * entries)
 
 
-def launch_resampling(
-    device: Device,
-    own: ProgramConstants,
-    images: KernelImages,
-    taps: int,  # address of the memory of `taps_nbytes`
-    levels: int,  # address of uint8 (count, height, width, 3), unused without changes of color
-    stream: Stream,
-) -> None:
+def launch_resampling(device: Device, own: ProgramConstants, images: KernelImages, stream: Stream) -> None:
     """Make levels from decoded pixels, or output values if colors stay."""
-    count, first = images.count, own.before_colors
+    count, first, taps = images.count, own.before_colors, images.taps
     draws = [*_pointers(images.draws), *_ints(images.columns)]
     size = _ints(own.height, own.width, count, images.most_taps)
     first_nbytes, weights_nbytes, _ = taps_nbytes(own, count, images.most_taps)
@@ -130,17 +123,17 @@ def launch_resampling(
     arguments: list[Any] = [*draws, *_ints(own.rule), *size, *made]
     _launch(device, "taps", count, 2 * max(own.height, own.width), _THREADS, arguments, stream)
     finish = [*_pointers(own.fills, first.table), *_ints(first.item_size), np.uint32(images.nonce)]
-    out = images.out if own.num_sums is None else levels
+    out = images.out if own.num_sums is None else images.levels
     arguments = [*_pointers(images.pictures), *draws, *size, *made, *finish, *_pointers(out, images.status)]
     _launch(device, "resample", count, own.height, _ROWS, arguments, stream)
 
 
-def launch_colors(device: Device, own: ProgramConstants, images: KernelImages, levels: int, stream: Stream) -> None:
+def launch_colors(device: Device, own: ProgramConstants, images: KernelImages, stream: Stream) -> None:
     """Change the colors of levels, look up and store them, if the program changes colors."""
     count, pixels = images.count, own.height * own.width
     if own.num_sums is None:
         return
-    steps = [*_pointers(levels, images.colors), *_ints(images.num_steps)]
+    steps = [*_pointers(images.levels, images.colors), *_ints(images.num_steps)]
     read = [*steps, *_pointers(images.sums), *_ints(own.num_sums)]
     color_sum, color = own.kernels
     for contrast in range(own.num_sums):

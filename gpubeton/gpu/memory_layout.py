@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton.gpu.device_structs import GATHER, PICTURE
-from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, TOP, WIDTH
 from gpubeton.plan.jpeg_parts import aligned
 from gpubeton.plan.lanes import Lane
 
@@ -42,20 +42,21 @@ def lay_out_images(
     is_tight: bool = False,
 ) -> ArenaLayout:
     """Place RGB images one after another, from `start`; `is_tight` leaves no gap between rows or images."""
-    row = 3 * width.astype(np.int64)
-    pitch = row if is_tight else -(-row // _PITCH) * _PITCH
+    pitch = 3 * width.astype(np.int64)
+    if not is_tight:
+        pitch = (pitch + (_PITCH - 1)) & -_PITCH
     size = pitch * height
     if not is_tight:
-        size = -(-size // ALIGNMENT) * ALIGNMENT
+        size = round_up(size)
     start = round_up(start)
-    stop = start + np.cumsum(size)
+    stop = start + size.cumsum()
     nbytes = round_up(int(stop[-1])) if len(stop) else start
     return ArenaLayout((stop - size).astype(np.uint64), pitch.astype(np.int32), nbytes)
 
 
-def round_up(nbytes: int) -> int:
-    """Round a number of bytes up to a multiple of `ALIGNMENT`."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def round_up(nbytes: Any) -> Any:
+    """Round a number of bytes, or an array of them, up to a multiple of `ALIGNMENT`."""
+    return (nbytes + (ALIGNMENT - 1)) & -ALIGNMENT
 
 
 # Plain numbers: a member of an IntEnum takes numpy longer to compare than a batch of small images.
@@ -81,6 +82,7 @@ class SentPixels:
 
     program: int
     rows: NDArray[np.intp]  # (M,): rows of the batch
+    where: Any  # the same as an index: a slice for all rows, which numpy copies several times as fast
     height: NDArray[np.int32]  # (M,): size of the pixels that are sent
     width: NDArray[np.int32]
     within: NDArray[np.uint64]  # (M,): first byte within the copy
@@ -93,9 +95,9 @@ class SentPixels:
     def gathers(self, job: ImageJob, arena: int) -> NDArray[np.void]:  # (M,) GATHER
         """Describe the copy of each crop from pinned memory to the arena."""
         rows = np.zeros(len(self.rows), GATHER)
-        width, draws = job.width[self.rows].astype(np.int64), job.draws[self.rows]
+        width, draws = job.width[self.where].astype(np.int64), job.draws[self.where]
         first = (draws[:, TOP] * width + draws[:, LEFT]) * 3
-        rows["source"] = job.address[self.rows] + first.astype(np.uint64)
+        rows["source"] = job.address[self.where] + first.astype(np.uint64)
         rows["target"] = self.within + np.uint64(arena + self.offset)
         rows["source_pitch"], rows["target_pitch"] = 3 * width, self.pitch
         rows["row_bytes"], rows["rows"] = 3 * self.width, self.height
@@ -127,7 +129,7 @@ class MemoryLayout:
                 pictures["is_guarded"][rows] = 1
         for one in self.sent:
             if one.program == program:
-                rows = one.rows
+                rows = one.where
                 pictures["address"][rows] = one.within + np.uint64(arena + one.offset)
                 pictures["pitch"][rows] = one.pitch
                 pictures["height"][rows], pictures["width"][rows] = one.height, one.width
@@ -137,13 +139,12 @@ class MemoryLayout:
         """Return the draws of one output, changed for images of which only the crop, or the finished image, is sent."""
         draws = job.draws
         for one in self.sent:
-            if one.program == program and len(one.rows):
+            if one.program == program:
                 draws = draws.copy() if draws is job.draws else draws
-                draws[one.rows, TOP] = draws[one.rows, LEFT] = 0
+                draws[one.where, TOP] = draws[one.where, LEFT] = 0
                 if one.is_finished:
-                    draws[one.rows, HEIGHT], draws[one.rows, WIDTH] = one.height, one.width
-                    for column in (FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS):
-                        draws[one.rows, column] = 0
+                    draws[one.where, HEIGHT], draws[one.where, WIDTH] = one.height, one.width
+                    draws[one.where, FLIP : NUM_PAINTS + 1] = 0
         return np.ascontiguousarray(draws, np.int32)
 
 
@@ -161,8 +162,8 @@ def lay_out_batch(
     for number, (program, job) in enumerate(zip(programs, jobs, strict=True)):
         own = lanes[number]
         # Most batches take one lane.
-        taken = set(own.tolist())
-        if sources[number] == number and not taken.isdisjoint((_HARDWARE, _LIBRARY)):
+        taken = np.bincount(own, minlength=len(Lane)).tolist()
+        if sources[number] == number and (taken[_HARDWARE] or taken[_LIBRARY]):
             rows = np.flatnonzero((own == _HARDWARE) | (own == _LIBRARY))
             rows = rows[np.lexsort((-job.size[rows].astype(np.int64), samplings[number][rows], own[rows]))]
             layout = lay_out_images(job.height[rows], job.width[rows], start=arena)
@@ -172,18 +173,14 @@ def lay_out_batch(
             decoded.append(DecodedImages(number, rows, own[rows], layout.offset, layout.pitch, staged))
             arena, staging = layout.nbytes, round_up(int(stop[-1]))
         for lane in (_BYTES, _CPU):
-            if lane not in taken:
+            if not taken[lane]:
                 continue
-            rows = np.flatnonzero(own == lane)
-            is_finished = lane == _CPU
-            height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[rows, HEIGHT]
-            width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[rows, WIDTH]
+            (rows,) = (own == lane).nonzero()
+            where, is_finished = slice(None) if len(rows) == len(own) else rows, lane == _CPU
+            height = np.full(len(rows), program.height, np.int32) if is_finished else job.draws[where, HEIGHT]
+            width = np.full(len(rows), program.width, np.int32) if is_finished else job.draws[where, WIDTH]
             layout = lay_out_images(height, width, is_tight=is_finished)
-            sent.append(
-                SentPixels(
-                    number, rows, height, width, layout.offset, layout.pitch, layout.nbytes, arena, staging, is_finished
-                )
-            )
+            sent.append(SentPixels(number, rows, where, height, width, *layout, arena, staging, is_finished))
             arena += layout.nbytes
             staging += layout.nbytes
     return MemoryLayout(list(lanes), decoded, sent, arena + ALIGNMENT, max(staging, 1))

@@ -112,5 +112,6 @@ def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDAr
 
 def most_taps(draws: NDArray[np.int32], height: int, width: int) -> int:
     """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
-    ratio = max(draws[:, HEIGHT].max(initial=0) / height, draws[:, WIDTH].max(initial=0) / width, 1.0)
-    return 2 * math.ceil(float(ratio)) + 2
+    # Not with `max`, a function in Python around this one.
+    tallest, widest = (int(np.maximum.reduce(draws[:, column], initial=0)) for column in (HEIGHT, WIDTH))
+    return 2 * math.ceil(max(tallest / height, widest / width, 1.0)) + 2

@@ -78,6 +78,10 @@ def raw_lane(choice: RawLane, num_workers: int) -> Lane:
     return Lane.CPU if choice == "cpu" else Lane.BYTES
 
 
+# Numbers of numpy's type: Python looks up a member of an enumeration in longer time than numpy's calls take.
+_CPU, _JPG = np.int8(Lane.CPU), np.uint8(ImageMode.JPG)
+
+
 def choose_lanes(
     mode: NDArray[np.uint8],  # (N,) image modes of the file format
     size: NDArray[np.uint64],  # (N,) in bytes
@@ -90,8 +94,8 @@ def choose_lanes(
 ) -> NDArray[np.int8]:  # (N,)
     """Choose a lane for each image; the choice does not depend on the batch."""
     is_whole = size == 3 * height.astype(np.uint64) * width.astype(np.uint64)
-    lanes = np.where(is_whole, np.int8(raw), np.int8(Lane.CPU))
-    is_jpeg = mode == ImageMode.JPG
+    lanes = np.where(is_whole, np.int8(raw), _CPU)
+    is_jpeg = mode == _JPG
     if is_jpeg.any():
         # If markers contradict the file's metadata, the CPU decodes and reports the error: nvJPEG would write by the
         # image's own size, into its neighbour.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.format.data_files import first_offset, split_offsets
+from gpubeton.format.data_files import OFFSET_BITS, first_offset, split_offsets
 from gpubeton.plan.ranges import plan_ranges
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ MAX_GAP = 4096
 
 # The longest span that is announced at once.
 _MAX_SPAN = 8 << 20
-# Regions of a batch that are probed to see whether the system holds the file already.
+# Regions of a batch that are probed to see whether the system holds the file already; and those of each batch after
+# many that it held: a probe takes as long as some small images.
 _NUM_PROBES = 8
+_FEW_PROBES = 1
+_MANY_BATCHES = 64
 
 
 class MappedStorage:
@@ -31,6 +34,7 @@ class MappedStorage:
 
     def __init__(self, files: OpenSources) -> None:
         self._files = files
+        self._held = 0  # batches in a row that the system held
         self.arrays: tuple[NDArray[np.uint8], ...] = tuple(files.open(number).map() for number in range(len(files)))
         # Added to global offsets in each file, it gives addresses.
         start = np.array([array.ctypes.data for array in self.arrays], np.uint64)
@@ -52,7 +56,8 @@ class MappedStorage:
         """Announce regions to the operating system, so that it reads those that it does not hold yet."""
         # `offset`, `size`: uint64 (N,). Without the announcement a file that is not in memory would be read page by
         # page, each when a worker touches it. A few probes show whether it is in memory, as it mostly is.
-        if not self._is_cached(offset, size):
+        self._held = self._held + 1 if self._is_cached(offset, size) else 0
+        if not self._held:
             ranges = plan_ranges(offset, size, max_gap=MAX_GAP, max_read=_MAX_SPAN)
             number, start = split_offsets(ranges.start)
             length = ranges.stop - ranges.start
@@ -64,13 +69,13 @@ class MappedStorage:
 
     def _is_cached(self, offset: NDArray[np.uint64], size: NDArray[np.uint64]) -> bool:
         """Whether the system holds the middle byte of each of some regions."""
-        step = max(len(offset) // _NUM_PROBES, 1)
-        files, positions = split_offsets(offset[::step] + size[::step] // np.uint64(2))
-        probes: dict[int, list[int]] = {}
-        for number, position in zip(files.tolist(), positions.tolist(), strict=True):
-            probes.setdefault(number, []).append(min(position, self._files.sizes[number] - 1))
+        step = max(len(offset) // (_NUM_PROBES if self._held < _MANY_BATCHES else _FEW_PROBES), 1)
         with suppress(OSError):  # a file that has lost its name cannot be opened
-            return all(self._files.open(number).is_cached(*own) for number, own in probes.items())
+            for start, nbytes in zip(offset[::step].tolist(), size[::step].tolist(), strict=True):
+                number, position = divmod(start + nbytes // 2, 1 << OFFSET_BITS)
+                if not self._files.open(number).is_cached(min(position, self._files.sizes[number] - 1)):
+                    return False
+            return True
         return False
 
     def interrupt(self) -> None:

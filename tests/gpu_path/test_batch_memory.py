@@ -79,6 +79,19 @@ def test_a_table_is_filled_anew_and_grows(table, device, stream):
             table.bring_back("of another batch", stream)
 
 
+@pytest.mark.parametrize("is_freed", [False, True])
+def test_a_table_is_filled_again_with_arrays_of_the_same_shapes(table, device, stream, is_freed):
+    before = table.fill({"a": np.zeros(6, np.int32), "b": np.zeros((2, 3))})
+    if is_freed:
+        for buffer in table.buffers:
+            buffer.free()
+    places = table.fill({"a": np.arange(6, dtype=np.int32), "b": np.ones((2, 3))})
+    assert is_freed or places == before
+    table.send(stream)
+    assert read(device, stream, places["a"], np.zeros(6, np.int32)).tolist() == [0, 1, 2, 3, 4, 5]
+    assert (read(device, stream, places["b"], np.zeros((2, 3))) == 1).all()
+
+
 def test_a_slot_has_no_memory_before_it_needs_any_and_none_after_it_was_freed(device, faults):
     before = [faults.live_memory(kind) for kind in (DEVICE, PINNED)]
     slot = Slot(device)

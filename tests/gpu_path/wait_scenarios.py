@@ -253,7 +253,7 @@ def leaving(bench, device, *, slow, fails=False):
         outs.append(crew.take(0, 4))
         images = [*JPEGS[first : first + 3], stored(pillow_jpeg(photo(20, 20), progressive=True))]
         crew.submit([job_of(program_of(), images, outs[-1])])
-    crew._batches[-1].is_issued.wait()
+    crew._batches[-1].wait()
     crew.close()
     resources = crew._resources
     for stream in device.streams:

@@ -146,20 +146,21 @@ def launch_batch(batch, *, device=None, names=("color_sum", "color"), place=plac
     levels = place(np.full(count * height * width * 3 * has_colors, UNTOUCHED, np.uint8), batch.levels_shift)
     draws, fills = place(batch.draws), place(batch.fills)
     table = None if batch.table is None else place(batch.table)
-    images = KernelImages(
-        count=count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
-        most=address(largest), most_taps=most, colors=address(steps), num_steps=steps.shape[1] // 2,
-        sums=address(sums), out=address(out), nonce=batch.nonce,
-    )  # fmt: skip
     own = ProgramConstants(
         batch.rule, height, width, address(fills), 0 if table is None else address(table), batch.item_size,
         num_sums if has_colors else None, *batch.late, names,
     )  # fmt: skip
     taps, parts = place_taps(taps_nbytes(own, count, most), (count, 2, side), most, place)
     first, weights, numbers = parts
+    images = KernelImages(
+        count=count, pictures=address(batch.pictures), draws=address(draws), columns=columns, status=address(status),
+        most=address(largest), most_taps=most, taps=address(taps),
+        levels=address(levels), colors=address(steps), num_steps=steps.shape[1] // 2,
+        sums=address(sums), out=address(out), nonce=batch.nonce,
+    )  # fmt: skip
     device = HostDevice(order, seed) if device is None else device
-    launch_resampling(device, own, images, address(taps), address(levels), "stream")
-    launch_colors(device, own, images, address(levels), "stream")
+    launch_resampling(device, own, images, "stream")
+    launch_colors(device, own, images, "stream")
     assert (taps[is_between(taps, parts)] == UNTOUCHED).all()
     made = np.frombuffer(out.tobytes(), ITEMS[batch.item_size]).reshape(rows, height, width, 3)
     return Made(made, status.tolist(), sums, first, weights.swapaxes(2, 3), numbers, largest)

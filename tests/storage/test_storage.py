@@ -236,6 +236,26 @@ def test_the_middle_byte_of_a_region_is_probed_and_never_one_behind_the_file(pat
     assert probed == [1_001_000, 2_999_999]
 
 
+def test_fewer_regions_are_probed_while_the_system_holds_the_file_and_all_again_once_it_does_not(path, monkeypatch):
+    probed, holds = [], True
+    monkeypatch.setattr(LocalFile, "is_cached", lambda _, *positions: probed.extend(positions) or holds)
+    storage = MappedStorage(opened(path))
+
+    def probes():
+        probed.clear()
+        storage.fetch(np.arange(256, dtype=np.uint64), np.ones(256, np.uint64))
+        return len(probed)
+
+    assert probes() == 8
+    for _ in range(100):
+        few = probes()
+    assert few == 1
+    holds = False
+    probes()
+    holds = True
+    assert probes() == 8
+
+
 def test_a_file_that_was_just_written_is_found_in_memory(path):
     source = opened(path).open(0)
     assert source.is_cached(0, 2_999_999)
