@@ -77,10 +77,10 @@ def _changes_of_race(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
     for name in both:
         if name.startswith(_OURS):
             laps = _laps(old[name]), _laps(new[name])
-            times = [median_cpu(each) for each in laps]
+            once, now = map(median_cpu, laps)
             noise = math.hypot(drift_noise, *map(_noise, laps))
-            ratio = times[1] / times[0] / math.exp(drift)
-            yield Change(f"{after['storage']}: {name}", *times, ratio, max(_LEAST, math.expm1(_ERRORS * noise)))
+            ratio, tolerance = now / once / math.exp(drift), max(_LEAST, math.expm1(_ERRORS * noise))
+            yield Change(f"{after['storage']}: {name}", once, now, ratio, tolerance)
 
 
 def _laps(contender: dict[str, Any]) -> list[Lap]:

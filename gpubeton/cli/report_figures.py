@@ -22,7 +22,7 @@ _LEGEND = {
     "wait": "waits",
     "step": "training step",
     "receive": "receives",
-    "read": "reads, or bytes on their way",
+    "read": "reads, or queued",
     "decode": "decodes",
     "augment": "augments",
     "copy": "labels, other operations, copies",

@@ -254,7 +254,7 @@ def _bottleneck(measured: Measurements) -> tuple[LoopFinding, list[LoopFinding]]
 def _stalled(measured: Measurements) -> tuple[str, str, list[LoopFinding]]:
     """Explain workers that are busy without using a core: the file is not in memory, or there are too few cores."""
     stats = measured.stats
-    reason = f": {stats.stalled_seconds / stats.worker_seconds:.0%} of the workers' time they are blocked"
+    reason = f": for {stats.stalled_seconds / stats.worker_seconds:.0%} of their time the workers are blocked"
     if measured.waits_for_pages:
         reason += f" until pages of the file come from the disk ({measured.resident_share:.0%} of it was in memory)."
         return "pages", reason, _faster_reading(measured)
@@ -267,7 +267,12 @@ def _quiet_machine(measured: Measurements, weight: Literal["advice", "notice"]) 
     if not measured.is_contended:
         return []
     text = f"Other programs took {measured.other_cores:.1f} of {measured.machine.usable_cores} cores meanwhile."
-    return [LoopFinding("other_programs", weight, text, "Stop them, or measure again without them.")]
+    # With all cores, the workers and the loader's thread would be so many times as fast.
+    cores = measured.machine.usable_cores
+    times = cores / max(cores - (measured.other_cores or 0.0), 0.1 * cores)
+    gain = _gain_with(measured, stage_limits(measured.stats).scaled(workers=times, thread=times))
+    change = "Stop them, or measure again without them."
+    return [LoopFinding("other_programs", weight, text, change, gain if weight == "advice" else None)]
 
 
 def _longer_epochs() -> LoopFinding:
