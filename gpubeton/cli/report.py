@@ -144,7 +144,7 @@ def _times(stats: LoaderStats, augment_share: float | None) -> str:
     augment = augment_share or 0.0
     loop = [
         ("wait", "waits", stats.waiting_seconds / total),
-        ("receive", "receives", stats.handover_seconds / total),
+        ("copy", "receives", stats.handover_seconds / total),
         ("step", "training step", stats.step_seconds / total),
     ]
     thread = [

@@ -1,4 +1,4 @@
-"""Figures of the reports, as SVG and HTML whose colors are those of ``report.css``."""
+"""Figures of the reports, as HTML whose colors and hatches are those of ``report.css``."""
 
 from __future__ import annotations
 
@@ -13,26 +13,21 @@ if TYPE_CHECKING:
 
     from gpubeton.diagnosis.timeline import Span, Timeline
 
-# Figures have this width and height inside, and are stretched to the width of the page.
-_WIDTH, _HEIGHT = 10_000, 100
-# Narrower rectangles would not be visible.
-_NARROWEST = 15
-
 _LEGEND = {
     "wait": "waits",
     "step": "training step",
-    "receive": "receives",
     "read": "reads, or queued",
     "decode": "decodes",
     "augment": "augments",
-    "copy": "labels, other operations, copies",
+    "copy": "labels, other operations, copies, receiving",
     "plan": "plans, hands over",
     "blocked": "busy, but blocked",
     "ready": "ready",
 }
 # The color of each activity: a key of the legend.
 _COLORS = {
-    **{name: name for name in ("plan", "read", "copy", "wait", "receive", "step", "ready")},
+    **{name: name for name in ("plan", "read", "copy", "wait", "step", "ready")},
+    "receive": "copy",
     "submit": "plan",
     "decode": "wait",
     "coming": "read",
@@ -152,20 +147,17 @@ def _shares(spans: Sequence[Span], total: float) -> str:
 
 def _rectangle(color: str, left: float, width: float, title: str, low: float = 0.0, height: float = 1.0) -> str:
     """Draw a rectangle; its place and size are shares of the figure."""
-    x, wide = round(_WIDTH * left), max(_NARROWEST, round(_WIDTH * width))
-    top, high = _HEIGHT * (1 - low - height), _HEIGHT * height
-    return (
-        f'<rect class="{color}" x="{x}" y="{top:.1f}" width="{wide}" height="{high:.1f}">'
-        f"<title>{text(title)}</title></rect>"
-    )
+    place = f"left:{100 * left:.3f}%;width:{100 * width:.3f}%"
+    if height < 1:
+        place += f";bottom:{100 * low:.1f}%;height:{100 * height:.1f}%"
+    return f'<i class="{color}" style="{place}" title="{text(title)}"></i>'
 
 
 def _lane(title: str, rectangles: str, words: str, kind: str) -> str:
     label = text(f"{title}: {words}")
     return (
         f'<div class="row {kind}"><span class="name">{text(title)}</span>'
-        f'<svg role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
-        f"{rectangles}</svg></div>\n"
+        f'<div class="plot" role="img" aria-label="{label}">{rectangles}</div></div>\n'
     )
 
 

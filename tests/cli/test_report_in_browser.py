@@ -32,7 +32,7 @@ CONTRASTS = """() => {
   const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
   const found = [];
   for (const element of document.body.querySelectorAll("*")) {
-    if ([...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && !element.closest("svg"))
+    if ([...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
       found.push([element.textContent.slice(0, 40), contrast(getComputedStyle(element).color, background(element))]);
   }
   for (const key of document.querySelectorAll(".key")) {
@@ -97,7 +97,7 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
     assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
     clipped = page.evaluate(
-        "() => [...document.querySelectorAll('h1, h2, p, li, dd, svg')].filter(e => e.offsetParent !== null && "
+        "() => [...document.querySelectorAll('h1, h2, p, li, dd, .plot')].filter(e => e.offsetParent !== null && "
         "e.getBoundingClientRect().right > innerWidth + 1).length"
     )
     assert clipped == 0
@@ -106,11 +106,11 @@ def test_it_opens_offline_without_complaints_and_fits_the_width(opened, width, s
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_matters_is_visible_without_scripts(opened, width):
     page = opened(width, java_script_enabled=False)
-    for name in page.locator("h1, h2, .verdict, .pace, .row svg, table caption >> visible=true").all():
+    for name in page.locator("h1, h2, .verdict, .pace, .row .plot, table caption >> visible=true").all():
         assert name.is_visible()
     assert page.locator(".verdict").count() == 1
-    assert page.locator(".life svg").count() == 12
-    for bar in page.locator(".row svg").all()[:6]:
+    assert page.locator(".life .plot").count() == 12
+    for bar in page.locator(".row .plot").all()[:6]:
         box = bar.bounding_box()
         assert box["width"] > 150
         assert box["height"] > 10
