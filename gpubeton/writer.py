@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,12 @@ from gpubeton.format.layout import NAME_SIZE, PAGE_SIZE_DEFAULT, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.pipeline.validation import check_whole
 from gpubeton.writing.atomic_file import AtomicFile, check_target, checked_target, is_beton
-from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue
+from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, TaskQueue, check_on_error
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import FileBuilder, checked_page_size, make_descriptors
 from gpubeton.writing.find_entry_points import find_blocks, index_file
-from gpubeton.writing.image_folder import IMAGE_SUFFIXES, ImageFolder
+from gpubeton.writing.image_folder import IMAGE_SUFFIXES, CheckedImages, ImageFolder
+from gpubeton.writing.sample_names import class_names_of, file_of, without_place
 from gpubeton.writing.tar_shards import Shards
 
 if TYPE_CHECKING:
@@ -109,7 +111,8 @@ class DatasetWriter:
         self.progress = progress
         self.start_method = start_method if start_method is not None else default_start_method()
         self.notes = notes
-        self.index = notes is not None if index is None else index
+        self.index = index
+        self.skipped: list[tuple[str, str]] = []
         self.metadata_type = metadata_dtype([field.metadata_type for field in fields.values()])
 
     def from_indexed_dataset(
@@ -120,8 +123,13 @@ class DatasetWriter:
         shuffle_indices: bool = False,
         *,
         seed: int | None = None,
+        on_error: str = "raise",
     ) -> None:
         """Write the samples of a dataset.
+
+        Without `notes`, the file is FFCV's to the byte. With ``DatasetWriter(..., notes={})`` it has what files of
+        ``gpubeton convert`` have: a checksum of each region, entry points of JPEG files, and the names of the classes,
+        if the dataset has them as its attribute ``classes``, as torchvision's do.
 
         Parameters
         ----------
@@ -139,6 +147,9 @@ class DatasetWriter:
         seed : int, optional
             For `shuffle_indices`. By default the order comes from numpy's global
             state, as in FFCV: ``np.random.seed`` fixes it.
+        on_error : {"raise", "skip"}
+            Whether a sample that cannot be read or encoded raises an error or is left out. The attribute ``skipped``
+            lists the name and the reason of each that was left out, and so do the file's notes, if it has any.
 
         Raises
         ------
@@ -154,12 +165,10 @@ class DatasetWriter:
         chosen = _choose(dataset, indices, shuffle_indices, seed)
         if len(chosen) == 0:
             raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples to write, at least 1 is needed")
-        check_whole("chunksize", chunksize, 1)
-        with self._file() as file:
-            # Large chunks of a small dataset would leave processes without work.
-            size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
-            queue = TaskQueue.of_rows(0, len(chosen), size)
-            self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)))
+        extras = self._extras
+        if extras.notes is not None and (names := class_names_of(dataset)) is not None:
+            extras = replace(extras, notes={"class_names": names, **extras.notes})
+        self._write_chosen(dataset, chosen, chunksize, replace(extras, skip=check_on_error(on_error)))
 
     def from_webdataset(
         self,
@@ -203,7 +212,7 @@ class DatasetWriter:
             if len(dataset) == 0:
                 raise NoSamplesError(f"{os.fspath(self.fname)}: 0 samples in {num_shards} shards, at least 1 is needed")
             queue = TaskQueue(dataset.task_sequences(min(check_whole("chunksize", chunksize, 1), MAX_CHUNKSIZE)))
-            self._write(file, dataset, range(len(dataset)), queue, workers)
+            self._write(file, dataset, range(len(dataset)), queue, workers, self._extras)
 
     def from_image_folder(
         self,
@@ -213,12 +222,16 @@ class DatasetWriter:
         *,
         seed: int | None = None,
         suffixes: Sequence[str] = IMAGE_SUFFIXES,
+        on_error: str = "raise",
+        check: bool = True,
     ) -> tuple[str, ...]:
         """Write the images of one folder per class, with the number of the class.
 
         Classes and images have the order of torchvision's ImageFolder. JPEG
         files that fit the field's settings are stored as they are, see
-        `RGBImageField`.
+        `RGBImageField`. As with ``gpubeton convert``, the file has notes with
+        the names of the classes, a checksum of each region, and entry points,
+        unless the writer has ``index=False``.
 
         Parameters
         ----------
@@ -228,11 +241,15 @@ class DatasetWriter:
             As for `from_indexed_dataset`.
         suffixes : sequence of str
             Endings of image files, in lower case; other files are ignored.
+        on_error : {"raise", "skip"}
+            As for `from_indexed_dataset`.
+        check : bool
+            Whether to decode JPEG files that are stored as they are, to find damaged ones.
 
         Returns
         -------
         tuple of str
-            Names of the classes; their position is the label. The file does not contain them.
+            Names of the classes; their position is the label.
 
         Raises
         ------
@@ -253,17 +270,39 @@ class DatasetWriter:
                 f"an image folder gives 2 values, the image and the number of its class, but there are "
                 f"{len(self.fields)} fields: {', '.join(map(repr, self.fields))}"
             )
-        dataset = ImageFolder(root, suffixes)
-        self.from_indexed_dataset(dataset, None, chunksize, shuffle_indices, seed=seed)
-        return dataset.classes
+        images = ImageFolder(root, suffixes)
+        field = next(iter(self.fields.values()))
+        largest = getattr(field, "max_resolution", None)
+        is_checked = check and getattr(field, "write_mode", "raw") != "raw"
+        dataset = CheckedImages(images, largest) if is_checked else images
+        notes = {"made_by": "gpubeton DatasetWriter", "source": "folder", "class_names": list(images.classes)}
+        extras = _Extras(notes if self.notes is None else {**notes, **self.notes}, self.index is not False)
+        chosen = _choose(dataset, None, shuffle_indices, seed)
+        self._write_chosen(dataset, chosen, chunksize, replace(extras, skip=check_on_error(on_error)))
+        return images.classes
 
     def _file(self) -> AtomicFile:
         path = checked_target(self.fname)
         check_target(path, overwrite=self.overwrite or (path.exists() and is_beton(path)))
         return AtomicFile(path)
 
-    def _write(self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int) -> None:
+    @property
+    def _extras(self) -> _Extras:
+        return _Extras(self.notes, self.notes is not None if self.index is None else self.index)
+
+    def _write_chosen(self, dataset: Any, chosen: Sequence[Any], chunksize: int, extras: _Extras) -> None:
+        check_whole("chunksize", chunksize, 1)
+        with self._file() as file:
+            # Large chunks of a small dataset would leave processes without work.
+            size = max(1, min(chunksize, MAX_CHUNKSIZE, len(chosen) // (4 * self.num_workers)))
+            queue = TaskQueue.of_rows(0, len(chosen), size)
+            self._write(file, dataset, chosen, queue, min(self.num_workers, len(chosen)), extras)
+
+    def _write(
+        self, file: AtomicFile, dataset: Any, chosen: Sequence[Any], queue: TaskQueue, workers: int, extras: _Extras
+    ) -> None:
         """Write and commit the file."""
+        notes = extras.notes
         descriptors = make_descriptors(self.fields)
         builder = FileBuilder(file, descriptors, self.metadata_type.itemsize, self.page_size, len(chosen))
         job = Job(
@@ -273,21 +312,42 @@ class DatasetWriter:
             self.page_size,
             builder.metadata_offset,
             os.fspath(file.temporary),
-            checksums=self.notes is not None,
+            skip=extras.skip,
+            checksums=notes is not None,
         )
         # A progress bar may have a thread, which should not exist yet when processes are forked.
         bar = partial(tqdm, total=len(chosen), unit="", disable=not self.progress)
         with self._encoders(job, workers) as encoders, bar() as progress:
             encoders.run(queue, builder.place, lambda task: progress.update(task.stop - task.start))
-            progress.set_description_str("finding entry points" if self.index else "flushing to disk")
+            self.skipped = [
+                (file_of(dataset, chosen[each.row]) or f"sample {chosen[each.row]}", without_place(each.reason))
+                for each in builder.skipped
+            ]
+            if builder.rows == 0:
+                raise NoSamplesError(
+                    f"{os.fspath(self.fname)}: of {len(chosen)} samples none could be read. The first is "
+                    f"{': '.join(self.skipped[0])}"
+                )
+            if notes is not None and extras.skip:
+                notes = {**notes, "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped]}
+            progress.set_description_str("finding entry points" if extras.index else "flushing to disk")
             types = {name: field.metadata_type for name, field in self.fields.items()}
             find = partial(find_blocks, num_workers=self.num_workers)
             index = partial(index_file, file.temporary, types, file.write, blocks_of=find)
-            builder.finish(self.notes, index if self.index else None)
+            builder.finish(notes, index if extras.index else None)
             file.commit()
 
     def _encoders(self, job: Job, workers: int) -> Encoder | EncoderPool:
         return Encoder(job) if workers == 1 else EncoderPool(job, workers, self.start_method)
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """What a file gets that FFCV's writer does not write."""
+
+    notes: Mapping[str, Any] | None
+    index: bool
+    skip: bool = False
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:

@@ -22,11 +22,12 @@ from gpubeton.format.layout import metadata_dtype, round_up
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import check_target
 from gpubeton.writing.earlier_samples import EarlierSamples
-from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue, split_rows
+from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue, check_on_error, split_rows
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
 from gpubeton.writing.find_entry_points import find_blocks, index_file
 from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
+from gpubeton.writing.sample_names import without_place
 
 if TYPE_CHECKING:
     from gpubeton.writing.file_builder import SkippedSample
@@ -182,8 +183,7 @@ def convert(
     >>> done = convert(open_source("photos"), "photos.beton", Settings(max_resolution=512))      # doctest: +SKIP
     """
     settings = settings or Settings()
-    if on_error not in ("raise", "skip"):
-        raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    skip = check_on_error(on_error)
     if not 1 <= chunksize <= MAX_CHUNKSIZE:
         raise OptionError(f"chunksize is {chunksize}, expected 1 to {MAX_CHUNKSIZE}")
     check_target(path, source.input_files(), overwrite=overwrite)
@@ -191,7 +191,7 @@ def convert(
     if not chosen:
         raise NoSamplesError(f"{os.fspath(path)}: the source has 0 samples, at least 1 is needed")
     workers = _Workers(num_workers if num_workers >= 1 else count_cores(), start_method, chunksize)
-    run = _Run(source, Path(path), settings, chosen, workers, skip=on_error == "skip")
+    run = _Run(source, Path(path), settings, chosen, workers, skip=skip)
     with ResumableFile(path, run.key, len(chosen), fresh=fresh, overwrite=overwrite) as file:
         return run.write(file, on_progress or (lambda *_: None))
 
@@ -371,7 +371,7 @@ class _Run:
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
     def _name(self, skipped: Iterable[SkippedSample]) -> list[BadSource]:
-        return [BadSource(self.source.name(self.chosen[each.row]), _without_place(each.reason)) for each in skipped]
+        return [BadSource(self.source.name(self.chosen[each.row]), without_place(each.reason)) for each in skipped]
 
     def _notes(self, skipped: Sequence[BadSource]) -> dict[str, Any]:
         notes: dict[str, Any] = {
@@ -390,8 +390,3 @@ def _digest(texts: Iterable[str]) -> str:
     for text in texts:
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     return digest.hexdigest()
-
-
-def _without_place(reason: str) -> str:
-    """Leave out the sample's number from a reason: its name is more useful."""
-    return reason.partition("the file)")[2].lstrip(":, ") or reason

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpubeton.conversion.source import LabelledSource, Labels, SourceFileError, stat_identity
 from gpubeton.errors import OptionError
 from gpubeton.installation import install
+from gpubeton.writing.sample_names import class_names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -143,7 +144,9 @@ class TorchvisionSource(LabelledSource):
         self._dataset: Any = make(os.fspath(root), **_arguments(make, self._split, download))
         # Datasets that are folders list their files, which need not be decoded.
         self._samples = getattr(self._dataset, "samples", None)
-        self._set_labels(Labels(self._targets(), class_names or self._names(), where=f"torchvision:{name}"))
+        self._set_labels(
+            Labels(self._targets(), class_names or class_names_of(self._dataset), where=f"torchvision:{name}")
+        )
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -162,13 +165,6 @@ class TorchvisionSource(LabelledSource):
 
     def input_files(self) -> Iterable[Path]:
         return self._root.rglob("*")
-
-    def _names(self) -> list[str] | None:
-        names = getattr(self._dataset, "classes", None)
-        if not isinstance(names, list | tuple):
-            return None
-        # ImageNet has several names for each class.
-        return [name if isinstance(name, str) else ", ".join(map(str, name)) for name in names]
 
     def _targets(self) -> list[Any]:
         for attribute in ("targets", "_labels", "labels"):

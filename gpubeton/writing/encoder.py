@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubeton.errors import RegionTooLargeError, SampleError
+from gpubeton.errors import OptionError, RegionTooLargeError, SampleError
 from gpubeton.fields.basics import FloatField, IntField
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
 from gpubeton.writing.atomic_file import write_at
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
 from gpubeton.writing.moved_regions import pointer_columns
+from gpubeton.writing.sample_names import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,6 +85,13 @@ class TaskQueue:
 def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
     """Split rows into tasks of at most `chunksize` rows."""
     return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]
+
+
+def check_on_error(on_error: str) -> bool:
+    """Whether bad samples are left out."""
+    if on_error not in ("raise", "skip"):
+        raise OptionError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    return on_error == "skip"
 
 
 Place = Callable[[int, RegionSizes], ChunkPlace]
@@ -256,7 +264,10 @@ def encode_chunk(
             _encode(dataset, index, fields, metadata[row : row + 1], allocator, place)
         except SampleError as error:
             if not skip:
-                raise
+                file = file_of(dataset, index)
+                if file is None or file in str(error):
+                    raise
+                raise type(error)(f"{file}: {error}", error.sample) from error
             skipped.append(SkippedSample(allocator.sample, str(error)[:_LONGEST_REASON]))
             metadata[row] = np.zeros((), metadata.dtype)
             del allocator.contents[begun:], allocator.pointers[begun:]
@@ -276,7 +287,8 @@ def _encode(
     with _naming(f"{place}: the dataset raised", index):
         sample = dataset[index]
     for column, (name, value) in enumerate(_values(sample, fields, place, index)):
-        with _naming(f"{place}, field {name!r}", index):
+        file = f", {value}" if isinstance(value, os.PathLike) else ""
+        with _naming(f"{place}, field {name!r}{file}", index):
             fields[name].encode(row[f"f{column}"], value, allocator)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError
+from gpubeton.fields.jpeg_markers import read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,3 +105,28 @@ class ImageFolder:
             else:
                 self.passed_over[Path(name).suffix.lower()] += 1
         return found
+
+
+class CheckedImages:
+    """The files of an `ImageFolder`; JPEG files are decoded, to find damaged ones, unless they will be made smaller."""
+
+    def __init__(self, images: ImageFolder, max_side: int | None) -> None:
+        self.files = images.files
+        self._images, self._max_side = images, max_side
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        # The import compiles, or loads machine code: writing other datasets does without.
+        from gpubeton.cpu.fallback import UndecodableError, decode_rgb
+
+        path, *label = self._images[index]
+        content = path.read_bytes()
+        frame = read_frame(content)
+        if frame is not None and (self._max_side is None or max(frame.height, frame.width) <= self._max_side):
+            try:
+                decode_rgb(content)
+            except UndecodableError as error:
+                raise ValueError(f"a damaged JPEG file: {error}") from error
+        return content, *label
