@@ -292,9 +292,11 @@ def _get(
     if identity is not None and identity.etag and not identity.etag.startswith("W/"):
         wanted["if_match"] = identity.etag
 
-    def get(obstore: Any, store: Any, key: str) -> tuple[Any, Any]:
-        result = obstore.get(store, key, options=wanted)
-        return result.meta, result.bytes()
+    def get(obstore: Any, store: Any, key: str) -> tuple[Any, memoryview]:
+        from gpubeton.files.long_answers import receive  # it needs asyncio, which takes long to import
+
+        answer = obstore.get(store, key, options=wanted)
+        return answer.meta, receive(answer)
 
     meta, content = ask(url, remote, f"bytes {start} to {stop}", get, identity.version if identity else None, is_closed)
     found = _identity(url, remote, meta)
@@ -306,7 +308,7 @@ def _get(
             f"{shown(url)}: the server gave {len(content)} bytes for bytes {start} to {stop}, expected {expected}. "
             "It, or a proxy before it, does not do what HTTP asks of requests for ranges: use another."
         )
-    return found, memoryview(content)
+    return found, content
 
 
 def _identity(url: str, remote: RemoteOptions, meta: Any) -> ObjectIdentity:

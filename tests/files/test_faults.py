@@ -21,7 +21,7 @@ from gpubeton.errors import (
     RemoteTimeoutError,
     StorageError,
 )
-from gpubeton.files import object_store
+from gpubeton.files import long_answers, object_store
 from gpubeton.files.node_cache import NodeCache
 from gpubeton.files.object_store import PART, ObjectFile, list_objects, read_object
 from gpubeton.files.open_files import open_bytes
@@ -35,11 +35,13 @@ START, SIZE = 300_000, 500_000
 SILENT = 0.5  # seconds until a silent connection is given up
 
 
-@pytest.fixture(params=["http", "s3"])
-def store(request, fault_server):
+@pytest.fixture(params=["http", "http, received by the client's own threads", "s3"])
+def store(request, fault_server, monkeypatch):
     """A server, the address of an object on it, and how it is reached, as a web server or as S3."""
     fault_server.objects["bucket/train.beton"] = CONTENT
     is_s3 = request.param == "s3"
+    if "own threads" in request.param:
+        monkeypatch.setattr(long_answers, "LONG", 1)
     options = RemoteOptions(
         endpoint=fault_server.address if is_s3 else None, anonymous=True, retry_seconds=1.5, silence_seconds=SILENT
     )

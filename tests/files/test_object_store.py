@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 import pytest
 
 from gpubeton.errors import OptionError, RemoteChangedError, RemoteExistsError, RemoteMissingError, StorageError
-from gpubeton.files import store_client
-from gpubeton.files.object_store import head_object, list_objects, put_object, read_object
+from gpubeton.files import long_answers, store_client
+from gpubeton.files.object_store import FIRST_READ, head_object, list_objects, put_object, read_object
 from gpubeton.files.open_files import open_bytes
 from gpubeton.files.remote_options import RemoteOptions
+from tests.files.fault_server import Fault
 
 CONTENT = os.urandom(3 << 20)
 
@@ -112,3 +114,51 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
     store_client._obstore.cache_clear()
     with pytest.raises(OptionError, match=r"gpubeton\[remote\]"):
         open_bytes("s3://bucket/train.beton")
+
+
+@pytest.fixture
+def receiver(monkeypatch):
+    """The receiver of long answers, for one test: it ends with it."""
+    own = long_answers.Receiver()
+    monkeypatch.setattr(long_answers, "receiver", lambda: own)
+    return own
+
+
+def test_when_the_program_ends_long_answers_end_and_others_are_still_received(fault_server, receiver):
+    content = os.urandom(2 * long_answers.LONG)
+    fault_server.objects["x"] = content
+    source = open_bytes(fault_server.url("x"))
+    place = FIRST_READ, long_answers.LONG  # nothing of it came when the file was opened
+    fault_server.faults.append(Fault(drip=1))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(source.load, *place)
+        while receiver.num_coming == 0 and not late.done():
+            pass
+        receiver.end()
+        assert receiver.num_coming == 0
+        with pytest.raises(StorageError, match="ends"):
+            late.result()
+    assert bytes(source.load(*place)) == content[FIRST_READ:][: long_answers.LONG]
+    assert receiver.num_coming == 0
+
+
+def test_a_program_may_end_while_answers_are_received(fault_server):
+    code = """
+import atexit, sys, threading
+from gpubeton.files import long_answers
+from gpubeton.files.open_files import open_bytes
+atexit.register(lambda: print(long_answers.receiver().num_coming))  # the last of all
+source = open_bytes(sys.argv[1])
+def read():
+    while True:
+        source.load(0, source.size)
+for _ in range(8):
+    threading.Thread(target=read, daemon=True).start()
+for _ in range(5):
+    source.load(0, source.size)
+"""
+    fault_server.objects["x"] = os.urandom(4 * long_answers.LONG)
+    for _ in range(3):
+        run = [sys.executable, "-c", code, fault_server.url("x")]
+        ended = subprocess.run(run, timeout=60, capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, b"0\n")
