@@ -112,7 +112,7 @@ def test_importing_gpubeton_imports_no_client_of_stores():
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     store_client._obstore.cache_clear()
-    with pytest.raises(OptionError, match=r"gpubeton\[remote\]"):
+    with pytest.raises(OptionError, match=r"pip install .*\[remote\]"):
         open_bytes("s3://bucket/train.beton")
 
 
