@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from gpubeton.installation import install
@@ -11,6 +12,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command with the arguments of the process; the entry point of ``gpubeton``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack "\N{MULTIPLICATION SIGN}" and bars
     try:
         from gpubeton.cli.app import app
     except ModuleNotFoundError as error:

@@ -77,9 +77,14 @@ def sample_ids(text: str, num_samples: int) -> list[int]:
         for word in words:
             if ":" in word:
                 bounds = [int(part) if part else None for part in word.split(":")]
-                found += range(num_samples)[slice(*bounds)]
+                chosen = range(num_samples)[slice(*bounds)]
+                if not chosen:
+                    raise OptionError(f"--indices {text!r}: {word} has no samples; there are {num_samples}")
+                found += chosen
             else:
                 found.append(int(word))
+    except OptionError:
+        raise
     except (TypeError, ValueError) as error:
         raise OptionError(f"--indices {text!r}: {word!r} is neither a number nor a slice such as 0:1000") from error
     for each in found:

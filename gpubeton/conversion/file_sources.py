@@ -9,6 +9,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -365,8 +366,8 @@ def _alternatives(text: str) -> list[str]:
 
 
 def find_tar_files(pattern: str) -> list[Path]:
-    """Find the tar files that a pattern with braces names, or that lie in a folder."""
-    found = [Path(name) for name in expand_braces(pattern)]
+    """Find the tar files that a pattern with braces, ``*`` or ``?`` names, or that lie in a folder."""
+    found = [Path(each) for name in expand_braces(pattern) for each in sorted(glob(name)) or [name]]  # noqa: PTH207  absolute ones, too
     found = [path for each in found for path in (sorted(each.glob("*.tar")) if each.is_dir() else [each])]
     missing = [path for path in found if not path.is_file()]
     if missing or not found:

@@ -233,6 +233,9 @@ class Field(ABC):
 class PlainField(Field):
     """A field that needs no arguments to be read: it is made by calling its class without any."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     @classmethod
     def from_binary(cls, binary: NDArray[np.uint8]) -> Self:
         del binary  # zeros

@@ -150,8 +150,8 @@ def decode_header(path: str, content: bytes) -> Header:
     header = Header(*np.frombuffer(content, HEADER_DTYPE)[0].item())
     if header.version != VERSION:
         raise VersionError(
-            f"{path}: format version {header.version}, but this library reads version {VERSION} "
-            f"(first bytes: {content[:8].hex(' ')}). It is probably not a .beton file."
+            f"{path}: probably not a .beton file: it begins with {content[:8].hex(' ')}, which is format version "
+            f"{header.version}, but this library reads version {VERSION}."
         )
     if header.alloc_table_ptr == 0:
         raise TruncatedError(

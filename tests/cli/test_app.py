@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +13,9 @@ from typer.testing import CliRunner
 from gpubeton import __version__
 from gpubeton.cli import main
 from gpubeton.cli.app import app
+from gpubeton.cli.shared_options import sample_ids
+from gpubeton.errors import OptionError
+from tests.small_files import write_photos
 
 
 def test_the_version_is_shown():
@@ -86,7 +92,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 
     monkeypatch.delitem(sys.modules, "gpubeton.cli.app")
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(SystemExit, match=r"typer.*gpubeton\[cli\]"):
+    with pytest.raises(SystemExit, match=r"typer.*pip install .*\[cli\]"):
         main()
 
 
@@ -116,3 +122,22 @@ def test_an_interrupt_promises_only_what_convert_keeps(monkeypatch, tmp_path):
     monkeypatch.setattr("gpubeton.inspection.verify", interrupt)
     done = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (130, "gpubeton: interrupted.\n")
+
+
+def run_as_module(*arguments, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), **variables}
+    command = [sys.executable, "-m", "gpubeton", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, check=False)
+
+
+def test_the_package_runs_as_the_command_where_the_terminal_knows_ascii_only(tmp_path):
+    write_photos(tmp_path / "photos.beton", 3)
+    done = run_as_module("info", str(tmp_path / "photos.beton"), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"height ? width" in done.stdout
+
+
+def test_a_slice_without_samples_is_refused():
+    assert sample_ids("0:2,4:", 5) == [0, 1, 4]
+    with pytest.raises(OptionError, match="5:2 has no samples"):
+        sample_ids("0,5:2", 9)

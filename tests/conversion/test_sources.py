@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gpubeton.conversion import Settings, convert, open_source, recognise
-from gpubeton.conversion.file_sources import expand_braces
+from gpubeton.conversion.file_sources import expand_braces, find_tar_files
 from gpubeton.conversion.source import Labels
 from gpubeton.errors import OptionError
 from gpubeton.reader import Reader
@@ -352,3 +352,12 @@ def test_images_of_a_parquet_file_are_no_objects_of_python_before_they_are_used(
         tracemalloc.stop()
         assert peak < 2_000_000
         assert [source[number] for number in range(8)] == [(each, number) for number, each in enumerate(files)]
+
+
+def test_tar_files_are_found_by_wildcards_and_by_names_with_brackets(tmp_path):
+    for name in ("b-1.tar", "a-2.tar", "a-1.tar", "a[1].tar"):
+        (tmp_path / name).touch()
+    assert [path.name for path in find_tar_files(f"{tmp_path}/a-*.tar")] == ["a-1.tar", "a-2.tar"]
+    assert [path.name for path in find_tar_files(f"{tmp_path}/a[1].tar")] == ["a[1].tar"]
+    with pytest.raises(OptionError, match=r"c-\*\.tar"):
+        find_tar_files(f"{tmp_path}/c-*.tar")

@@ -41,3 +41,7 @@ def test_numbers_come_back_one_to_a_row(decoder, dtype):
     assert not np.shares_memory(decoded, rows)
     state, memory = decoder.declare_state_and_memory(NOTHING)
     assert (state.shape, state.dtype, memory) == ((1,), np.dtype(dtype), AllocationQuery((1,), np.dtype(dtype)))
+
+
+def test_fields_show_how_they_are_made():
+    assert [repr(each) for each in (IntField(), FloatField())] == ["IntField()", "FloatField()"]

@@ -59,7 +59,7 @@ def test_a_file_that_ends_in_its_descriptors_is_truncated(tmp_path):
 def test_another_kind_of_file_is_told_by_its_version(tmp_path):
     path = tmp_path / "photo.beton"
     path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(100))
-    with pytest.raises(VersionError, match=r"55551.* 2.*ff d8 ff e0"):
+    with pytest.raises(VersionError, match=r"ff d8 ff e0.* 55551.* 2"):
         read_header(path)
 
 

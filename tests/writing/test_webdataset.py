@@ -215,7 +215,7 @@ def test_without_samples_there_is_no_file(tmp_path, shards):
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", None)
-    with pytest.raises(WriteError, match=r"webdataset.* 'gpubeton\[webdataset\]'"):
+    with pytest.raises(WriteError, match=r"webdataset.* pip install .*\[webdataset\]"):
         writer(tmp_path / "found.beton").from_webdataset(["a.tar"], stored)
 
 

@@ -1,0 +1,7 @@
+"""``python -m gpubeton`` is the ``gpubeton`` command."""
+
+from __future__ import annotations
+
+from gpubeton.cli import main
+
+main()
