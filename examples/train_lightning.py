@@ -155,6 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> Trainer:
     trainer.fit(Classifier(options), make_data(options), ckpt_path=newest_checkpoint(options.folder))
     if trainer.should_stop and trainer.current_epoch < options.epochs and trainer.is_global_zero:
         print(f"stopped early: the validation loss has not fallen for {options.patience} epochs")
+    if torch.distributed.is_initialized():
+        # Lightning does it for NCCL only. Threads of gloo that work while Python shuts down would abort the process.
+        torch.distributed.destroy_process_group()
     return trainer
 
 

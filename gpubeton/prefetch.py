@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import threading
+import time
 import weakref
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -12,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from gpubeton.errors import LoaderClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 # How long the garbage collector, or the end of the program, waits for a thread that has to stop. Its present work (one
 # batch, a user's operation) usually takes milliseconds.
 _PATIENCE_SECONDS = 5.0
+
+#: The threads that make batches, each with what requests its end.
+_RUNNING: weakref.WeakKeyDictionary[threading.Thread, Callable[[], None]] = weakref.WeakKeyDictionary()
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -69,14 +75,16 @@ class Prefetcher(Generic[T]):
         self._channel: _Channel[T] = _Channel()
         self._process = os.getpid()
         self._consumer = threading.get_ident()
-        self._interrupt = weakref.WeakMethod(pipeline.interrupt)  # what the pipeline holds goes with the thread
+        # What the pipeline holds goes with the thread.
+        self._request_end = partial(_request_end, self._channel, weakref.WeakMethod(pipeline.interrupt))
         # The thread refers to the channel and the pipeline, not to the iterator: else that would never be garbage.
         self._thread = threading.Thread(
             target=_run, args=(self._channel, pipeline, num_ahead), name="gpubeton-prefetch", daemon=True
         )
-        # A finalizer also runs when the program ends, while threads can still be joined.
         self._finalizer = weakref.finalize(self, _leave, self._channel, self._thread, self._process, self._consumer)
+        self._finalizer.atexit = False
         self._thread.start()
+        _RUNNING[self._thread] = self._request_end
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -108,10 +116,8 @@ class Prefetcher(Generic[T]):
 
     def stop(self) -> None:
         """Request the end of the thread, without waiting for it."""
-        self._channel.stop()
-        interrupt = self._interrupt()
-        if interrupt is not None and self._thread.is_alive():
-            interrupt()
+        if self._thread.is_alive():
+            self._request_end()
 
     def close(self) -> None:
         """Stop the pipeline and wait until its thread has ended. May be called twice, and from any thread."""
@@ -236,6 +242,34 @@ def _leave(channel: _Channel[Any], thread: threading.Thread, process: int, consu
         return
     channel.stop()
     # Garbage may be collected in any thread, also in one that the pipeline itself waits for: only the loop's thread and
-    # the main thread, which runs this at the end of the program, may wait.
+    # the main thread may wait.
     if threading.get_ident() == consumer or threading.current_thread() is threading.main_thread():
         thread.join(_PATIENCE_SECONDS)
+
+
+def _request_end(channel: _Channel[Any], interrupt: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Stop a thread, and end what its pipeline waits for."""
+    channel.stop()
+    if (found := interrupt()) is not None:
+        found()
+
+
+@atexit.register
+def _end_all() -> None:
+    """End all threads before Python shuts down: one that used torch meanwhile would abort the process."""
+    running = [(thread, request) for thread, request in list(_RUNNING.items()) if thread.is_alive()]
+    for _, request in running:
+        request()
+    threads = [thread for thread, _ in running]
+    for thread in _join(threads):
+        # A batch that takes so long: the thread ends between two steps of Python.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+    _join(threads)
+
+
+def _join(threads: Collection[threading.Thread]) -> list[threading.Thread]:
+    """Wait for threads; give those that have not ended."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread for thread in threads if thread.is_alive()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from gpubeton.fields import IntField, RGBImageField
 from gpubeton.writer import DatasetWriter
@@ -46,6 +47,14 @@ def test_training_ends_when_the_validation_loss_no_longer_falls(example, options
     trainer = example.main([*options, "--epochs", "50", "--patience", "1", "--lr", "0", "--precision", "32-true"])
     assert trainer.current_epoch < 50
     assert "stopped early: the validation loss has not fallen for 1 epochs" in capsys.readouterr().out
+
+
+def test_no_thread_of_the_process_group_is_left_when_python_ends(example, options, monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "")  # Lightning sets them
+        monkeypatch.delenv(name)
+    example.main([*options, "--epochs", "1", "--strategy", "ddp"])
+    assert not torch.distributed.is_initialized()
 
 
 def test_the_newest_complete_checkpoint_is_taken(example, tmp_path):

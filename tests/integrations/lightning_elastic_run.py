@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -31,6 +32,8 @@ def main(path, folder, kill_at):
         module,
         ckpt_path=checkpoint if checkpoint.exists() else None,
     )
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # its threads could abort the process at its end
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import torch
 from lightning.pytorch import Trainer
 
 from tests.integrations.lightning_run import Diary, data
@@ -24,6 +25,7 @@ def main(path, folder):
     trainer = Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, default_root_dir=folder, **quiet)
     trainer.fit(Diary(Path(folder) / rank), data(path))
     (Path(folder) / f"{rank}.sampler").write_text(type(trainer.train_dataloader.sampler).__module__)
+    torch.distributed.destroy_process_group()  # its threads could abort the process at its end
 
 
 if __name__ == "__main__":

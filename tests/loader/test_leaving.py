@@ -300,3 +300,52 @@ def test_a_program_that_ends_in_the_middle_of_an_epoch_ends(photos, os_cache, en
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, cwd=root
     )
     assert result.returncode == status, result.stderr
+
+
+LEAVING = """
+import os, sys, time
+sys.path[:0] = {path!r}
+import torch
+from tests.loader.test_leaving import CROP, Loader
+
+class Slow(torch.nn.Module):
+    def forward(self, batch):
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:
+            batch = batch.clone()
+        return batch
+
+torch.set_num_threads(1)
+same = {{"batch_size": 4, "num_workers": 2, "pipelines": {{"image": [*CROP, Slow()]}}}}
+places = [
+    ({file!r}, {{"os_cache": True}}),
+    ({file!r}, {{"os_cache": False}}),
+    ({url!r}, {{"order": "window"}}),
+    ({url!r}, {{"order": "random", "cache_dir": {cache!r}, "cache_limit": 10**9}}),
+]
+for fname, arguments in places:
+    for epochs, batches in ((0, 0), (0, 1), (1, 2), (2, 0), (1, 11)):
+        child = os.fork()
+        if child == 0:
+            loader = Loader(fname, **same, **arguments)
+            for _ in range(epochs):
+                list(loader)
+            loop = iter(loader) if batches else None
+            for _ in range(batches):
+                next(loop)
+            sys.exit()  # Python ends in the child as in any program
+        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            print(arguments, epochs, batches, status)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_program_that_never_closes_its_loader_ends_with_status_0_wherever_it_leaves(photos, tmp_path, fault_server):
+    fault_server.objects["photos.beton"] = photos.read_bytes()
+    fault_server.latency = 0.01
+    root, url = str(Path(__file__).parents[2]), fault_server.url("photos.beton")
+    program = LEAVING.format(path=[root, *sys.path], file=str(photos), url=url, cache=str(tmp_path / "cache"))
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=False, cwd=root
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr

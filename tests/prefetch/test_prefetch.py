@@ -405,9 +405,9 @@ class Line:
     def complete(self, collected):
         return collected
     def interrupt(self):
-        print("interrupted")
+        sys.stdout.write("interrupted\\n")
     def close(self):
-        print("closed")
+        sys.stdout.write("closed\\n")
 
 iterator = Prefetcher(Line(), 2)
 next(iterator)
@@ -422,4 +422,34 @@ next(iterator)
 def test_a_program_that_ends_with_a_live_iterator_closes_its_line(ending, status):
     program = PROGRAM.format(path=sys.path, ending=ending)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
-    assert (result.returncode, result.stdout) == (status, "closed\n"), result.stderr
+    # Two threads print.
+    assert (result.returncode, sorted(result.stdout.split())) == (status, ["closed", "interrupted"]), result.stderr
+
+
+BUSY = """
+import sys, threading
+sys.path[:0] = {path!r}
+import torch
+from gpubeton import prefetch
+from tests.prefetch.test_prefetch import CountingLine
+
+prefetch._PATIENCE_SECONDS = {patience}
+reached = threading.Event()
+
+def use_torch(number):
+    reached.set()
+    numbers = torch.zeros(10_000)
+    while True:
+        numbers = numbers + 1
+
+iterator = prefetch.Prefetcher(CountingLine(5, step=use_torch), 2)
+reached.wait()
+{ending}
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "threading.Thread(target=globals().pop, args=('iterator',)).start()"])
+def test_a_program_ends_as_it_should_while_a_batch_takes_longer_than_anyone_waits(ending):
+    program = BUSY.format(path=sys.path, patience=0.1, ending=ending)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
