@@ -78,8 +78,8 @@ class Table:
         self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.buffers = self._pinned, self._memory
         self._kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # what it has room for
-        self._arrays: dict[Hashable, tuple[int, NDArray[Any]]] = {}
-        self._places: dict[Hashable, int] = {}
+        self._arrays: dict[Hashable, NDArray[Any]] = {}  # in pinned memory
+        self.places: dict[Hashable, int] = {}  # device addresses
         self._nbytes = 0
 
     def fill(self, arrays: Mapping[Hashable, NDArray[Any]]) -> dict[Hashable, int]:
@@ -89,23 +89,21 @@ class Table:
             self._make_room(arrays)
             self._kinds = kinds
         for name, array in arrays.items():
-            self._arrays[name][1][...] = array
-        return self._places
+            self._arrays[name][...] = array
+        return self.places
 
     def _make_room(self, arrays: Mapping[Hashable, NDArray[Any]]) -> None:
         starts = [*accumulate((round_up(array.nbytes) for array in arrays.values()), initial=0)]
         self._nbytes = starts[-1]
-        pinned = self._pinned.reserve(self._nbytes).array
-        address = self._memory.reserve(self._nbytes).address
-        self._arrays = {
-            name: (start, pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape))
-            for start, (name, array) in zip(starts, arrays.items(), strict=False)
-        }
-        self._places = {name: address + start for name, (start, _) in self._arrays.items()}
+        pinned, memory = self._pinned.reserve(self._nbytes).array, self._memory.reserve(self._nbytes)
+        self._arrays, self.places = {}, {}
+        for start, (name, array) in zip(starts, arrays.items(), strict=False):
+            self._arrays[name] = pinned[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+            self.places[name] = memory.address + start
 
     def pinned(self, name: Hashable) -> NDArray[Any]:
         """Give an array in pinned memory, to change it before it is sent."""
-        return self._arrays[name][1]
+        return self._arrays[name]
 
     def send(self, stream: Stream) -> None:
         """Copy everything to the device, in the stream's order."""
@@ -113,9 +111,8 @@ class Table:
 
     def bring_back(self, name: Hashable, stream: Stream) -> NDArray[Any]:
         """Copy one array back, in the stream's order; read it when the stream is done."""
-        start, place = self._arrays[name]
-        source, target = self._memory.reserve(0).address + start, self._pinned.reserve(0).address + start
-        self._device.copy(target, source, place.nbytes, stream)
+        place = self._arrays[name]
+        self._device.copy(place.ctypes.data, self.places[name], place.nbytes, stream)
         return place
 
 

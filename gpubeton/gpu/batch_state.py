@@ -84,7 +84,6 @@ class BatchState:
     own_span: tuple[Event, Event] | None = None  # when our decoder begins and ends, if that is measured
     decoding: list[DecodeHandle] = field(default_factory=list)  # what the decoders were asked
     images: list[KernelImages] = field(default_factory=list)  # addresses for the kernels
-    places: dict[Hashable, int] = field(default_factory=dict)  # device addresses of the arrays of the slot's table
     status: list[NDArray[np.int32]] = field(default_factory=list)  # for each program (N,) int32, 0 for success
     # for each program whose images are decoded, what the decoders were asked
     requests: dict[int, DecodeRequest] = field(default_factory=dict)
@@ -102,9 +101,7 @@ class BatchState:
         with self.issuing:
             pass
 
-    def describe(
-        self, programs: Sequence[ImageProgram], most_taps: Sequence[int], taps: int, levels: Sequence[int], arena: int
-    ) -> None:
+    def describe(self, programs: Sequence[ImageProgram], arena: int, memory: Sequence[dict[str, int]]) -> None:
         """Fill the slot's table with the description of the batch for the kernels."""
         arrays: dict[Hashable, NDArray[Any]] = {}
         for number, (program, job) in enumerate(zip(programs, self.jobs, strict=True)):
@@ -116,12 +113,9 @@ class BatchState:
                     arrays[number, "gathers"] = one.gathers(job, arena)
             if number in self.entry_images:
                 arrays |= self.entry_images[number].arrays(job)
-        self.places = self.slot.table.fill(arrays)
+        places = self.slot.table.fill(arrays)
         for number, job in enumerate(self.jobs):
-            memory = {"most_taps": most_taps[number], "taps": taps, "levels": levels[number]}
-            self.images.append(describe_images(number, job, self.places, nonce=self.nonce, **memory))
-        for own in self.entry_images.values():
-            own.places = self.places
+            self.images.append(describe_images(number, job, places, nonce=self.nonce, **memory[number]))
 
     @property
     def finished(self) -> dict[int, SentPixels]:

@@ -212,7 +212,8 @@ class EntryDecoder:
 
     def describe(self, images: EntryImages, job: ImageJob, table: Table, arena: int) -> None:
         """Write the addresses of everything into the table, before it is sent."""
-        memory, number = self.windows.reserve(0).address + images.taps_nbytes, images.number
+        images.places, number = table.places, images.number
+        memory = self.windows.reserve(0).address + images.taps_nbytes
         size = job.size[images.rows]
         places = images.within + np.uint64(arena + images.offset if images.nbytes else 0)
         jpegs = table.pinned((number, "jpegs"))

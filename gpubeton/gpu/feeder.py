@@ -88,7 +88,7 @@ class Feeder:
         for one in batch.layout.sent:
             if one.is_finished:
                 continue
-            if gathers := batch.places.get((one.program, "gathers")):
+            if gathers := slot.table.places.get((one.program, "gathers")):
                 largest = int((3 * one.height.astype(np.int64) * one.width).max())
                 gather(self._device, gathers, len(one.rows), largest, streams.send)
             else:

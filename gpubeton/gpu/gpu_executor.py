@@ -219,7 +219,8 @@ class GpuExecutor:
             levels.append(levels[-1] + round_up(len(job.address) * own.levels_nbytes))
         taps, first = slot.taps.reserve(largest).address, slot.resampled.reserve(levels[-1]).address
         batch = BatchState(slot, jobs, sources, layout, next(self._resources.nonces) & 0xFFFFFFFF, entry_images)
-        batch.describe(self._programs, most, taps, [first + offset for offset in levels], arena)
+        memory = [{"most_taps": own, "taps": taps, "levels": first + levels[i]} for i, own in enumerate(most)]
+        batch.describe(self._programs, arena, memory)
         if self._is_shared:
             batch.own_span = self._device.make_event(is_timed=True), self._device.make_event(is_timed=True)
         return batch

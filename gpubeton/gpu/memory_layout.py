@@ -43,11 +43,8 @@ def lay_out_images(
 ) -> ArenaLayout:
     """Place RGB images one after another, from `start`; `is_tight` leaves no gap between rows or images."""
     pitch = 3 * width.astype(np.int64)
-    if not is_tight:
-        pitch = (pitch + (_PITCH - 1)) & -_PITCH
-    size = pitch * height
-    if not is_tight:
-        size = round_up(size)
+    pitch = pitch if is_tight else (pitch + (_PITCH - 1)) & -_PITCH
+    size = pitch * height if is_tight else round_up(pitch * height)
     start = round_up(start)
     stop = start + size.cumsum()
     nbytes = round_up(int(stop[-1])) if len(stop) else start
@@ -123,15 +120,13 @@ class MemoryLayout:
         for own in self.decoded:
             if own.program == sources[program]:
                 rows = own.rows
-                pictures["address"][rows] = own.offset + np.uint64(arena)
-                pictures["pitch"][rows] = own.pitch
+                pictures["address"][rows], pictures["pitch"][rows] = own.offset + np.uint64(arena), own.pitch
                 pictures["height"][rows], pictures["width"][rows] = job.height[rows], job.width[rows]
                 pictures["is_guarded"][rows] = 1
         for one in self.sent:
             if one.program == program:
-                rows = one.where
-                pictures["address"][rows] = one.within + np.uint64(arena + one.offset)
-                pictures["pitch"][rows] = one.pitch
+                rows, address = one.where, one.within + np.uint64(arena + one.offset)
+                pictures["address"][rows], pictures["pitch"][rows] = address, one.pitch
                 pictures["height"][rows], pictures["width"][rows] = one.height, one.width
         return pictures
 
