@@ -12,7 +12,7 @@ from gpubeton.cli.shared_options import Json, Overwrite, Workers, read_text
 from gpubeton.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpubeton.conversion import BadSource, Conversion, ShardedConversion, ShardPlan
 
@@ -23,6 +23,10 @@ _CHANGES = {
     "alpha": "had transparency, which was dropped; --mode rgba keeps it",
     "bits": "had 16 bits per channel, reduced to 8; --mode rgb16 (or rgba16) keeps 16 bits of PNG files",
     "colours": "had colors and became gray; --mode rgb keeps them",
+    "jpeg": "became JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
+    "orientation": "had an EXIF orientation, which is ignored, as in torchvision; --apply-orientation turns them",
+    "position": "kept a GPS position in EXIF or XMP data; --strip-metadata removes it without changing a pixel",
+    "turned": "had an EXIF orientation, were turned by it, and encoded again",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
     "files of 8 or 16 bits first",
     "palette": "had a palette: its indices were kept, not its colours; --mode rgb keeps the colours",
@@ -108,6 +112,13 @@ def convert(
     restart_interval: Annotated[
         int | None, typer.Option(help="Put a restart marker after so many MCUs into JPEG files, without loss.")
     ] = None,
+    apply_orientation: Annotated[
+        bool, typer.Option("--apply-orientation", help="Turn images by their EXIF orientation; encodes them again.")
+    ] = False,
+    strip_metadata: Annotated[
+        bool,
+        typer.Option("--strip-metadata", help="Remove EXIF (GPS), XMP and comments from copied files, without loss."),
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete an unfinished file and start again.")] = False,
     overwrite: Overwrite = False,
     shards: Annotated[int | None, typer.Option(help="Make so many files of a dataset.", show_default=False)] = None,
@@ -150,6 +161,8 @@ def convert(
         interpolation=interpolation,
         index=index,
         restart_interval=restart_interval,
+        apply_orientation=apply_orientation,
+        strip_metadata=strip_metadata,
     )
     if shards is not None:
         if fresh or overwrite:
@@ -191,6 +204,7 @@ def _to_dict(done: Conversion) -> dict[str, object]:
         "began_anew": done.began_anew,
         "passed_over": done.passed_over,
         "changed": done.changed,
+        "unused": done.unused,
         "skipped": [{"name": bad.name, "reason": bad.reason} for bad in done.skipped],
     }
 
@@ -216,6 +230,7 @@ def _draw(done: Conversion) -> None:
     console = result_console()
     for name, count in done.changed.items():
         console.print(f"{counted(count, 'image')} {_CHANGES.get(name, name)}")
+    _draw_unused(done.unused, has_labels=done.has_labels)
     if done.began_anew:
         console.print("Deleted an unfinished file whose images had other settings, or another kind of source.")
     resumed = f", {done.resumed:,} of them done before" if done.resumed else ""
@@ -224,6 +239,14 @@ def _draw(done: Conversion) -> None:
         f"{done.path}: {counted(done.samples, 'sample')}{_of_classes(done)}{resumed}{left_out}; "
         f"{size_text(done.bytes)}",
     )
+
+
+def _draw_unused(unused: Sequence[str], *, has_labels: bool) -> None:
+    names = ", ".join(map(repr, unused[:_MAX_LINES]))
+    if unused and has_labels:
+        result_console().print(f"not stored: {names}")
+    elif unused:
+        result_console().print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
 
 
 def _draw_left_out(skipped: list[BadSource], passed_over: Mapping[str, int]) -> None:

@@ -94,8 +94,13 @@ class Conversion:
         Whether an interrupted conversion with other settings of the images, or another kind of source, was discarded.
     changed : dict of str to int
         How many images have lost something: "alpha" (transparency left out), "bits" (16 of a color cut to 8),
-        "colours" (made gray), "levels" (numbers of 1, 2 or 4 bits, or of PGM files, scaled to 255 or 65535), "palette"
-        (its numbers kept, not its colors).
+        "colours" (made gray), "jpeg" (no JPEG file before, and compressed as one), "levels" (numbers of 1, 2 or 4 bits,
+        or of PGM files, scaled to 255 or 65535), "palette" (its numbers kept, not its colors). And how many have an
+        EXIF "orientation" that was ignored, were "turned" by it, or kept a GPS "position" in their metadata.
+    unused : tuple of str
+        Columns, or endings of files in tar files, that were not stored.
+    has_labels : bool
+        Whether samples have labels, or other fields beside the image.
 
     Examples
     --------
@@ -114,6 +119,8 @@ class Conversion:
     passed_over: dict[str, int] = field(default_factory=dict)
     began_anew: bool = False
     changed: dict[str, int] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    has_labels: bool = True
 
 
 def convert(
@@ -261,7 +268,7 @@ class _Run:
         size = self.path.stat().st_size
         return Conversion(
             self.path, builder.rows, resumed, size, self.source.class_names, skipped, dict(self.source.passed_over),
-            file.discarded, dict(sorted(builder.changes.items())),
+            file.discarded, dict(sorted(builder.changes.items())), tuple(self.source.unused), bool(self.source.fields),
         )  # fmt: skip
 
     def _encode(self, job: Job, file: ResumableFile, builder: FileBuilder, done: int, on_progress: Progress) -> int:

@@ -57,6 +57,12 @@ class Settings:
         only what a crop needs.
     restart_interval : int, optional
         Put a restart marker after so many MCUs into each JPEG file, without loss, see `RGBImageField`.
+    apply_orientation : bool
+        Whether to mirror and turn images by the orientation in their EXIF data, which encodes them again. By default
+        it is ignored, as in torchvision and FFCV.
+    strip_metadata : bool
+        Whether to remove EXIF, XMP, comments and what follows the image from JPEG and PNG files that are stored as
+        they are. The encoded pixels and color profiles stay.
 
     Raises
     ------
@@ -85,6 +91,8 @@ class Settings:
     interpolation: str = "area"
     index: bool = True
     restart_interval: int | None = None
+    apply_orientation: bool = False
+    strip_metadata: bool = False
 
     def __post_init__(self) -> None:
         if not self.write_mode:
@@ -148,13 +156,15 @@ class Settings:
         Returns
         -------
         dict of str to object
-            One entry each. For mode "rgb" without the mode and the interpolation, as in files of older versions.
+            One entry each. For mode "rgb" without the mode and the interpolation, and without newer settings that have
+            their defaults, as in files of older versions.
         """
         settings = asdict(self)
         if self.mode == "rgb":
             del settings["mode"], settings["interpolation"]
-        if self.restart_interval is None:
-            del settings["restart_interval"]
+        for name in ("restart_interval", "apply_orientation", "strip_metadata"):
+            if not settings[name]:
+                del settings[name]
         return settings
 
 

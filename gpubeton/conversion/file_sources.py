@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import glob
@@ -95,6 +96,7 @@ class TableSource(LabelledSource):
         self._images = columns[image]
         others = {key: columns[key] for key in columns if key != image}
         label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
+        self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
             names = class_names or _class_names(columns, label)
             if names and not class_names:  # the column of the names was found by its numbers
@@ -257,9 +259,12 @@ class TarSource(LabelledSource):
         self._names: list[str] = []
         places: list[tuple[int, int, int]] = []
         values: list[Any] = []
+        endings: dict[str, None] = {}  # an ordered set
+        hidden: Counter[str] = Counter()
         for number, path in enumerate(self._shards):
             with path.open("rb") as file:
-                for sample in _read_samples(path):
+                for sample in _read_samples(path, hidden):
+                    endings.update(dict.fromkeys(sample.members))
                     found = next((name for name in self._image_names if name in sample.members), None)
                     if found is not None:
                         places.append((number, *sample.members[found]))
@@ -270,6 +275,8 @@ class TarSource(LabelledSource):
                 f"{', '.join(map(str, given))}: no samples with an image, expected files such as 000001.jpg and "
                 f"000001.cls ({', '.join(self._image_names)}). Name the ending of images: --image ENDING"
             )
+        used = (*self._image_names, (self._label_member or "").partition(":")[0])
+        self.unused, self.passed_over = [name for name in endings if name not in used], hidden
         self._places = np.array(places, np.int64)  # (N, 3): number of the tar file, offset, size
         if self._label_member is not None:
             self._set_labels(Labels(values, class_names, where=os.fspath(self._shards[0]), are_names=are_names))
@@ -307,14 +314,19 @@ class TarSource(LabelledSource):
         content = _read_part(file, sample.members[member], f"{path}: {sample.key}.{member}")
         if member != "json" and not key:
             return [content.decode("utf-8", "replace").strip()]
+        values: Any = None
         try:
-            return [parse_json(content)[key or LABEL]]
+            values = parse_json(content)
+            return [values[key or LABEL]]
         except (KeyError, TypeError, ValueError) as error:
-            raise OptionError(f"{path}: {sample.key}.{member} has no {key or LABEL!r}; --label json:KEY") from error
+            known = f"it has {', '.join(map(repr, values))}" if isinstance(error, KeyError) else "it has no keys"
+            raise OptionError(
+                f"{path}: {sample.key}.{member} has no {key or LABEL!r}, {known}. Choose one: --label json:KEY"
+            ) from error
 
 
-def _read_samples(path: Path) -> Iterator[_TarSample]:
-    """List the samples of a tar file: consecutive files with one name before the first dot."""
+def _read_samples(path: Path, hidden: Counter[str]) -> Iterator[_TarSample]:
+    """List the samples of a tar file: consecutive files with one name before the first dot; count hidden files."""
     try:
         with tarfile.open(path, "r:") as tar:
             sample = _TarSample("")
@@ -324,6 +336,10 @@ def _read_samples(path: Path) -> Iterator[_TarSample]:
                 # webdataset's rule: the key reaches to the first dot of the file's name without its folder.
                 folder, _, own = member.name.rpartition("/")
                 stem, dot, ending = own.partition(".")
+                # macOS puts `._0001.jpg` between `0001.jpg` and `0001.cls`.
+                if any(part.startswith(".") and part not in (".", "..") for part in member.name.split("/")):
+                    hidden["hidden"] += member.isfile()
+                    continue
                 if not member.isfile() or not dot:
                     continue
                 key = f"{folder}/{stem}" if folder else stem

@@ -64,6 +64,7 @@ class HuggingFaceSource(LabelledSource):
             )
         label = self._column(dataset, label, [name for name in _LABEL_COLUMNS if name in dataset.features])
         self._image = image
+        self.unused = [name for name in dataset.features if name not in (image, label)]
         # Files as they are: a JPEG that fits goes into the new file without being encoded again.
         self._dataset = dataset.cast_column(image, datasets.Image(decode=False))
         if label is not None:

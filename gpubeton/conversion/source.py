@@ -33,6 +33,8 @@ class Source(ABC):
         Names of the classes, whose position is the label.
     passed_over : mapping of str to int
         How many files are not samples, by their ending.
+    unused : sequence of str
+        Columns of a table, or endings of files in tar files, that are not stored.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Source(ABC):
     fields: Mapping[str, str]
     class_names: tuple[str, ...] | None = None
     passed_over: Mapping[str, int] = MappingProxyType({})
+    unused: Sequence[str] = ()
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpubeton.cpu.fallback import UndecodableError, decode_rgb
 from gpubeton.fields.area_average import fitted_size
-from gpubeton.fields.image_codec import file_content, open_image, pixels_of_kind
+from gpubeton.fields.image_codec import file_content, open_image, pixels_of, pixels_of_kind
+from gpubeton.fields.image_metadata import read_metadata, upright, without_metadata
 from gpubeton.fields.jpeg_markers import JpegFrame, read_frame
 from gpubeton.fields.png import PNG_SIGNATURE, read_png_header
 from gpubeton.format.field_arguments import RGB, ImageKind
@@ -148,11 +149,12 @@ class ValidatedSource:
         elif hasattr(opened, "getbands"):
             properties = ImageProperties.of_pillow(opened, content or b"")
         else:  # not an image of Pillow: the field checks it
+            self._note(index, self._losses(frame))
             return (image if content is None else content, *others)
         refusal = properties.refusal(self._kind)
         if refusal is not None:
             raise ValueError(refusal)
-        changes, value = properties.changes(self._kind), image
+        changes, value = properties.changes(self._kind) + self._losses(frame), image
         if frame is not None and content is not None:
             value = self._checked_jpeg(content, frame)
         elif "palette" in changes:
@@ -160,8 +162,17 @@ class ValidatedSource:
         elif content is not None:
             self._check_png(content)
             value = content
-        if changes:
-            self._changes[index] = changes
+        metadata = read_metadata(content, opened)
+        if metadata.orientation != 1:
+            changes.append("turned" if self._settings.apply_orientation else "orientation")
+            if self._settings.apply_orientation:
+                value = upright(self._pixels(value, frame), metadata.orientation)
+        if isinstance(value, bytes) and self._may_stay(value, frame):
+            if self._settings.strip_metadata:
+                value = without_metadata(value)
+            elif metadata.has_position:
+                changes.append("position")
+        self._note(index, changes)
         return (value, *others)
 
     def take_changes(self, rows: Mapping[int, int], skipped: Collection[int] = ()) -> dict[str, list[int]]:
@@ -172,6 +183,27 @@ class ValidatedSource:
                 found.setdefault(name, []).append(rows[index])
         self._changes = {}
         return found
+
+    def _note(self, index: int, changes: list[str]) -> None:
+        if changes:
+            self._changes[index] = changes
+
+    def _losses(self, frame: JpegFrame | None) -> list[str]:
+        """List the loss of an image that was no JPEG file, and becomes one."""
+        return ["jpeg"] if frame is None and self._settings.write_mode == "jpg" else []
+
+    def _may_stay(self, content: bytes, frame: JpegFrame | None) -> bool:
+        """Whether a file may be stored as it is."""
+        is_png = self._kind is not RGB and content.startswith(PNG_SIGNATURE)
+        return self._settings.write_mode != "raw" and (frame is not None or is_png)
+
+    def _pixels(self, value: Any, frame: JpegFrame | None) -> Any:
+        """Decode an image, unless it is decoded already."""
+        if isinstance(value, np.ndarray):
+            return value
+        if self._kind is not RGB:
+            return pixels_of_kind(value, self._kind)
+        return pixels_of(value) if frame is None else decode_rgb(value)
 
     def _checked_jpeg(self, content: bytes, frame: JpegFrame) -> Any:
         """Decode a JPEG file if necessary; give the file, or its pixels where it has to be encoded again."""

@@ -61,7 +61,7 @@ def test_every_command_works_on_it(stored, tmp_path):
     assert told.exit_code == 0
     assert (f"and {COUNT} PNG files decoded" in " ".join(told.stdout.split())) == (write_mode == "png")
     for options in ((), ("--train-size", 16)):
-        assert run("view", path, tmp_path / "sheet.png", "--count", 3, *options).exit_code == 0
+        assert run("view", path, tmp_path / "sheet.png", "--overwrite", "--count", 3, *options).exit_code == 0
         with Image.open(tmp_path / "sheet.png") as sheet:
             assert np.asarray(sheet).std() > 10
     assert run("cat", path, 0, "--only", "image", "-o", tmp_path / "one").exit_code == 0

@@ -138,7 +138,7 @@ def test_losses_are_counted_with_any_number_of_workers_and_after_an_interruption
         "7.tif": tiff,
     }
     source = folder(tmp_path, files)
-    expected = {"alpha": 3, "bits": 2}
+    expected = {"alpha": 3, "bits": 2, "jpeg": 4}
     for workers in (1, 2):
         done = made(source, tmp_path, "rgb", "skip", workers, chunksize=1)
         assert (done.changed, len(done.skipped)) == (expected, 2)
@@ -319,10 +319,10 @@ def test_modes_that_cannot_be_are_refused(options, message):
         ("x.pgm", b"P5 2 1 255\n\x07\x03", "gray", {}),
         ("x.pgm", b"P5 2 1 20\n\x07\x03", "gray", {"levels": 1}),
         ("x.pgm", b"P2 2 1 20\n7 3", "gray", {"levels": 1}),
-        ("x.pgm", b"P5 2 1 20\n\x07\x03", "rgb", {}),
+        ("x.pgm", b"P5 2 1 20\n\x07\x03", "rgb", {"jpeg": 1}),
         ("x.pgm", b"P5 2 1 4095\n\x00\x07\x01\x03", "gray16", {"levels": 1}),
         ("x.pgm", b"P5 2 1 65535\n\x00\x07\x01\x03", "gray16", {}),
-        ("x.ppm", b"P6 1 1 65535\n\x00\x07\x01\x03\x01\x03", "rgb", {"bits": 1}),
+        ("x.ppm", b"P6 1 1 65535\n\x00\x07\x01\x03\x01\x03", "rgb", {"bits": 1, "jpeg": 1}),
         ("x.png", saved(Image.fromarray(LABELS), bits=4), "gray", {"levels": 1}),
         ("x.tif", TIFF16, "gray16", {}),
         ("x.tif", saved(Image.fromarray(GRAY16.astype("i4")), "TIFF"), "gray16", {}),
