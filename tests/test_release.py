@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -110,3 +111,30 @@ def test_the_changelog_has_versions_newest_first():
     versions = [tuple(map(int, match.groups()[:3])) for match in found]  # a heading of another form fails here
     assert versions == sorted(set(versions), reverse=True)
     assert all("not released" not in line for line in headings[1:])
+
+
+def test_the_container_image_is_made_of_what_exists(tmp_path):
+    """Docker does not run in the tests: the files, extras and commands that the image is made of are checked."""
+    folder = ROOT / "tools/container"
+    lines = (folder / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line for line in lines if line and not line.startswith("#")]
+    extras = re.findall(r"EXTRAS=([\w,]+)", "\n".join(lines))
+    assert len(extras) == 2
+    declared = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert {extra for names in extras for extra in names.split(",")} <= set(declared)
+    assert all(re.match(r"FROM python:3\.1[0-4]-", step) for step in steps if step.startswith("FROM"))
+    assert [step.split()[0] for step in steps][-4:] == ["USER", "WORKDIR", "ENTRYPOINT", "CMD"]
+    assert "USER 0" not in steps
+    (install,) = (step for step in steps if "warm-up" in step)
+    assert install.index("pip install") < install.index("gpubeton warm-up")
+    allowed = (folder / "Dockerfile.dockerignore").read_text().split()
+    copied = [name.removeprefix("!") for name in allowed if name.startswith("!")]
+    assert all((ROOT / name).exists() for name in copied)
+    # A wheel can be made of these alone.
+    for name in set(copied) - {".git"}:
+        made = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        made(ROOT / name, tmp_path / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "wheels", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    assert any(name.startswith("gpubeton/_kernels/") for name in zipfile.ZipFile(wheel).namelist())
