@@ -114,6 +114,9 @@ class ByteSource(ABC):
     def close(self) -> None:
         """Close the file; may be called twice."""
 
+    def interrupt(self) -> None:  # noqa: B027  only some kinds of source wait for another machine
+        """End the repetition of requests, with an error; called from any thread."""
+
     def read_ranges(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
         """Fill each buffer with the bytes from its start on, `StorageError` if that fails."""
         for start, target in ranges:

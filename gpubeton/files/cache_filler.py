@@ -31,6 +31,7 @@ class CacheFiller:
         self._pages = self._list_pages(files)
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
+        self._is_interrupted = False
         self._threads = [
             threading.Thread(target=self._work, name=f"gpubeton-fill-{number}", daemon=True)
             for number in range(num_threads)
@@ -39,15 +40,21 @@ class CacheFiller:
             thread.start()
 
     def join(self) -> None:
-        """Wait until the threads have ended, or end them if that is interrupted; raise the first error."""
+        """Wait until the threads have ended or `interrupt` is called, or end them on Ctrl-C; raise the first error."""
         try:
             for thread in self._threads:
-                thread.join()
+                while thread.is_alive() and not self._is_interrupted:
+                    thread.join(0.1)
         except BaseException:  # such as Ctrl-C
             self.close()
             raise
         if self.error is not None:
             raise self.error
+
+    def interrupt(self) -> None:
+        """End the threads, and end `join` before; called from any thread."""
+        self._is_interrupted = True
+        self.close()
 
     def close(self) -> None:
         """End the threads once their pages are there; may be called twice, also from one of them."""

@@ -160,6 +160,9 @@ class CachedFile(ByteSource):
     def announce(self, start: int, size: int) -> None:
         self._local.announce(start, size)
 
+    def interrupt(self) -> None:
+        self._source.interrupt()
+
     def close(self) -> None:
         if "_local" in vars(self):  # it was made completely
             self._local.close()

@@ -182,13 +182,15 @@ class ObjectFile(ByteSource):
         self._announced.append(announced)
         self._request(start, min(announced.stop, start + _MOST_AHEAD))
 
+    def interrupt(self) -> None:
+        self._is_closed.set()
+        for part in self._parts:
+            part.content.cancel()
+
     def close(self) -> None:
-        if not self._is_closed.is_set():
-            self._is_closed.set()
-            for part in self._parts:
-                part.content.cancel()
-            if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
-                _KEPT.keep(self._identity, done)
+        self.interrupt()
+        if done := [part for part in self._parts if part.content.done() and not _has_failed(part)]:
+            _KEPT.keep(self._identity, done)
 
     def __del__(self) -> None:
         # Without `close`: objects are deleted at any time, also while this thread has the lock of `_KEPT`.

@@ -100,6 +100,8 @@ class OpenSources:
         self._cache = cache
         self._wrap = wrap
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
+        self._opening: list[ByteSource] = []  # by other threads just now
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -128,12 +130,21 @@ class OpenSources:
         # Without the lock: on a network this takes time. Two threads may open the same file; one of them stays.
         # One that stays open goes on being read when another file takes over its name.
         source = open_bytes(self.paths[number], self.identities[number], is_random=self._is_random)
-        if self._wrap is not None:
-            source = self._wrap(source)
-        if self._cache is not None:
-            source = self._cache.open(source, self.identities[number])
         with self._lock:
-            self._open[number] = source
+            self._opening.append(source)
+            if self._is_closed:
+                source.interrupt()
+        opened = source
+        try:
+            if self._wrap is not None:
+                opened = self._wrap(opened)
+            if self._cache is not None:
+                opened = self._cache.open(opened, self.identities[number])
+        finally:
+            with self._lock:
+                self._opening.remove(source)
+        with self._lock:
+            source = self._open.setdefault(number, opened)
             if len(self._open) > self._max_open:
                 self._open.popitem(last=False)
         return source
@@ -170,8 +181,9 @@ class OpenSources:
     def close(self) -> None:
         """Close all files that nothing else holds; the others are closed when they are let go. May be called twice."""
         with self._lock:
+            self._is_closed = True
             sources = list(self._open.values())
             self._open.clear()
+            sources += self._opening
         for source in sources:
-            if isinstance(source, ObjectFile):
-                source.close()  # ends the repetition of requests
+            source.interrupt()

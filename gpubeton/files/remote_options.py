@@ -33,7 +33,8 @@ class RemoteOptions:
     anonymous : bool, default False
         Send requests without credentials, for public buckets.
     requests : int, default 32
-        Most requests in flight for one dataset of a process.
+        Most requests in flight from a process to one bucket or server, whatever they are for: pages, metadata, the
+        filling of the cache. An upload counts as one.
     retry_seconds : float, default 300
         How long one request is repeated while the store is overloaded, silent or out of reach.
     silence_seconds : float, default 10

@@ -5,6 +5,7 @@ The only module that names obstore, the library that talks to the stores; it is 
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import threading
@@ -38,6 +39,7 @@ SCHEMES = ("s3", "gs", "az", "https", "http")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0  # seconds before a request is repeated
 #: Seconds after which a store that has never answered is given up: its address is probably wrong.
 _FIRST_PATIENCE = 20.0
+_EXIT_SECONDS = 5.0  # that the end of a program waits for answers at most
 #: Stores that have answered: scheme, bucket or server, endpoint.
 _ANSWERED: set[tuple[str, str, str | None]] = set()
 
@@ -63,6 +65,47 @@ REPEATS = Repeats()
 """Counts all requests that `ask` makes again."""
 
 
+class _Gate:
+    """Lets so many requests be in flight at once: each is a `with` of it. Safe to use from threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._in_flight = most, 0
+        self._change = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._change:
+            self._change.wait_for(lambda: self._in_flight < self._most or not self._most)
+            if not self._most:
+                raise StorageError("files of other machines cannot be reached any more: the program ends")
+            self._in_flight += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._change:
+            self._in_flight -= 1
+            self._change.notify_all() if not self._most else self._change.notify()
+
+    def close(self, seconds: float) -> None:
+        """Let no further request pass, and wait until there are none, but not for ever."""
+        with self._change:
+            self._most = 0
+            self._change.notify_all()
+            self._change.wait_for(lambda: self._in_flight == 0, seconds)
+
+
+#: By scheme, bucket or server, endpoint, and number of requests.
+_GATES: dict[tuple[Any, ...], _Gate] = {}
+
+
+@atexit.register
+def _end_requests() -> None:
+    """Wait for the last answers: a thread must not come back from the library while Python takes itself apart."""
+    if _FORKED.is_set():
+        return
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for gate in list(_GATES.values()):
+        gate.close(max(0.0, deadline - time.monotonic()))
+
+
 def ask(
     url: str,
     remote: RemoteOptions,
@@ -80,30 +123,38 @@ def ask(
     except _obstore().exceptions.BaseError as error:
         text = f"{shown(url)}: no connection can be made with {remote!r}: {_reason(error)}. {_CREDENTIALS}"
         raise OptionError(text) from _cause(url, error)
-    began, pause, attempts = time.monotonic(), _FIRST_PAUSE, 0
+    gate = _GATES.setdefault((*server, remote.requests), _Gate(remote.requests))
+    began, pause = 0.0, _FIRST_PAUSE
     while True:
-        attempts += 1
-        try:
-            made = make(_obstore(), store, key)
-        except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # OSError: missing, existing
-            waited = time.monotonic() - began
-            found = _translate(error, url, remote, what, opened, waited)
-            patience = remote.retry_seconds
-            if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
-                patience = min(patience, _FIRST_PATIENCE)
-            if isinstance(found, RemoteDeniedError):
-                _store.cache_clear()  # the next request takes credentials that were written meanwhile
-            if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
-                raise found from _cause(url, error)
-            REPEATS.add(found)
-        else:
-            _ANSWERED.add(server)
-            return made
+        with gate:
+            if is_closed is not None and is_closed.is_set():
+                raise _closed_error(url, what)
+            began = began or time.monotonic()
+            try:
+                made = make(_obstore(), store, key)
+            except (_obstore().exceptions.BaseError, OSError, NotImplementedError) as error:  # missing, existing
+                waited = time.monotonic() - began
+                found = _translate(error, url, remote, what, opened, waited)
+                patience = remote.retry_seconds
+                if server not in _ANSWERED and isinstance(found, RemoteTimeoutError):
+                    patience = min(patience, _FIRST_PATIENCE)
+                if isinstance(found, RemoteDeniedError):
+                    _store.cache_clear()  # the next request takes credentials that were written meanwhile
+                if not isinstance(found, RemoteSlowDownError | RemoteTimeoutError) or waited + pause > patience:
+                    raise found from _cause(url, error)
+                REPEATS.add(found)
+            else:
+                _ANSWERED.add(server)
+                return made
         if is_closed is None:
             time.sleep(pause)
         elif is_closed.wait(pause):
-            raise StorageError(f"{shown(url)}: closed while {what} were requested.")
+            raise _closed_error(url, what)
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _closed_error(url: str, what: str) -> StorageError:
+    return StorageError(f"{shown(url)}: closed while {what} were requested.")
 
 
 def _translate(

@@ -66,6 +66,9 @@ class VerifiedFile(ByteSource):
         target[:size] = self.load(start, size)
         return size
 
+    def interrupt(self) -> None:
+        self._source.interrupt()
+
     def close(self) -> None:
         self._source.close()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpubeton.errors import OptionError
+from gpubeton.files.store_client import shown
 from gpubeton.files.verified_file import Checksums, VerifiedFile
-from gpubeton.format.file_notes import read_notes
+from gpubeton.format.file_notes import notes_of
 from gpubeton.format.header import read_fields
 from gpubeton.format.layout import ALLOCATION_DTYPE
 from gpubeton.format.regions import sort_rows
@@ -29,11 +30,11 @@ def with_checksums(source: ByteSource, known: dict[str, Checksums]) -> ByteSourc
 def _read_checksums(source: ByteSource, identity: SourceIdentity) -> Checksums:
     """Read the checksums of a file and where their regions are."""
     assert identity.remote is not None, "the caller has looked"
-    notes = read_notes(source.name, identity)
+    notes = notes_of(source)  # by the same object: closing the loader ends its requests
     if notes is None or notes.checksums is None:
         raise OptionError(
-            f"{source.name}: RemoteOptions(verify={identity.remote.verify!r}), but the file has no checksums. Write it "
-            "with gpubeton convert, which stores them, or load it without verify."
+            f"{shown(source.name)}: RemoteOptions(verify={identity.remote.verify!r}), but the file has no checksums. "
+            "Write it with gpubeton convert, which stores them, or load it without verify."
         )
     header, _ = read_fields(source)
     rows = source.read_array(header.alloc_table_ptr, source.size).view(ALLOCATION_DTYPE)

@@ -23,6 +23,7 @@ import numpy as np
 
 from gpubeton.errors import NotesError
 from gpubeton.files.open_files import open_bytes
+from gpubeton.files.store_client import shown
 from gpubeton.format.header import decode_header
 from gpubeton.format.layout import ALLOCATION_DTYPE, HEADER_DTYPE
 
@@ -135,30 +136,33 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     True
     """
     with open_bytes(path, identity) as source:
-        name, file_size = source.name, source.identity().size
-        header = decode_header(name, source.read(0, HEADER_DTYPE.itemsize))
-        end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
-        if end < header.metadata_offset or header.alloc_table_ptr > file_size:
-            return None
-        trailer = np.frombuffer(source.read(end, _TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
-        if trailer["magic"] != _MAGIC:
-            return None
-        version, content_size, num_checksums = (
-            int(trailer[key]) for key in ("version", "content_size", "num_checksums")
+        return notes_of(source)
+
+
+def notes_of(source: ByteSource) -> Notes | None:
+    """Read the notes of an open file; None if it has none."""
+    name, file_size = shown(source.name), source.identity().size
+    header = decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))
+    end = header.alloc_table_ptr - _TRAILER_DTYPE.itemsize
+    if end < header.metadata_offset or header.alloc_table_ptr > file_size:
+        return None
+    trailer = np.frombuffer(source.read(end, _TRAILER_DTYPE.itemsize), _TRAILER_DTYPE)[0]
+    if trailer["magic"] != _MAGIC:
+        return None
+    version, content_size, num_checksums = (int(trailer[key]) for key in ("version", "content_size", "num_checksums"))
+    if version != _VERSION:
+        raise NotesError(
+            f"{name}: the notes before the allocation table are of version {version}, expected {_VERSION}. "
+            "They need a newer version of this library; the samples do not."
         )
-        if version != _VERSION:
-            raise NotesError(
-                f"{name}: the notes before the allocation table are of version {version}, expected {_VERSION}. "
-                "They need a newer version of this library; the samples do not."
-            )
-        size = content_size + 4 * num_checksums
-        rows = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
-        if size > end - header.metadata_offset or num_checksums not in (0, rows):
-            raise NotesError(
-                f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
-                f"checksums for {rows} regions. They are damaged; compare the file with the original."
-            )
-        body = source.read(end - size, size)
+    size = content_size + 4 * num_checksums
+    rows = (file_size - header.alloc_table_ptr) // ALLOCATION_DTYPE.itemsize
+    if size > end - header.metadata_offset or num_checksums not in (0, rows):
+        raise NotesError(
+            f"{name}: the notes before the allocation table claim {content_size} bytes and {num_checksums} "
+            f"checksums for {rows} regions. They are damaged; compare the file with the original."
+        )
+    body = source.read(end - size, size)
     if zlib.crc32(body) != int(trailer["checksum"]):
         raise NotesError(
             f"{name}: the notes before the allocation table have the checksum {zlib.crc32(body):08x}, expected "

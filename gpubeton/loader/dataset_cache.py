@@ -47,6 +47,8 @@ class DatasetCache:
         self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=wrap)
         self.files.hold()
         self._filler: CacheFiller | None = None
+        self._waited_for: CacheFiller | None = None
+        self._is_interrupted = False
 
     @property
     def holds_dataset(self) -> bool:
@@ -59,8 +61,11 @@ class DatasetCache:
             return
         (missing, total), few = self._count_missing(), 2 * len(self._remote) + self._few_bytes // self.node.page_size
         if 0 < missing <= min(few, _FEW_BYTES // self.node.page_size):
+            self._waited_for = filler = self._make_filler(waits=True)
+            if self._is_interrupted:
+                filler.interrupt()
             with suppress(StorageError):  # without them the epoch may go on
-                self._make_filler(waits=True).join()
+                filler.join()
         elif 0 < missing <= max(total * _FEW, few):
             self.begin_filling()
 
@@ -87,6 +92,12 @@ class DatasetCache:
             f"cache: {total - missing} of {total} pages of {dataset / 1e9:,.3f} GB are in {self.node.directory}",
             f"cache: {self.node.used / 1e9:,.3f} GB are used, of at most {self.node.limit / 1e9:,.3f} GB{fits}",
         ]
+
+    def interrupt(self) -> None:
+        """End the waiting in `prepare`; called from any thread."""
+        self._is_interrupted = True
+        if self._waited_for is not None:
+            self._waited_for.interrupt()
 
     def close(self) -> None:
         """End what runs in the background, and close the files; may be called twice."""

@@ -402,6 +402,7 @@ class Loader(FfcvSurface):
         gpubeton.errors.LoaderClosedError: train.beton: the loader was closed. Make a new one.
         """
         self._is_closed = True
+        self._resources.cache.interrupt()  # for which the thread with the lock may wait
         with self._lock:
             iterators = list(self._iterators)
         for iterator in iterators:  # all have to stop before the end of any is waited for

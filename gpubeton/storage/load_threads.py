@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import LoaderClosedError
-from gpubeton.files.store_client import REPEATS
+from gpubeton.files.store_client import REPEATS, shown
 from gpubeton.format.data_files import split_offsets
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST_REQUESTS = 16
 """Requests in flight at first: twice as many when the loop has to wait, half as many if the store is overloaded."""
 # How long `close` waits for requests in flight, which write into memory that nothing else uses.
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 0.5
 
 
 class Load:
@@ -163,4 +163,4 @@ class LoadThreads:
             return load
 
     def _closed_error(self) -> LoaderClosedError:
-        return LoaderClosedError(f"{self._files.paths[0]}: the loader was closed while a batch was loaded")
+        return LoaderClosedError(f"{shown(self._files.paths[0])}: the loader was closed while a batch was loaded")

@@ -10,8 +10,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -56,7 +55,8 @@ class FaultServer:
         self.always: Fault | None = None  # of every request after them
         self.requests: list[Request] = []
         self.latency = 0.0  # seconds before each answer
-        self.most_at_once = 0  # requests in work at one time
+        self.most_at_once = 0  # requests that waited for their answers at one time
+        self.answers = 0  # that were begun
         self._at_once = 0
         self._lock = threading.Lock()
         self._server = _Server(self)
@@ -79,19 +79,18 @@ class FaultServer:
         """Forget the requests that came."""
         self.requests.clear()
 
-    @contextmanager
-    def entered(self, request: Request) -> Iterator[Fault]:
-        """Note a request, and give its fault."""
+    def enter(self, request: Request) -> Fault:
+        """Note a request, and give its fault when its answer may begin: then the next one may come."""
         with self._lock:
             self.requests.append(request)
-            fault = self.faults.popleft() if self.faults else self.always
+            fault = (self.faults.popleft() if self.faults else self.always) or Fault()
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-        try:
-            yield fault or Fault()
-        finally:
-            with self._lock:
-                self._at_once -= 1
+        time.sleep(self.latency + fault.late)
+        with self._lock:
+            self._at_once -= 1
+            self.answers += 1
+        return fault
 
     def close(self) -> None:
         """End the server; connections that are open break off."""
@@ -132,11 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         start, stop = (int(found[1]), int(found[2]) + 1) if found else (None, None)
         request = Request(self.command, self.path, start, stop, dict(self.headers))
-        with self.server.faults.entered(request) as fault:
-            time.sleep(self.server.faults.latency + fault.late)
-            if fault.replace is not None:
-                self.server.faults.objects[name] = fault.replace
-            self.answer(self.server.faults.objects.get(name), request, fault)
+        fault = self.server.faults.enter(request)
+        if fault.replace is not None:
+            self.server.faults.objects[name] = fault.replace
+        self.answer(self.server.faults.objects.get(name), request, fault)
 
     def do_HEAD(self) -> None:
         self.do_GET()

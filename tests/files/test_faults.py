@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,11 +24,13 @@ from gpubeton.errors import (
     StorageError,
 )
 from gpubeton.files import long_answers, object_store
+from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.node_cache import NodeCache
-from gpubeton.files.object_store import PART, ObjectFile, list_objects, read_object
-from gpubeton.files.open_files import open_bytes
+from gpubeton.files.object_store import PART, ObjectFile, head_object, list_objects, read_object
+from gpubeton.files.open_files import OpenSources, open_bytes
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.files.verified_file import Checksums, VerifiedFile
+from gpubeton.storage.load_threads import LoadThreads
 from tests.files.fault_server import Fault
 
 CONTENT = random.Random(0).randbytes(1 << 20)
@@ -231,6 +235,51 @@ def test_closing_ends_requests_that_are_repeated(fault_server):
     source.close()
     thread.join(60)
     assert "closed" in str(errors[0])
+
+
+def test_all_requests_together_are_not_more_at_once_than_allowed(fault_server, tmp_path):
+    fault_server.objects["a"] = bytes(20 << 20)
+    fault_server.latency = 0.05
+    options = RemoteOptions(requests=3)
+    files = OpenSources([(fault_server.url("a"), head_object(fault_server.url("a"), options))], cache=None)
+    cache = NodeCache(tmp_path / "cache", 1 << 30)
+    cached = partial(OpenSources([(files.paths[0], files.identities[0])], cache=cache).open, 0)
+    filler, threads = CacheFiller([cached], waits=True), LoadThreads(files, 16, 16)
+    loads = [threads.ask(start << 20, (start + 1) << 20) for start in range(10)]
+    long = files.open(0).read_exactly(0, 20 << 20)
+    heads = [threading.Thread(target=head_object, args=(files.paths[0], options)) for _ in range(5)]
+    for head in heads:
+        head.start()
+    assert bytes(20 << 20) == long
+    assert [len(load.wait()) for load in loads] == [1 << 20] * 10
+    filler.join()
+    for head in heads:
+        head.join()
+    threads.close()
+    assert fault_server.most_at_once == 3
+
+
+SCRIPT = """
+import sys, threading
+from gpubeton.files.object_store import ObjectFile, RemoteOptions
+file = ObjectFile.open_checked(sys.argv[1], None, is_random=False)
+threading.Thread(target=file.load, args=(300_000, 1000), daemon=True).start()
+input()
+"""
+
+
+def test_a_program_ends_after_the_last_answer(fault_server):
+    # A thread that comes back from the library while Python takes itself apart may end it by a signal.
+    fault_server.objects["a"] = bytes(1 << 20)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, fault_server.url("a")], stdin=subprocess.PIPE)
+    while not fault_server.requests:
+        time.sleep(0.01)
+    fault_server.latency = 0.5
+    while len(fault_server.requests) < 2:
+        time.sleep(0.01)
+    process.communicate(b"\n")
+    assert process.returncode == 0
+    assert fault_server.answers == 2
 
 
 def test_an_address_where_nothing_answers_is_given_up_soon(monkeypatch):

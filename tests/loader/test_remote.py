@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -216,6 +218,33 @@ def test_a_loader_that_is_given_up_ends_while_its_store_is_silent(photos, fault_
     loader.close()
     with pytest.raises(LoaderClosedError):
         list(iterator)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["plain", "cached", "verified"])
+def test_a_closed_loader_makes_no_further_requests(kind, photos, fault_server, tmp_path):
+    fault_server.objects["a.beton"] = photos.read_bytes()
+    options = RemoteOptions(retry_seconds=1000, verify="crc" if kind == "verified" else None)
+    cache = {"cache_dir": tmp_path / "cache", "cache_limit": "1 GB"} if kind == "cached" else {}
+    before = set(threading.enumerate())
+    loader = opened(fault_server.url("a.beton"), remote=options, **cache)
+    fault_server.always = Fault(503)
+    errors = []
+
+    def loop():
+        try:
+            list(loader)
+        except (LoaderClosedError, StorageError) as error:
+            errors.append(error)
+
+    threading.Thread(target=loop, name="gpubeton-loop").start()  # which may wait for the last pages of a cache
+    while len([each for each in fault_server.requests if each.start]) < 2:
+        time.sleep(0.01)
+    loader.close()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith(("gpubeton-load", "gpubeton-fill", "gpubeton-prefetch", "gpubeton-loop")):
+            thread.join()  # they repeat nothing
+    assert errors
 
 
 def test_no_description_of_a_loader_shows_a_signature(photos, fault_server, capsys):
