@@ -83,11 +83,12 @@ class TableSource(LabelledSource):
         root: str | os.PathLike[str] | None = None,
         class_names: Sequence[str] | None = None,
         are_names: bool | None = None,
+        rows: Sequence[int] | None = None,  # of Parquet: no others are read; the classes are known
     ) -> None:
-        self._path = Path(path)
+        self._path, self._rows = Path(path), rows
         self._root = self._path.parent if root is None else Path(root)
         is_parquet = self._path.suffix.lower() == ".parquet"
-        columns: Mapping[str, Sequence[Any]] = (_read_parquet if is_parquet else _read_csv)(self._path)
+        columns: Mapping[str, Sequence[Any]] = _read_parquet(self._path, rows) if is_parquet else _read_csv(self._path)
         image = self._find(columns, image, _IMAGE_COLUMNS, "images", "--image")
         if image is None:
             raise OptionError(
@@ -98,7 +99,7 @@ class TableSource(LabelledSource):
         label = self._find(others, label, _LABEL_COLUMNS, "labels", "--label")
         self.unused = [name for name in others if name != label and (label is None or name not in _CLASS_COLUMNS)]
         if label is not None:
-            names = class_names or _class_names(columns, label)
+            names = class_names or (_class_names(columns, label) if rows is None else None)
             if names and not class_names:  # the column of the names was found by its numbers
                 are_names = False
             self._set_labels(Labels(columns[label], names, where=os.fspath(path), are_names=are_names))
@@ -115,14 +116,17 @@ class TableSource(LabelledSource):
 
     def name(self, index: int) -> str:
         value = self._images[index]
-        row = f"row {index} of {self._path}"
+        row = f"row {self._row(index)} of {self._path}"
         return f"{self._file(value)} ({row})" if isinstance(value, str) else row
 
     def identity(self, index: int) -> str:
         value, label = self._images[index], self._label_text(index)
         if isinstance(value, str):
             return f"{value} {label} {stat_identity(self._file(value))}"
-        return f"{index} {label} {stat_identity(self._path)}"
+        return f"{self._row(index)} {label} {stat_identity(self._path)}"
+
+    def _row(self, index: int) -> int:
+        return index if self._rows is None else self._rows[index]
 
     def input_files(self) -> Iterator[Path]:
         yield self._path
@@ -180,7 +184,7 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
     return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _read_parquet(path: Path) -> Mapping[str, Sequence[Any]]:
+def _read_parquet(path: Path, rows: Sequence[int] | None) -> Mapping[str, Sequence[Any]]:
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -188,7 +192,7 @@ def _read_parquet(path: Path) -> Mapping[str, Sequence[Any]]:
             f"{path}: Parquet needs {error.name}, which is not installed. Try: {install('parquet')}"
         ) from error
     try:
-        table = parquet.read_table(path)
+        table, places = _read_rows(path, rows) if rows is not None else (parquet.read_table(path), None)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, and not of the content
             raise
@@ -196,9 +200,31 @@ def _read_parquet(path: Path) -> Mapping[str, Sequence[Any]]:
     columns = {name: table.column(name) for name in table.column_names}
     # Files of images stay in Arrow's memory: as objects of Python there would be all of them twice.
     return {
-        name: ArrowColumn(column) if _holds_files(column.type) else column.to_pylist()
+        name: ArrowColumn(column, places) if _holds_files(column.type) else _placed(column.to_pylist(), places)
         for name, column in columns.items()
     }
+
+
+def _read_rows(path: Path, rows: Sequence[int]) -> tuple[Any, list[int]]:
+    """Read some rows, one row group after the other; give a table of them, and the place of each row in it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        ends, wanted = np.cumsum(counts), np.asarray(rows)
+        groups, tables = np.searchsorted(ends, wanted, "right"), []
+        for number in np.unique(groups).tolist():
+            own = wanted[groups == number] - (ends[number] - counts[number])
+            tables.append(file.read_row_group(number).take(own))
+    # Not in the order of the rows: columns of more than 2 GiB cannot be put into another.
+    places = np.empty(len(wanted), np.int64)
+    places[np.argsort(groups, kind="stable")] = np.arange(len(wanted))
+    return pa.concat_tables(tables), places.tolist()
+
+
+def _placed(values: list[Any], places: list[int] | None) -> list[Any]:
+    return values if places is None else [values[place] for place in places]
 
 
 def _holds_files(kind: Any) -> bool:
@@ -210,14 +236,14 @@ def _holds_files(kind: Any) -> bool:
 class ArrowColumn(Sequence[Any]):
     """A column of a table of Arrow, of which each value is converted when it is used."""
 
-    def __init__(self, column: Any) -> None:
-        self._column = column
+    def __init__(self, column: Any, places: list[int] | None = None) -> None:
+        self._column, self._places = column, places
 
     def __len__(self) -> int:
         return len(self._column)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._column[index].as_py()
+        return self._column[index if self._places is None else self._places[index]].as_py()
 
 
 _LABEL_MEMBERS = ("cls", "label", "target", "cls.txt", "label.txt")

@@ -37,6 +37,7 @@ class HuggingFaceSource(LabelledSource):
         label: str | None = None,
         class_names: Sequence[str] | None = None,
         are_names: bool | None = None,
+        rows: Sequence[int] | None = None,  # no others are read
     ) -> None:
         try:
             import datasets
@@ -45,7 +46,7 @@ class HuggingFaceSource(LabelledSource):
                 f"{os.fspath(path)}: a dataset of Hugging Face's needs {error.name}, which is not installed. "
                 f"Try: {install('huggingface')}"
             ) from error
-        self._path = Path(path)
+        self._path, self._rows = Path(path), rows
         is_file = self._path.suffix == ".arrow"  # one of the files that the dataset is made of
         try:
             dataset: Any = (datasets.Dataset.from_file if is_file else datasets.load_from_disk)(os.fspath(path))
@@ -65,6 +66,8 @@ class HuggingFaceSource(LabelledSource):
         label = self._column(dataset, label, [name for name in _LABEL_COLUMNS if name in dataset.features])
         self._image = image
         self.unused = [name for name in dataset.features if name not in (image, label)]
+        if rows is not None:
+            dataset = dataset.select(rows)
         # Files as they are: a JPEG that fits goes into the new file without being encoded again.
         self._dataset = dataset.cast_column(image, datasets.Image(decode=False))
         if label is not None:
@@ -80,10 +83,13 @@ class HuggingFaceSource(LabelledSource):
         return self._with_label(value["bytes"] if value["bytes"] is not None else Path(value["path"]), index)
 
     def name(self, index: int) -> str:
-        return f"row {index} of {self._path}"
+        return f"row {self._row(index)} of {self._path}"
 
     def identity(self, index: int) -> str:
-        return f"{index} {self._label_text(index)} {self._identity}"
+        return f"{self._row(index)} {self._label_text(index)} {self._identity}"
+
+    def _row(self, index: int) -> int:
+        return index if self._rows is None else self._rows[index]
 
     def input_files(self) -> Iterable[Path]:
         return self._path.rglob("*") if self._path.is_dir() else [self._path]

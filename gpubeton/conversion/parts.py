@@ -65,6 +65,9 @@ def open_part(layout: Layout, part: Part, scratch: Path, remote: RemoteOptions |
         options["class_names"] = layout.class_names
     if layout.labels_are_names is not None and layout.kind not in ("folder", "torchvision"):
         options["are_names"] = layout.labels_are_names
+    if rows is not None and (layout.kind == "huggingface" or names[0].lower().endswith(".parquet")):
+        options["rows"] = rows  # the others are not read
+        rows = list(range(len(rows)))
     return PartSource(layout, dict(zip(paths, names, strict=True)), options, rows)
 
 

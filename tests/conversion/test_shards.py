@@ -30,6 +30,7 @@ from gpubeton.conversion import (
     sharded,
 )
 from gpubeton.conversion.parts import Layout, open_part
+from gpubeton.conversion.shard_plan import read_part
 from gpubeton.errors import OptionError, StorageError, WriteError
 from gpubeton.format import Index
 from gpubeton.loader import Loader, OrderOption
@@ -251,6 +252,36 @@ def test_parquet_files_of_several_splits_are_refused(photos, tmp_path):
         plan_shards(folder, tmp_path / "out", 2, SETTINGS)
     plan = plan_shards(f"{folder}/train-0000{{0..1}}-of-00002.parquet", tmp_path / "out", 2, SETTINGS)
     assert convert_shards(plan, num_workers=1).samples == 4
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_part_of_a_parquet_file_reads_only_its_row_groups(shuffle, photos, tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    files = sorted(photos.glob("*/*"))[:8]
+    rows = {"image": [path.read_bytes() for path in files], "label": [f"class {number % 3}" for number in range(8)]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet", row_group_size=2)
+    settings = Settings(shuffle=shuffle, seed=3)
+    plan = plan_shards(tmp_path / "a.parquet", tmp_path / "shards", 2, settings)
+    read, original = [], parquet.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        parquet.ParquetFile, "read_row_group", lambda self, number: read.append(number) or original(self, number)
+    )
+    monkeypatch.setattr(parquet, "read_table", None)
+    found = []
+    for number in range(2):
+        read.clear()
+        part = read_part(plan, number)
+        source = open_part(plan.layout, part, tmp_path, None)
+        assert read == sorted({row // 2 for row in part["rows"]})
+        assert [source.name(index) for index in range(4)] == [
+            f"row {row} of {tmp_path / 'a.parquet'}" for row in part["rows"]
+        ]
+        for index, row in enumerate(part["rows"]):
+            assert source[index] == (files[row].read_bytes(), row % 3)
+        found += part["rows"]
+    assert sorted(found) == list(range(8))
 
 
 def test_a_dataset_of_hugging_face_is_divided_by_rows(photos, tmp_path):
