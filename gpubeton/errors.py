@@ -50,6 +50,7 @@ for FFCV keeps its meaning.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ __all__ = [
 
 class GpubetonError(Exception):
     """Base of every error that gpubeton raises on purpose."""
+
+    def __str__(self) -> str:
+        # URLs without what may be secret: a user's password, and a query, which may be a signature.
+        text = re.sub(r"(https?://)[^/\s@]+@", r"\1", super().__str__())
+        return re.sub(r"(https?://[^\s?]*)\?\S*?(?=[:;,.)'\"]*(?:\s|$))", r"\1", text)
 
 
 class FormatError(GpubetonError, ValueError):

@@ -8,7 +8,7 @@ import re
 import shutil
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -30,7 +30,7 @@ from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpubeton.files.byte_source import ByteSource
     from gpubeton.files.remote_options import RemoteOptions
@@ -143,8 +143,7 @@ def _fetch_one(
         raise OptionError(f"{url}: this is not the name of a file; that of a folder ends in /")
     path = folder / name
     # Another process that fetches the same file waits here.
-    with locked_byte(path.with_name(f".{path.name}.fetched"), 0) as record, open_bytes(url, remote=remote) as source:
-        assert record is not None
+    with _locked(path) as record, open_bytes(url, remote=remote) as source:
         key = source.identity().cache_key
         if key is not None and path.exists() and os.pread(record, 1 << 16, 0) == _record(path, key):
             with suppress(RemoteDamagedError, FormatError):  # since then; it is fetched again
@@ -167,6 +166,22 @@ def _fetch_one(
         if key is not None:
             os.pwrite(record, _record(path, key), 0)
         return Fetched(url, path, source.size, False, compared)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Give the record of a fetched file, locked; `StorageError` where that cannot be done."""
+    with ExitStack() as stack:
+        try:
+            record = stack.enter_context(locked_byte(path.with_name(f".{path.name}.fetched"), 0))
+        except OSError as error:
+            raise StorageError(
+                error.errno,
+                f"{path.parent}: files cannot be fetched here: {error}. It has to be a folder that this user may write "
+                "to, on a file system that can lock parts of files, such as ext4 or XFS.",
+            ) from error
+        assert record is not None, "it was waited for"
+        yield record
 
 
 def _download(source: ByteSource, work: Path, on_progress: Callable[[int, int], object] | None) -> None:

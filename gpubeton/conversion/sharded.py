@@ -364,7 +364,12 @@ def _open_locked(folder: Path) -> int:
         try:
             if os.fstat(descriptor).st_uid != os.getuid():
                 raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError as error:
+                raise StorageError(
+                    error.errno, f"{folder}: it cannot be locked: {error}. Choose a scratch folder on a local disk"
+                ) from error
             with suppress(FileNotFoundError):  # the process before may have removed it
                 if os.path.samestat(os.fstat(descriptor), folder.stat()):
                     return descriptor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Numbers of the errors of file systems that cannot lock, as some of networks and of user space."""
 
 
 def lock_byte(descriptor: int, position: int, *, is_shared: bool = False, waits: bool = True) -> bool:
@@ -28,10 +33,19 @@ def lock_byte(descriptor: int, position: int, *, is_shared: bool = False, waits:
 
 
 @contextmanager
-def locked_byte(path: Path, position: int, *, waits: bool = True) -> Iterator[int | None]:
-    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once."""
+def locked_byte(path: Path, position: int, *, waits: bool = True, is_needed: bool = True) -> Iterator[int | None]:
+    """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once.
+
+    Where the file system has no locks, one that is not needed is left out.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        yield descriptor if lock_byte(descriptor, position, waits=waits) else None
+        try:
+            is_locked = lock_byte(descriptor, position, waits=waits)
+        except OSError as error:
+            if is_needed or error.errno not in NO_LOCKS:
+                raise
+            is_locked = True
+        yield descriptor if is_locked else None
     finally:
         os.close(descriptor)

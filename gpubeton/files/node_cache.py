@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError, StorageError
-from gpubeton.files.byte_locks import lock_byte, locked_byte
+from gpubeton.files.byte_locks import NO_LOCKS, lock_byte, locked_byte
 from gpubeton.files.cached_file import (
     CachedFile,
     allocate,
@@ -94,6 +94,17 @@ def parse_size(name: str, size: Any) -> int:
     if found is None:
         raise OptionError(f'{name} is {size!r}; expected a number of bytes, or text such as "800 GB" or "1.5 TiB"')
     return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def open_cache(directory: str | os.PathLike[str], limit: int | None) -> NodeCache | None:
+    """Open the cache in a directory; None, with a warning, if its file system has no locks."""
+    try:
+        return NodeCache(directory, limit)
+    except StorageError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        warnings.warn(f"{error} Files are read without the cache.", stacklevel=2)
+        return None
 
 
 class NodeCache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -28,7 +29,7 @@ PART = 8 << 20
 #: Bytes of announced ranges that are requested before they are read.
 _MOST_AHEAD = 16 * PART
 #: What is in the URL of an object that its owner has signed.
-_SIGNATURE = re.compile(r"[?&]([^=&]*signature|[^=&]*token|sig)=", re.IGNORECASE)
+_SIGNATURE = re.compile(r"[?&]([^=&]*signature|[^=&]*token|sig|[^=&]*credential|key-pair-id)=", re.IGNORECASE)
 #: Bytes of opened files that are kept for those who open them again, as the readers of notes do.
 _KEPT_BYTES = 32 << 20
 
@@ -48,7 +49,11 @@ class ObjectIdentity(SourceIdentity):
         if not self.etag or self.etag.startswith("W/"):
             return None
         query = "" if _SIGNATURE.search(self.url) else urlsplit(self.url).query  # signatures change
-        return f"{self.remote.endpoint or ''} {shown(self.url)}{query and f'?{query}'} {self.etag} {self.size}"
+        scheme = self.url.partition("://")[0]
+        endpoint = self.remote.endpoint or (os.environ.get("AWS_ENDPOINT_URL") if scheme == "s3" else None) or ""
+        if scheme == "az":  # containers of other accounts may have the same names
+            endpoint += f" {self.remote.account or os.environ.get('AZURE_STORAGE_ACCOUNT_NAME', '')}"
+        return f"{endpoint} {shown(self.url)}{query and f'?{query}'} {self.etag} {self.size}"
 
     def is_same_source(self, other: SourceIdentity) -> bool:
         return isinstance(other, ObjectIdentity) and self.url == other.url

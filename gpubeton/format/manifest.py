@@ -470,7 +470,8 @@ class IndexCache:
     @contextmanager
     def lock(self, paths: Sequence[str]) -> Iterator[None]:
         """Let one process at a time open some files: the next ones find its result."""
-        with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode())):
+        # Without locks, several processes make the same files at once, each under another name at first.
+        with locked_byte(self._folder / "lock", zlib.crc32("\0".join(paths).encode()), is_needed=False):
             yield
 
     def copy_of(self, source: ByteSource, description: bytes, *, is_damaged: bool = False) -> ByteSource:
@@ -478,7 +479,7 @@ class IndexCache:
         stem = self._folder / blake2b(description, digest_size=16).hexdigest()
         columns = stem.with_suffix(".bin")
         try:
-            with locked_byte(self._folder / "lock", 1 << 32):
+            with locked_byte(self._folder / "lock", 1 << 32, is_needed=False):
                 if is_damaged or not columns.exists() or columns.stat().st_size != source.size:
                     self._forget()
                     _write(columns, _load_blocks(source))

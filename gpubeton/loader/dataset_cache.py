@@ -36,12 +36,12 @@ class DatasetCache:
         self.node: NodeCache | None = None
         wrap: Callable[[ByteSource], ByteSource] | None = None
         if remote:  # without such files, what is imported here would only take time
-            from gpubeton.files.node_cache import NodeCache
+            from gpubeton.files.node_cache import open_cache
             from gpubeton.format.checksums import with_checksums
 
             wrap = partial(with_checksums, known={})
             if config.cache_dir is not None:
-                self.node = NodeCache(config.cache_dir, config.cache_limit)
+                self.node = open_cache(config.cache_dir, config.cache_limit)
         # They stay open: all epochs read the files that were checked, also when these are renamed or deleted.
         files = ((file.path, file.identity) for file in index.files)
         self.files = OpenSources(files, is_random=not config.os_cache, cache=self.node, wrap=wrap)

@@ -14,7 +14,7 @@ from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.engine import READS_AHEAD, ArrayPool, Engine, EngineOptions, Output, Plan
 from gpubeton.engine.output_graph import GpuTarget, Pipeline
 from gpubeton.engine.outputs import ImageOutput
-from gpubeton.errors import DeviceError, LoaderClosedError
+from gpubeton.errors import DeviceError, LoaderClosedError, OptionError
 from gpubeton.format import ImageMode
 from gpubeton.format.entry_points import open_entry_points
 from gpubeton.loader.dataset_cache import DatasetCache
@@ -290,8 +290,13 @@ def _is_costly(pages: PagePlan) -> bool:
 def memory_for_pages() -> int | None:
     """Bytes that pages of files may take in this process; None if the system does not tell."""
     # The ranks of a node share its memory; torchrun and most others that start them set this variable.
-    free = read_machine().usable_memory_bytes
-    return None if free is None else free // (2 * max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
+    free, ranks = read_machine().usable_memory_bytes, os.environ.get("LOCAL_WORLD_SIZE", "1")
+    if not ranks.strip().isdecimal():
+        raise OptionError(
+            f"the environment variable LOCAL_WORLD_SIZE is {ranks!r}; expected the number of processes of this machine "
+            "that load data, as torchrun sets it. Set it right, or unset it."
+        )
+    return None if free is None else free // (2 * max(int(ranks), 1))
 
 
 def _open_gpu(target: GpuTarget, outputs: list[ImageOutput], config: LoaderConfig) -> Gpu:

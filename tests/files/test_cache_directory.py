@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import warnings
 
 import pytest
 
-from gpubeton.errors import StorageError
+from gpubeton.errors import OptionError, StorageError
+from gpubeton.fetching import fetch
+from gpubeton.fields import IntField
 from gpubeton.files import cached_file
+from gpubeton.files.object_store import ObjectIdentity
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.manifest import IndexCache
+from gpubeton.loader import Loader
+from gpubeton.reader import Reader
 from tests.files.test_node_cache import PAGE, content_of, make_cache, open_in, reboot
 from tests.files.versioned_source import VersionedIdentity, put
+from tests.small_files import write
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -108,3 +116,74 @@ def test_other_names_among_the_objects_are_passed_over(name, folder):
     (folder / "objects" / "note.txt").write_text("mine")
     assert bytes(open_in(cache, name).load(0, 3 * PAGE)) == content_of(1)[: 3 * PAGE]
     assert (folder / "objects" / "note.txt").read_text() == "mine"
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP])
+def no_locks(request, monkeypatch):
+    """A file system that cannot lock, as some of networks and of user space."""
+
+    def refuse(*arguments):
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_loader_warns_and_reads_without_the_cache(folder, fault_server, tmp_path):
+    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
+    fault_server.objects["a.beton"] = path.read_bytes()
+    with pytest.warns(UserWarning, match="cannot be used as cache_dir.*lock.*without the cache"):
+        loader = Loader(fault_server.url("a.beton"), 5, num_workers=1, cache_dir=folder)
+    assert [value for batch in loader for value in batch[0][:, 0].tolist()] == list(range(10))
+    loader.close()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_indices_are_kept_and_fetching_says_what_is_wrong(folder, fault_server, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpubeton.format.manifest._MIN_CACHED", 0)
+    monkeypatch.setattr("gpubeton.fields.registry._SMALL", 0)
+    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
+    for _ in range(2):
+        assert Reader(str(path), cache_dir=folder).num_samples == 10
+    fault_server.objects["a.beton"] = path.read_bytes()
+    with pytest.raises(StorageError, match=r"fetched here.*lock"):
+        fetch(fault_server.url("a.beton"), tmp_path / "fetched")
+
+
+@pytest.mark.parametrize("value", ["x", "", "-1", "2.5"])
+def test_a_wrong_number_of_ranks_is_named(value, fault_server, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.beton", {"label": IntField()}, [(number,) for number in range(10)])
+    fault_server.objects["a.beton"] = path.read_bytes()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", value)
+    with (
+        Loader(fault_server.url("a.beton"), 5, num_workers=1) as loader,
+        pytest.raises(OptionError, match=f"LOCAL_WORLD_SIZE is '{value}'"),
+    ):
+        list(loader)
+
+
+def test_keys_tell_stores_and_accounts_apart_but_not_signatures(monkeypatch):
+    def key(url, **options):
+        return ObjectIdentity(5, url, '"tag"', remote=RemoteOptions(**options)).cache_key
+
+    keys = {key("az://c/a.beton", account=account) for account in ("one", "two")}
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "two")
+    assert key("az://c/a.beton") in keys
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "three")
+    keys |= {key("az://c/a.beton"), key("s3://c/a.beton")}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://here:1")
+    assert key("s3://c/a.beton") == key("s3://c/a.beton", endpoint="http://here:1")
+    assert len(keys | {key("s3://c/a.beton")}) == 5
+    signed = {key(f"https://h/a?{name}={value}") for name in ("X-Amz-Signature", "Signature", "sig") for value in "ab"}
+    assert signed == {key("https://h/a")}
+
+
+@pytest.mark.parametrize("kind", [StorageError, OptionError])
+def test_no_error_shows_a_secret_of_a_url(kind):
+    url = "https://user:password@host/a.beton?sv=1&sig=secret%3D:x"
+    for text in (f"{url}: damaged. Look at {url}.", f"'{url}' ({url}), {url}"):
+        shown = str(kind(text))
+        assert "secret" not in shown
+        assert "password" not in shown
+        assert shown == text.replace(url, "https://host/a.beton")
+    assert str(StorageError(5, f"{url}: gone")).endswith("https://host/a.beton: gone")
