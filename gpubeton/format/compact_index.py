@@ -155,8 +155,11 @@ def _check_rows(file: DataFile, first: np.uint64, descriptor: Descriptor, own: F
     is_good = (offset <= end) & (size <= end - np.minimum(offset, end))
     page = np.uint64(file.page_size.bit_length() - 1)
     is_good &= (size == 0) | (offset >> page == (offset + size - np.uint64(1)) >> page)
-    if part.column.dtype == IMAGE_DTYPE:
-        height, width, mode = (np.ascontiguousarray(part.column[name]) for name in ("height", "width", "mode"))
+    mode = np.ascontiguousarray(part.column["mode"]) if part.column.dtype == IMAGE_DTYPE else None
+    if mode is not None and descriptor.type_id == FieldType.RGB_IMAGE and (mode == ImageMode.JPG).all():
+        is_good &= (part.column["height"] > 0) & (part.column["width"] > 0)  # of a JPEG the size tells no more
+    elif mode is not None:
+        height, width = (np.ascontiguousarray(part.column[name]) for name in ("height", "width"))
         kind = ImageKind.from_bytes(descriptor.arguments) if descriptor.type_id == FieldType.CUSTOM else None
         # numpy 1 would compute a number times uint16 as uint16, of which 256 times 256 is 0.
         pixels = (kind or RGB).pixel_size * width.astype(np.uint64) * height.astype(np.uint64)
