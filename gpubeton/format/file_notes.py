@@ -132,8 +132,6 @@ def read_notes(path: str | os.PathLike[str], identity: SourceIdentity | None = N
     >>> _ = convert(open_source("train"), "noted.beton", num_workers=1)
     >>> read_notes("noted.beton").class_names
     ('class_0', 'class_1', 'class_2')
-    >>> read_notes("train.beton") is None
-    True
     """
     with open_bytes(path, identity) as source:
         return notes_of(source)
