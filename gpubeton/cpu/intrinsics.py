@@ -28,6 +28,12 @@ def load_u8(emit: VectorBuilder, address: Vector) -> Vector:
 
 
 @vector_kernel
+def load_i8(emit: VectorBuilder, address: Vector) -> Vector:
+    """Load the byte at `address`, a signed number."""
+    return emit.load(address, I8).sign_extend(I64)
+
+
+@vector_kernel
 def load_u16(emit: VectorBuilder, address: Vector) -> Vector:
     """Load 16 bits in native byte order."""
     return emit.load(address, I16).zero_extend(I64)

@@ -2,7 +2,7 @@
 
 `decode_mcus` reads the bits of an interval, see `intervals`, with three numbers: `window` has the next bits,
 left-aligned in 64; `filled` counts the valid ones; `position` is the address of the byte after them. A refill gives at
-least 56 bits, enough for two look-ups.
+least 56 bits, enough for LOOKUPS entries of a table.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpubeton.cpu.intrinsics import (
+    load_i8,
     load_i64,
     load_i64_big_endian,
     load_u8,
@@ -33,7 +34,17 @@ from gpubeton.cpu.jpeg.columns import (
     STRIP,
     STRIP_STEP,
 )
-from gpubeton.cpu.jpeg.huffman import END_OF_BLOCK, NOWHERE, PAIR_BITS, SINGLE_BITS, SKIP_BITS, Tables, search
+from gpubeton.cpu.jpeg.huffman import (
+    END_OF_BLOCK,
+    ENDED,
+    LOOKUPS,
+    PAIR_BITS,
+    SINGLE_BITS,
+    SKIP_BITS,
+    UNDECODED,
+    Tables,
+    search,
+)
 from gpubeton.cpu.jpeg.idct import inverse_dct, inverse_dct_of_dc
 from gpubeton.cpu.jpeg.markers import AC_TABLE, DC_TABLE, QUANTIZATION
 from gpubeton.cpu.simd import I8, Vector, VectorBuilder, vector_kernel
@@ -54,12 +65,6 @@ def _zero_block(emit: VectorBuilder, address: Vector) -> None:
     """Set 64 coefficients to zero."""
     for i in range(4):
         emit.store(emit.fill(I8, 32, 0), address + 32 * i, align=32)
-
-
-@vector_kernel
-def _second_value(emit: VectorBuilder, entry: Vector) -> Vector:
-    """Return byte 6 of a `pair` entry as a signed number."""
-    return entry.shift_left(8).shift_right(56)
 
 
 @inlined
@@ -92,36 +97,55 @@ def one_symbol(window: int, lookup: int, slot: int, tables: Tables) -> tuple[int
 
 
 @inlined
+def _store_first(window: int, entry: int, place: int, coefficients: int) -> None:
+    """Store the first value of a `pair` entry: its bits, with the code's bits before them, plus a number."""
+    value = shift_right_logical(window, load_u8(entry + 7)) + load_u16(entry + 4)
+    store_i16(coefficients + 2 * load_u8(place + load_u8(entry + 2)), value)
+
+
+@inlined
 def _decode_coefficients(
     window: int, filled: int, position: int, block: int, slot: int, tables: Tables, coefficients: int, places: int
 ) -> tuple[int, int, int, bool]:
     """Decode the 63 AC coefficients of a block into memory that is zero."""
     lookup = load_i64(block + 8 * PAIR_LOOKUP)
     sound = True
-    k = 1
-    while k < 64:
+    # Addresses: of the next coefficient's place, and after the last one's.
+    place, stop = places + 1, places + 64
+    while place < stop:
         window, filled, position = _refill(window, filled, position)
-        for _ in range(2):
-            entry = load_i64(lookup + shift_right_logical(window, 64 - PAIR_BITS) * 8)
-            if k + ((entry >> 16) & 127) <= 63:
-                store_i16(coefficients + 2 * load_u8(places + k + ((entry >> 24) & 255)), entry >> 32)
-                store_i16(coefficients + 2 * load_u8(places + k + shift_right_logical(entry, 56)), _second_value(entry))
-                k += (entry >> 8) & 255
-                window <<= entry & 63
-                filled -= entry & 63
-                if k >= 64:
-                    break
-            else:
-                length, size, run = one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
-                k += run
-                store_i16(coefficients + 2 * load_u8(places + k), _magnitude(window, length, size))
-                k += 1
-                window <<= length + size
-                filled -= length + size
-                if length == 0:
-                    sound = False
-                    k = 64
+        entry, after = lookup, place
+        for _ in range(LOOKUPS):
+            entry = lookup + shift_right_logical(window, 64 - PAIR_BITS) * 8
+            after = place + load_u8(entry + 1)
+            if after >= stop:
                 break
+            # Each part is loaded by itself: that takes half as many instructions as to shift it out of 64 bits.
+            _store_first(window, entry, place, coefficients)
+            store_i16(coefficients + 2 * load_u8(place + load_u8(entry + 3)), load_i8(entry + 6))
+            place = after
+            used = load_u8(entry)
+            window <<= used
+            filled -= used
+        if after < stop:
+            continue
+        # The block ends with this entry, or it takes one symbol at a time.
+        passed = load_u8(entry + 1)
+        if ENDED <= passed < UNDECODED and place + passed - ENDED < stop:
+            _store_first(window, entry, place, coefficients)
+            used = load_u8(entry)
+            window <<= used
+            filled -= used
+            break
+        window, filled, position = _refill(window, filled, position)
+        length, size, run = one_symbol(window, load_i64(block + 8 * AC_LOOKUP), slot, tables)
+        store_i16(coefficients + 2 * load_u8(place + run), _magnitude(window, length, size))
+        place += run + 1
+        window <<= length + size
+        filled -= length + size
+        if length == 0:
+            sound = False
+            break
     return window, filled, position, sound
 
 
@@ -209,12 +233,13 @@ def decode_mcus(
             strip = load_i64(block + 8 * STRIP) + (column - origin) * load_i64(block + 8 * STRIP_STEP)
             multipliers = load_i64(block + 8 * MULTIPLIERS)
             # After the DC value there are still enough bits for one look-up.
-            entry = load_i64(load_i64(block + 8 * PAIR_LOOKUP) + shift_right_logical(window, 64 - PAIR_BITS) * 8)
+            entry = load_i64(block + 8 * PAIR_LOOKUP) + shift_right_logical(window, 64 - PAIR_BITS) * 8
             intact = True
-            if is_wanted and (entry >> 24) & 255 == NOWHERE:
+            if is_wanted and load_u8(entry + 1) == ENDED:
                 inverse_dct_of_dc(value, load_u16(multipliers), strip)
-                window <<= entry & 63
-                filled -= entry & 63
+                used = load_u8(entry)
+                window <<= used
+                filled -= used
             elif is_wanted:
                 _zero_block(coefficients)
                 store_i16(coefficients, value)

@@ -2,12 +2,15 @@
 
 Three look-up tables are built from each AC table (and the first from each DC table), indexed by the next bits:
 
-single  uint32 (1024,)  one symbol: bits used, code length, value bits, coefficients skipped
-pair    int64  (1024,)  up to two symbols with their values, if both fit into ten bits
+single  uint32 (2048,)  one symbol: bits used, code length, value bits, coefficients skipped
+pair    int64  (2048,)  one symbol, and a second one with its value if both fit into eleven bits
 skip    uint32 (2048,)  up to six symbols without their values, for blocks outside the crop
 
-A zero entry (in `pair`: UNDECODED) sends the decoder to the canonical search. Codes longer than ten bits are rare: the
-frequent symbols have the short codes.
+A zero entry (in `pair`: UNDECODED) sends the decoder to the canonical search. Codes longer than eleven bits are rare:
+the frequent symbols have the short codes.
+
+A wrong guess which way an entry takes costs a processor more than two look-ups. So nearly all entries of `pair` take
+the same way: the first value may have more bits than the index, because it is computed from the bits themselves.
 """
 
 from __future__ import annotations
@@ -22,14 +25,19 @@ from gpubeton.machine_code.compile import inlined, stage
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
 
-SINGLE_BITS = 10
-PAIR_BITS = 10
+SINGLE_BITS = 11
+PAIR_BITS = 11
 SKIP_BITS = 11
 
 # "End of block" as a run: enough to pass the last coefficient from anywhere, and within the zigzag table.
 END_OF_BLOCK = 79
-# A `pair` entry that decodes nothing: 127 more coefficients never fit into a block.
-UNDECODED = 127 << 16
+# The same of a `pair` entry that decodes nothing: 127 more coefficients never fit into a block.
+UNDECODED = 127
+# As the number of coefficients passed: the block ends. More than that: after so many coefficients more.
+ENDED = 64
+# Entries of `pair` between two refills of the bit reader, and the most bits that each may use.
+LOOKUPS = 3
+_MOST_BITS = 56 // LOOKUPS
 # The place of a second value that a `pair` entry does not have: after the 64 coefficients.
 NOWHERE = 64
 
@@ -48,10 +56,10 @@ class Tables(NamedTuple):
     built: Array  # (8,) uint8: 1 if the look-up tables were built from `source`
     known: Array  # (12,) uint8: Huffman slots and quantization tables that this image defines
     identifiers: Array  # (3,) int64: of the components
-    single: Array  # (8, 1024) uint32
-    pair: Array  # (4, 1024) int64
+    single: Array  # (8, 2048) uint32
+    pair: Array  # (4, 2048) int64
     skip: Array  # (4, 2048) uint32
-    limits: Array  # (8, 18) int64: the canonical decoder's tables (T.81 F.2.2.3), for codes longer than ten bits
+    limits: Array  # (8, 18) int64: the canonical decoder's tables (T.81 F.2.2.3), for longer codes
     offsets: Array  # (8, 18) int64
 
 
@@ -126,32 +134,34 @@ def _build_pair(single: Array, pair: Array) -> None:
         entry = signed(single[bits >> (PAIR_BITS - SINGLE_BITS)])
         used = entry & 63
         run = (entry >> 16) & 127
-        if entry == 0 or used > PAIR_BITS:
-            pair[bits] = UNDECODED
+        length = (entry >> 6) & 31
+        size = (entry >> 11) & 31
+        if entry == 0 or used > _MOST_BITS or (size > 0 and length >= PAIR_BITS):
+            pair[bits] = UNDECODED << 8
             continue
         if run == END_OF_BLOCK:
-            pair[bits] = used | (64 << 8) | (NOWHERE << 24) | (NOWHERE << 56)
+            pair[bits] = used | (ENDED << 8) | (NOWHERE << 16) | (NOWHERE << 24)
             continue
-        value = _value(bits, used, (entry >> 11) & 31)
-        alone = used | ((run + 1) << 8) | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
-        pair[bits] = alone
+        # Takes the code's bits away, and makes the value negative if its first bit is 0 (T.81 F.2.2.1, EXTEND).
+        base = -((bits >> (PAIR_BITS - length)) << size)
+        if size > 0 and (bits >> (PAIR_BITS - length - 1)) & 1 == 0:
+            base += 1 - (1 << size)
+        first = used | (run << 16) | ((base & 0xFFFF) << 32) | ((64 - used) << 56)
+        pair[bits] = first | ((run + 1) << 8) | (NOWHERE << 24)
+        if used >= PAIR_BITS:
+            continue
         rest = (bits << used) & mask
         second = signed(single[rest >> (PAIR_BITS - SINGLE_BITS)])
-        both = used + (second & 63)
-        if second == 0 or both > PAIR_BITS:
+        used = second & 63
+        if second == 0 or (first & 63) + used > PAIR_BITS:
             continue
         second_run = (second >> 16) & 127
-        # The second symbol is used only if the block has room for the first: bits 16..22 hold the room it needs.
-        needed = (run + 1) << 16
+        value = _value(rest, used, (second >> 11) & 31)
         if second_run == END_OF_BLOCK:
-            passed = 64 + run + 1
-            pair[bits] = both | (passed << 8) | needed | (run << 24) | ((value & 0xFFFF) << 32) | (NOWHERE << 56)
-            continue
-        second_value = _value(rest, second & 63, (second >> 11) & 31)
-        if -128 <= second_value <= 127:
+            pair[bits] = (first + used) | ((ENDED + run + 1) << 8) | (NOWHERE << 24)
+        elif -128 <= value <= 127:
             place = run + 1 + second_run
-            values = ((value & 0xFFFF) << 32) | ((second_value & 0xFF) << 48)
-            pair[bits] = both | ((place + 1) << 8) | needed | (run << 24) | values | (place << 56)
+            pair[bits] = (first + used) | ((place + 1) << 8) | (place << 24) | ((value & 0xFF) << 48)
 
 
 @stage
@@ -194,8 +204,8 @@ def build_tables(
     offsets: Array,  # written
 ) -> None:
     """Build the look-up tables of one Huffman table; their shapes: see `Tables`."""
-    # A `pair` entry: bits used | coefficients passed << 8 | room needed << 16 | first place << 24 | first value << 32 |
-    # second value << 48 | second place << 56.
+    # A `pair` entry: bits used | coefficients passed << 8 | first place << 16 | second place << 24 | number << 32 |
+    # second value << 48 | shift << 56. The window shifted right, plus the number, is the first value in 16 bits.
     _build_single(lengths, symbols, is_ac, single, limits, offsets)
     if is_ac:
         _build_pair(single, pair)

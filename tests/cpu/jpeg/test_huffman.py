@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from gpubeton.cpu.jpeg.entropy import one_symbol
 from gpubeton.cpu.jpeg.huffman import (
     END_OF_BLOCK,
+    ENDED,
+    LOOKUPS,
     NOWHERE,
     PAIR_BITS,
     SKIP_BITS,
+    UNDECODED,
     allocate_tables,
     build_tables,
     is_prefix_code,
@@ -112,31 +115,38 @@ def test_any_code_is_found_among_short_and_long_ones(code, windows):
             assert run == (END_OF_BLOCK if ends else symbol // 16)
 
 
-def pair_entry(steps):
-    """What `pair` has to hold for bits that hold these symbols; a second one only if its value fits into a byte."""
-    whole = [step for step in steps if step[0] <= PAIR_BITS]
-    if not whole:
-        return 127 << 16
-    used, run, value, ends = whole[0]
-    if ends:
-        return used | 64 << 8 | NOWHERE << 24 | NOWHERE << 56
-    first = run << 24 | (value & 0xFFFF) << 32
-    passed = run + 1
+def check_pair(entry, plain, bits):
+    """An entry of `pair` holds the first symbol, with any bits after the index, and a second one if it is within."""
+    index = bits[:PAIR_BITS]
+    symbol, length = plain.first(index) or (0, 0)
+    run, size = divmod(symbol, 16)
+    if length == 0 or length + size > 56 // LOOKUPS or (size > 0 and length == PAIR_BITS):
+        assert entry == UNDECODED << 8
+        return
+    used, passed, place, second_place = (entry >> shift & 255 for shift in (0, 8, 16, 24))
+    if size == 0 and run != 15:
+        assert (used, passed, place, second_place) == (length, ENDED, NOWHERE, NOWHERE)
+        return
+    value = (int(bits, 2) << 64 - len(bits) >> (entry >> 56 & 255)) + (entry >> 32 & 0xFFFF) & 0xFFFF
+    assert (place, value) == (run, plain.steps(bits)[0][2] & 0xFFFF)
+    whole = [step for step in plain.steps(index) if step[0] <= PAIR_BITS]
     if len(whole) > 1 and whole[1][3]:
-        return whole[1][0] | (passed + 64) << 8 | passed << 16 | first | NOWHERE << 56
-    if len(whole) > 1 and -128 <= whole[1][2] <= 127:
+        assert (used, passed, second_place) == (whole[1][0], ENDED + run + 1, NOWHERE)
+    elif len(whole) > 1 and -128 <= whole[1][2] <= 127:
         both, second_run, second, _ = whole[1]
-        place = passed + second_run
-        return both | (place + 1) << 8 | passed << 16 | first | (second & 0xFF) << 48 | place << 56
-    return used | passed << 8 | first | NOWHERE << 56
+        assert (used, passed, second_place) == (both, run + second_run + 2, run + 1 + second_run)
+        assert entry >> 48 & 0xFF == second & 0xFF
+    else:
+        assert (used, passed, second_place) == (length + size, run + 1, NOWHERE)
 
 
-@given(codes(is_ac=True))
+@given(codes(is_ac=True), st.lists(st.integers(0, (1 << 20) - 1), min_size=7, max_size=7))
 @settings(max_examples=12, deadline=None)
-def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code):
+def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code, later):
     (tables, _), plain = built(*code, is_ac=True), Plain(*code)
     for number in range(1 << PAIR_BITS):
-        assert tables.pair[1, number] == pair_entry(plain.steps(bits_of(number, PAIR_BITS))), bits_of(number, PAIR_BITS)
+        bits = bits_of(number, PAIR_BITS) + bits_of(later[number % len(later)], 20)
+        check_pair(int(tables.pair[1, number]), plain, bits)
     for number in range(0, 1 << SKIP_BITS, 3):
         check_skip(int(tables.skip[1, number]), plain.steps(bits_of(number, SKIP_BITS)))
 
@@ -144,7 +154,7 @@ def test_pairs_and_skips_say_what_reading_symbol_by_symbol_says(code):
 def check_skip(entry, steps):
     """An entry of `skip` may stop early, but whatever it passes over must be what there is."""
     if entry == 0:
-        # Codes longer than ten bits are left to the search.
+        # Longer codes are left to the search.
         assert not steps or steps[0][0] > PAIR_BITS or steps[0][1] + 1 > 63
         return
     used, passed, ended = entry & 63, entry >> 8 & 255, entry >> 16
