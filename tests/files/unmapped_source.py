@@ -55,7 +55,7 @@ class Content(bytearray):
 class UnmappedSource(LocalFile):
     """A local file by the name ``counted://`` and its path."""
 
-    is_mappable = False
+    is_mappable = is_local = False
     traffic = Traffic()
 
     @classmethod
