@@ -57,7 +57,9 @@ class FaultServer:
         self.latency = 0.0  # seconds before each answer
         self.most_at_once = 0  # requests that waited for their answers at one time
         self.answers = 0  # that were begun
+        self.round_trips = 0  # longest chain of requests each of which came after the answer to the one before
         self._at_once = 0
+        self._answered = 0  # longest chain that has its last answer
         self._lock = threading.Lock()
         self._server = _Server(self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -86,10 +88,13 @@ class FaultServer:
             fault = (self.faults.popleft() if self.faults else self.always) or Fault()
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
+            place = self._answered + 1
+            self.round_trips = max(self.round_trips, place)
         time.sleep(self.latency + fault.late)
         with self._lock:
             self._at_once -= 1
             self.answers += 1
+            self._answered = max(self._answered, place)
         return fault
 
     def close(self) -> None:

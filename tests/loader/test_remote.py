@@ -21,7 +21,7 @@ from gpubeton.errors import (
     RemoteSlowDownError,
     StorageError,
 )
-from gpubeton.fields.decoders import RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder
 from gpubeton.files import object_store, open_files
 from gpubeton.format.index import Index
 from gpubeton.indexing import index_shards
@@ -102,6 +102,22 @@ def test_opening_takes_two_round_trips(fault_server, tmp_path):
     assert fault_server.most_at_once == len(ranges) - 1  # all others at the same time
     needed = path.stat().st_size - index.header.alloc_table_ptr + 40_000 * index.metadata_type.itemsize
     assert sum(stop - start for start, stop in ranges) <= needed + (256 << 10) + (64 << 10) + 4 * 40_000
+
+
+@pytest.mark.parametrize("order", ["sequential", "random", "window"])
+def test_the_first_batch_takes_one_round_trip_after_those_that_open_the_file(fault_server, tmp_path, order):
+    path = tmp_path / "large.beton"
+    write_sparse_beton(path, 40_000, 3 * 16 * 16, raw_side=16)
+    fault_server.objects["large.beton"] = path.read_bytes()
+    fault_server.latency = 0.5  # so that requests made together come together
+    pipelines = {"image": [CenterCropRGBImageDecoder((8, 8), 1), ToTensor()], "label": None}
+    with Loader(fault_server.url("large.beton"), 64, num_workers=1, order=order, pipelines=pipelines) as loader:
+        assert fault_server.round_trips <= 2
+        assert len(fault_server.requests) == 3
+        iterator = iter(loader)
+        next(iterator)
+        assert fault_server.round_trips <= 3
+        iterator.close()
 
 
 def test_what_a_converter_knows_comes_with_the_requests_that_open_a_file(photos, fault_server):
