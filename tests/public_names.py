@@ -154,6 +154,7 @@ PUBLIC = (
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.lightning",
+    "gpubeton.integrations.torchdata",
     *(["gpubeton.integrations.ray"] if find_spec("ray") else []),  # not for the newest Python yet
     *(f"gpubeton.{module}" for module in FFCV),
 )
