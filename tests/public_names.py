@@ -153,6 +153,7 @@ PUBLIC = (
     "gpubeton.indexing",
     "gpubeton.inspection",
     "gpubeton.integrations.accelerate",
+    "gpubeton.integrations.huggingface",
     "gpubeton.integrations.lightning",
     "gpubeton.integrations.torchdata",
     *(["gpubeton.integrations.ray"] if find_spec("ray") else []),  # not for the newest Python yet
