@@ -31,7 +31,7 @@ class Corpus:
 
 
 def make_corpus(data: Path, images: int, console: Console) -> Corpus:
-    """Make the images, or use existing ones."""
+    """Make the images, or use existing ones. The files are as FFCV writes them: without entry points."""
     folder = data / f"photos-{images}"
     with console.status(f"Making {images} photos in {folder}"):
         write_photos(folder, PhotoSet(images, (_QUALITY, _QUALITY)))
@@ -44,7 +44,7 @@ def make_corpus(data: Path, images: int, console: Console) -> Corpus:
         columns: dict[str, Field] = {"image": fields[name], "label": IntField()}
         if not path.exists():
             console.print(f"Writing {path}")
-            DatasetWriter(path, columns).from_image_folder(folder)
+            DatasetWriter(path, columns, index=False).from_image_folder(folder)
     count = len(list_photos(folder))
     if count != images:
         raise RuntimeError(f"{folder}: {count} images, expected {images}. Remove the folder and start again.")
@@ -58,9 +58,9 @@ def full_size_raw(corpus: Corpus, data: Path, console: Console) -> tuple[str, di
     path = data / f"raw-full-{corpus.facts['raw']['images']}.beton"
     if not path.exists():
         console.print(f"Writing {path}")
-        DatasetWriter(path, {"image": RGBImageField(write_mode="raw"), "label": IntField()}).from_image_folder(
-            corpus.folder
-        )
+        DatasetWriter(
+            path, {"image": RGBImageField(write_mode="raw"), "label": IntField()}, index=False
+        ).from_image_folder(corpus.folder)
     return str(path), _facts(path)
 
 

@@ -99,7 +99,7 @@ def _with_markers(corpus: Corpus, data: Path, interval: int) -> Path:
     path = data / f"marked-{interval}-{Path(corpus.jpg).name}"
     if not path.exists():
         fields = {"image": RGBImageField(write_mode="jpg", restart_interval=interval), "label": IntField()}
-        DatasetWriter(path, fields, progress=False).from_image_folder(corpus.folder)
+        DatasetWriter(path, fields, progress=False, index=False).from_image_folder(corpus.folder)
     return path
 
 

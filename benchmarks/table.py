@@ -196,6 +196,16 @@ def _entry_points(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"{facts}. {provenance(result)}"])
 
 
+def _cluster_conversion(result: dict[str, Any]) -> str:
+    count = result["processes"]
+    heading = ["images are", "images/s, 1 process", f"{count} processes", "of the ideal rate"]
+    lines = [row(heading), rule(3)]
+    for run in result["runs"]:
+        rates = [spread(own, "{:,.0f}") for own in run["images_per_second"].values()]
+        lines.append(row([run["name"], *rates, spread(run["share"], "{:.2f}")]))
+    return "\n".join([*lines, "", f"{result['images']:,} photos in {result['shards']} shards. {provenance(result)}"])
+
+
 def _remote_peers(result: dict[str, Any]) -> str:
     laps = {name: [Lap(*list(lap.values())[:3]) for lap in own["laps"]] for name, own in result["contenders"].items()}
     lines = [row(["", "images/s", "CPU s / 1000 images", "requests / 1000 images", "bytes came / used"]), rule(4)]
@@ -266,6 +276,7 @@ _TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "views": ("views", _views),
     "custom_operation": ("custom_operation", _custom_operation),
     "batch_cost": ("batch_cost", _batch_cost),
+    "cluster_conversion": ("cluster_conversion", _cluster_conversion),
     "entry_points": ("entry_points", _entry_points),
     "remote_peers": ("remote_peers", _remote_peers),
     "gpu": ("gpu", draw_gpu),

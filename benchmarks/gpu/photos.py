@@ -55,7 +55,7 @@ def make_photos(data: Path, count: int, quality: int) -> Photos:
         _write_textures(folder, wanted)
     if not beton.exists():
         columns = {"image": RGBImageField(write_mode="jpg", jpeg_quality=quality), "label": IntField()}
-        DatasetWriter(beton, columns, progress=False).from_image_folder(folder)
+        DatasetWriter(beton, columns, progress=False, index=False).from_image_folder(folder)
     if len(list_photos(folder)) != count:
         raise RuntimeError(f"{folder}: not {count} images. Remove the folder and start again.")
     indexed = indexed_name(beton)
