@@ -20,6 +20,7 @@ from gpubeton.errors import FormatError, OptionError, RemoteDamagedError, Storag
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.cache_filler import CacheFiller
 from gpubeton.files.cached_file import CachedFile, allocate, make_object
+from gpubeton.files.descriptors import read_at, write_some
 from gpubeton.files.node_cache import PAGE_SIZE
 from gpubeton.files.object_store import list_objects
 from gpubeton.files.open_files import list_files, open_bytes
@@ -145,7 +146,7 @@ def _fetch_one(
     # Another process that fetches the same file waits here.
     with _locked(path) as record, open_bytes(url, remote=remote) as source:
         key = source.identity().cache_key
-        if key is not None and path.exists() and os.pread(record, 1 << 16, 0) == _record(path, key):
+        if key is not None and path.exists() and read_at(record, 1 << 16, 0) == _record(path, key):
             with suppress(RemoteDamagedError, FormatError):  # since then; it is fetched again
                 return Fetched(url, path, source.size, True, _check(url, path))
         work = path.with_name(f".{path.name}.{_hash(key)}.fetching")
@@ -164,7 +165,7 @@ def _fetch_one(
         shutil.rmtree(work)
         sync_folder(folder)
         if key is not None:
-            os.pwrite(record, _record(path, key), 0)
+            write_some(record, _record(path, key), 0)
         return Fetched(url, path, source.size, False, compared)
 
 

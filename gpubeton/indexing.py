@@ -13,6 +13,7 @@ import numpy as np
 
 from gpubeton.errors import StorageError
 from gpubeton.fields.registry import CustomFields, open_index
+from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.files.open_files import list_shards, source_type
 from gpubeton.format.entry_points import (
     EntryBlock,
@@ -235,7 +236,7 @@ class _Unfinished:
         self._path = self._target.with_name(f".{short_name(self._target)}.entries")
         self._key = b"".join(name.encode().ljust(16, b"\0") + identity_of(index, name) for name in names)
         try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = open_descriptor(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StorageError(error.errno, f"{self._target}: no file can be written here: {error.strerror}") from error
 
@@ -252,7 +253,7 @@ class _Unfinished:
 
     def find(self, num_workers: int, on_progress: Callable[[int, int], object]) -> int:
         """Find the missing entry points; return the number of images of this call."""
-        if os.pread(self._descriptor, len(self._key), 0) != self._key:
+        if read_at(self._descriptor, len(self._key), 0) != self._key:
             os.ftruncate(self._descriptor, 0)
             write_at(self._descriptor, 0, self._key, self._path)
         done, end = [0] * len(self._names), len(self._key)
@@ -286,13 +287,13 @@ class _Unfinished:
     def _records(self) -> Iterator[tuple[int, EntryBlock, int]]:
         """Read field, entry points and end of each record, up to the first that is not complete."""
         position, done = len(self._key), [0] * len(self._names)
-        while len(header := os.pread(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
+        while len(header := read_at(self._descriptor, _RECORD_DTYPE.itemsize, position)) == _RECORD_DTYPE.itemsize:
             row = np.frombuffer(header, _RECORD_DTYPE)[0]
             field, images, entries = int(row["field"]), int(row["images"]), int(row["entries"])
             size = 8 * images + ENTRY_DTYPE.itemsize * entries
             if field >= len(done) or size > os.fstat(self._descriptor).st_size:
                 return
-            content = os.pread(self._descriptor, size, position + len(header))
+            content = read_at(self._descriptor, size, position + len(header))
             counts = np.frombuffer(content[: 4 * images], "<u4")
             if len(content) < size or zlib.crc32(content, zlib.crc32(header[:16])) != row["checksum"]:
                 return

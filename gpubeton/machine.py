@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,13 +33,12 @@ class Machine:
 
 def read_machine(root: Path = _ROOT) -> Machine:
     """Look at the machine."""
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     return Machine(
         cores=_cores(),
         core_limit=_core_limit(root),
         memory_bytes=_available_memory(root),
         memory_limit_bytes=_memory_limit(root),
-        locked_limit_bytes=None if locked == resource.RLIM_INFINITY else locked,
+        locked_limit_bytes=_locked_limit(),
     )
 
 
@@ -52,6 +50,15 @@ def count_cores(root: Path = _ROOT) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _locked_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if locked == resource.RLIM_INFINITY else locked
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -23,6 +22,7 @@ from gpubeton.conversion.parts import open_part
 from gpubeton.conversion.shard_plan import choose_settings, read_part
 from gpubeton.errors import GpubetonError, OptionError, StorageError, WriteError
 from gpubeton.fields.registry import open_index
+from gpubeton.files.byte_locks import lock_file
 from gpubeton.format.file_notes import read_notes
 from gpubeton.format.manifest import write_manifest
 from gpubeton.machine import count_cores
@@ -358,14 +358,14 @@ def _open_locked(folder: Path) -> int:
         try:
             with suppress(FileExistsError):  # whatever it is; `exist_ok` would look again, when it may be gone
                 folder.mkdir(mode=0o700, parents=True)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:  # the process before has just removed it
             continue
         try:
             if os.fstat(descriptor).st_uid != os.getuid():
                 raise StorageError(f"{folder}: the folder belongs to another user. Choose another scratch folder")
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock_file(descriptor, waits=True)
             except OSError as error:
                 raise StorageError(
                     error.errno, f"{folder}: it cannot be locked: {error}. Choose a scratch folder on a local disk"
@@ -382,6 +382,8 @@ def _open_locked(folder: Path) -> int:
 @contextmanager
 def _work_folder(plan: ShardPlan, number: int, scratch: str | os.PathLike[str] | None) -> Iterator[Path]:
     """Give a folder for one shard that stays if the block fails, so that the next attempt continues."""
+    if not hasattr(os, "getuid"):
+        raise StorageError(errno.ENOSYS, "shards cannot be written on Windows: write one file, or use WSL")
     digest = hashlib.sha256(f"{plan.target} {plan.places}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir() if scratch is None else scratch) / f"gpubeton-{os.getuid()}-{digest}-{number}"
     descriptor = _open_locked(folder)

@@ -7,8 +7,6 @@ semaphore: the threads that wake them and that they wake do not fight for it.
 
 from __future__ import annotations
 
-import ctypes
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -63,6 +61,7 @@ from gpubeton.cpu.jpeg.codes import NOT_UNPACKED, OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.jpeg.picture import decode_picture
 from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
+from gpubeton.cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton.machine_code.compile import compiled, compiled_with_notice, merged, stage
 from gpubeton.plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
 
@@ -87,8 +86,6 @@ BUSY = 0  # time with work to do; minus the time of the clock now, if the worker
 CPU = 1  # processor time until the last batch or wait
 _CPU_BEGUN = 2  # reading of the processor clock when the work that is not counted yet began
 _CLOCK_WORDS = 8
-
-_WALL_CLOCK, _CPU_CLOCK = time.CLOCK_MONOTONIC, time.CLOCK_THREAD_CPUTIME_ID
 
 # The events at which `work` returns to Python.
 IDLE = 0  # no tickets left for now; on a ring with workers: it is shut
@@ -115,7 +112,7 @@ def allocate_ring(batches: int, images: int, draw_columns: int, workers: int = 0
     """Allocate a ring buffer without tickets."""
     semaphores = np.zeros((2, _SEMAPHORE_WORDS), np.int64)
     for semaphore in semaphores:
-        ctypes.CDLL(None).sem_init(ctypes.c_void_p(semaphore.ctypes.data), 0, 0)
+        begin_semaphore(semaphore)
     return Ring(
         control=np.zeros(_CONTROL_WORDS, np.int64),
         remaining=np.zeros(batches, np.int64),
@@ -216,7 +213,7 @@ def wake(ring: Ring, is_shut: bool) -> None:
 
 @stage
 def _count_cpu(clock: Array) -> None:
-    now = clock_nanoseconds(_CPU_CLOCK)
+    now = clock_nanoseconds(CPU_CLOCK)
     clock[CPU] += now - clock[_CPU_BEGUN]
     clock[_CPU_BEGUN] = now
 
@@ -227,11 +224,11 @@ def _await_tickets(ring: Ring, worker: int) -> bool:
     control, clock = ring.control.ctypes.data, ring.clocks[worker]
     if clock[BUSY] < 0:
         _count_cpu(clock)
-        clock[BUSY] += clock_nanoseconds(_WALL_CLOCK)
+        clock[BUSY] += clock_nanoseconds(WALL_CLOCK)
     while atomic_load(control + 8 * CLOSED) == 0:
         if atomic_load(control + 8 * NEXT) < atomic_load(control + 8 * PUBLISHED):
-            clock[_CPU_BEGUN] = clock_nanoseconds(_CPU_CLOCK)
-            clock[BUSY] -= clock_nanoseconds(_WALL_CLOCK)
+            clock[_CPU_BEGUN] = clock_nanoseconds(CPU_CLOCK)
+            clock[BUSY] -= clock_nanoseconds(WALL_CLOCK)
             return True
         semaphore_wait(ring.semaphores[_TICKETS].ctypes.data)
         atomic_fence()

@@ -17,9 +17,7 @@ from gpubeton.pipeline.error_notes import note_nopython_error
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_copy = ctypes.CDLL(None).memmove
-_copy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-_copy.restype = ctypes.c_void_p
+_copy: Any = ctypes.memmove
 
 
 def memcpy(source: Any, dest: Any) -> None:

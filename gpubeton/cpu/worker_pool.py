@@ -49,6 +49,7 @@ from gpubeton.cpu.ring import (
     write_tasks,
 )
 from gpubeton.cpu.scratch import Scratch, allocate
+from gpubeton.cpu.system_calls import raise_interrupt
 from gpubeton.errors import LoaderClosedError
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.format.layout import ImageMode
@@ -140,7 +141,7 @@ class Worker:
 
 def usage_of(clocks: NDArray[np.int64]) -> Usage:
     """Sum up the clocks of workers, `Ring.clocks`, until now; processor time counts at the end of a batch or work."""
-    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    now = time.monotonic_ns()
     busy = sum(nanoseconds if nanoseconds >= 0 else nanoseconds + now for nanoseconds in clocks[:, BUSY].tolist())
     return Usage(busy / 1e9, int(clocks[:, CPU].sum()) / 1e9)
 
@@ -210,6 +211,7 @@ class WorkerPool:
         while self._is_closed or not is_made:
             self._raise_if_ended()
             is_made = await_batch(self._ring, self._collected, True)
+            raise_interrupt()
         slot = self._collected % len(self._ring.remaining)
         batch = self._batches.pop(self._collected)
         self._collected += 1

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import re
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -93,9 +94,9 @@ def written_ranges(path: str | os.PathLike[str]) -> list[tuple[int, int]]:
 
 def resident_share(path: str | os.PathLike[str], written: Sequence[tuple[int, int]]) -> float | None:
     """Return which share of these ranges is in the page cache, without reading; None if the system cannot answer."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "mincore"):
+    if sys.platform != "linux":
         return None
+    libc = ctypes.CDLL(None, use_errno=True)
     if not written:
         return 1.0
     with open_bytes(path) as source:

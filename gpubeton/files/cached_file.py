@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 import weakref
 import zlib
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 from gpubeton.errors import StorageError
 from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.descriptors import open_descriptor, read_at, write_some
 from gpubeton.files.local_file import FileIdentity, LocalFile
 
 if TYPE_CHECKING:
@@ -248,7 +250,7 @@ def make_object(folder: Path, size: int, page_size: int) -> None:
 def drop_pages(folder: Path, page_size: int, need: int) -> int:
     """Free at least `need` bytes of an object that no process uses, or the whole object; return how many were freed."""
     with _opened(folder / "pages") as pages, _opened(folder / "data") as data:
-        entries = np.frombuffer(os.pread(pages, os.fstat(pages).st_size, 0), _ENTRY)
+        entries = np.frombuffer(read_at(pages, os.fstat(pages).st_size, 0), _ENTRY)
         before = left = _allocated(data)
         # From the end: a file whose first pages are there can be opened at once.
         for page in np.flatnonzero(entries)[::-1].tolist() if page_size else ():
@@ -273,7 +275,7 @@ def allocate(descriptor: int, start: int, size: int) -> int:
 def write_all(descriptor: int, content: memoryview, start: int) -> None:
     """Write all bytes at a place of an open file."""
     while content:
-        count = os.pwrite(descriptor, content, start)
+        count = write_some(descriptor, content, start)
         content, start = content[count:], start + count
 
 
@@ -295,7 +297,7 @@ def files_removed() -> OSError:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Open a file to read and write it; it is made if it is not there."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         yield descriptor
     finally:
@@ -312,6 +314,8 @@ def _allocated(descriptor: int) -> int:
 
 def _fallocate(descriptor: int, mode: int, start: int, size: int) -> bool:
     """Allocate or free blocks; False if the file system cannot."""
+    if sys.platform != "linux":
+        return False
     while _libc().fallocate(descriptor, mode, start, size):
         number = ctypes.get_errno()
         if number in (errno.EOPNOTSUPP, errno.ENOSYS):

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import stat
+import sys
 import weakref
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ import numpy as np
 
 from gpubeton.errors import FormatError, StorageError, TruncatedError
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.descriptors import open_descriptor, read_into
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +84,7 @@ class LocalFile(ByteSource):
 
     @classmethod
     def open(cls, name: str, size: int, *, is_random: bool) -> LocalFile:
-        source = cls(name, size, os.open(name, os.O_RDONLY | os.O_CLOEXEC))
+        source = cls(name, size, open_descriptor(name, os.O_RDONLY))
         if is_random and hasattr(os, "posix_fadvise"):
             # Each byte is asked for in time; reading ahead would read more in vain.
             os.posix_fadvise(source.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -102,7 +104,7 @@ class LocalFile(ByteSource):
 
     def read_into(self, start: int, target: memoryview) -> int:
         done = 0
-        while done < len(target) and (count := os.preadv(self.descriptor, [target[done:]], start + done)):
+        while done < len(target) and (count := read_into(self.descriptor, target[done:], start + done)):
             done += count
         return done
 
@@ -158,6 +160,8 @@ class LocalFile(ByteSource):
         # Python's own mmap keeps a copy of the descriptor for each mapping (3.13 can do without): a dataset of a
         # thousand files would exceed the limit on open files.
         size = self.size
+        if sys.platform != "linux":
+            return np.frombuffer(mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ), np.uint8)
         address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, self.descriptor, 0)
         if address == _MAP_FAILED:
             error = ctypes.get_errno()
@@ -179,7 +183,8 @@ class LocalFile(ByteSource):
         return True
 
     def announce(self, start: int, size: int) -> None:
-        os.posix_fadvise(self.descriptor, start, size, os.POSIX_FADV_WILLNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.descriptor, start, size, os.POSIX_FADV_WILLNEED)
 
 
 @cache

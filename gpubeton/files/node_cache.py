@@ -27,6 +27,7 @@ from gpubeton.files.cached_file import (
     make_object,
     read_entries,
 )
+from gpubeton.files.descriptors import open_descriptor, read_at, write_some
 from gpubeton.files.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class NodeCache:
         self.is_full = self._has_warned = False
         try:
             make_directory(self.directory, self._objects)
-            self._uses = os.open(self._uses_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._uses = open_descriptor(self._uses_path, os.O_RDWR | os.O_CREAT, 0o600)
             with self._space() as usage:
                 self.limit = self._default_limit(usage.used) if limit is None else limit
         except StorageError:
@@ -255,7 +256,7 @@ class NodeCache:
         need = max(need, self.limit // 64)  # rarely, and not page by page
         found = [(_opened(folder), folder) for folder in self._objects.iterdir() if _KEY.fullmatch(folder.name)]
         # Its locks end when it is closed. It is not the file of `hold`, so that this process counts as another one.
-        descriptor = os.open(self._uses_path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_descriptor(self._uses_path, os.O_RDWR)
         try:
             for _, folder in sorted(found):
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
@@ -272,12 +273,12 @@ class NodeCache:
         """Give the bytes in use, alone; what the caller makes of them is written down."""
         with locked_byte(self._space_path, 0) as descriptor:
             assert descriptor is not None
-            stored = os.pread(descriptor, _USAGE.size, 0)
+            stored = read_at(descriptor, _USAGE.size, 0)
             tag, used = _USAGE.unpack(stored) if len(stored) == _USAGE.size else (0, 0)
             usage = _Usage(used if tag == boot_tag() else self._count_used())
-            os.pwrite(descriptor, _USAGE.pack(0, 0), 0)  # a process that is killed now makes the next one count
+            write_some(descriptor, _USAGE.pack(0, 0), 0)  # a process that is killed now makes the next one count
             yield usage
-            os.pwrite(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
+            write_some(descriptor, _USAGE.pack(boot_tag(), usage.used), 0)
 
     def _default_limit(self, used: int) -> int:
         found = os.statvfs(self.directory)

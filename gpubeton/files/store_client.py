@@ -360,7 +360,8 @@ def _obstore() -> Any:
         raise OptionError(
             "files in object stores and on web servers need obstore, which is not installed: " + install("remote")
         ) from error
-    os.register_at_fork(after_in_child=_FORKED.set)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_FORKED.set)
     return obstore
 
 

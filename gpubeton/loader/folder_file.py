@@ -23,6 +23,7 @@ from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.image_codec import file_content
 from gpubeton.fields.jpeg_markers import read_frame
 from gpubeton.files.byte_source import ByteSource, SourceIdentity
+from gpubeton.files.descriptors import read_into
 from gpubeton.format.layout import IMAGE_DTYPE, PAGE_SIZE_DEFAULT, ImageMode, metadata_dtype
 from gpubeton.machine import count_cores
 from gpubeton.writing.file_builder import FileBuilder, RegionSizes, make_descriptors
@@ -172,7 +173,7 @@ class _Parts:
         path = self._listing.images.files[number]
         with open(path, "rb", buffering=0) as file:
             found, done = os.fstat(file.fileno()), 0
-            while done < len(target) and (count := os.preadv(file.fileno(), [target[done:]], start + done)):
+            while done < len(target) and (count := read_into(file.fileno(), target[done:], start + done)):
                 done += count
         if (found.st_size, found.st_mtime_ns) != self._listing.states[number] or done < len(target):
             raise StorageError(

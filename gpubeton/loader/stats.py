@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubeton.engine.timing import MAX_RECORDED, ProfilerLabel, StageTimers
 from gpubeton.errors import OptionError
+from gpubeton.files.descriptors import open_descriptor
 from gpubeton.files.store_client import REPEATS
 
 if TYPE_CHECKING:
@@ -460,7 +461,7 @@ class StatsLog:
             "total": total.to_dict(),
         }
         # One write: lines of several processes do not mix.
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        descriptor = open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(descriptor, json.dumps(entry).encode() + b"\n")
         finally:

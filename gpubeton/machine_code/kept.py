@@ -6,7 +6,6 @@ and machine code of an older decoder would run on after one of those has changed
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -151,9 +150,13 @@ def _log_notice(folder: Path | None) -> None:
             # Open, and so locked, until this process ends.
             lock = os.open(folder / "compiling", os.O_CREAT | os.O_RDWR)
             try:
+                import fcntl
+
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
+            except ImportError:  # Windows: each process logs it
+                os.close(lock)
     where = (
         "cannot be kept: set NUMBA_CACHE_DIR to a folder that can be written"
         if folder is None

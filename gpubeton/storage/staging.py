@@ -19,12 +19,13 @@ Buffer: TypeAlias = mmap.mmap | NDArray[np.uint8]
 """Writable memory."""
 
 # Memory of this process alone: by default a mapping is shared with children, which would write into our batches.
-_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# Windows has no such children, and no flags.
+_FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def allocate_block(nbytes: int) -> mmap.mmap:
     """Allocate memory that goes back to the system with the last reference to it."""
-    block = mmap.mmap(-1, nbytes, flags=_FLAGS)
+    block = mmap.mmap(-1, nbytes, **_FLAGS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             block.madvise(mmap.MADV_HUGEPAGE)  # touching it first takes a third of the time

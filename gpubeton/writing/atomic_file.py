@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import platform
 import re
 import secrets
 import stat
+import sys
 import zlib
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpubeton.errors import OptionError, StorageError
+from gpubeton.files.byte_locks import lock_file
+from gpubeton.files.descriptors import open_descriptor, write_some
 from gpubeton.format.entry_points import remove_index
 from gpubeton.format.layout import HEADER_DTYPE, VERSION
 
@@ -47,12 +50,18 @@ class WrittenFile(ABC):
         check_target(self.path, overwrite=self.overwrite)  # a file may have appeared meanwhile
         try:
             os.fsync(self._descriptor)
+            if sys.platform == "win32":  # Windows renames and removes no open file
+                self._close()
             self.temporary.replace(self.path)
             remove_index(os.fspath(self.path))
             self._clear()
             sync_folder(self.path.parent)
         except OSError as error:
             raise StorageError(error.errno, f"{self.path}: could not be completed: {error.strerror}") from error
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close all that is open."""
 
     @abstractmethod
     def _clear(self) -> None:
@@ -83,13 +92,16 @@ class AtomicFile(WrittenFile):
 
     def __exit__(self, *exception: object) -> None:
         if self._descriptor >= 0:
+            self._close()
             self.temporary.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _clear(self) -> None:
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._close()
 
     def _find_leftovers(self) -> Iterator[Path]:
         own_name, any_name = re.escape(self._prefix) + "[0-9a-f]{16}", rf"\..+\.{_system()}[0-9a-f]{{8}}"
@@ -99,7 +111,7 @@ class AtomicFile(WrittenFile):
     def _create(self) -> tuple[Path, int]:
         while True:
             temporary = self.path.with_name(f"{self._prefix}{_system()}{secrets.token_hex(4)}.partial")
-            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            descriptor = open_descriptor(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             # Between these two lines another process may have taken the file for a leftover: then make another.
             if not is_locked(descriptor) and os.fstat(descriptor).st_nlink:
                 return temporary, descriptor
@@ -162,7 +174,7 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
     rest = memoryview(content).cast("B")
     while rest:
         try:
-            count = os.pwrite(descriptor, rest, offset)
+            count = write_some(descriptor, rest, offset)
         except OSError as error:
             raise StorageError(
                 error.errno,
@@ -176,7 +188,7 @@ def write_at(descriptor: int, offset: int, content: Buffer, path: str | os.PathL
 def is_locked(descriptor: int) -> bool:
     """Whether another process has locked a file; if not, lock it until it is closed here and in forked processes."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor, waits=False)
     except BlockingIOError:
         return True
     except OSError:
@@ -186,7 +198,9 @@ def is_locked(descriptor: int) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -199,18 +213,20 @@ def _system() -> str:
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
-        name = os.uname().nodename.encode()
+        name = platform.node().encode()
     return f"{zlib.crc32(name):08x}"
 
 
 def _remove_if_abandoned(path: Path) -> None:
+    if not hasattr(os, "O_NOFOLLOW"):  # Windows has no locks either
+        return
     try:
         # O_NONBLOCK: a pipe of such a name must not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return  # removed in the meantime, or another user's
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor, waits=False)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             path.unlink(missing_ok=True)
     except OSError:

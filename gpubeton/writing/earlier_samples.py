@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpubeton.fields.registry import type_id_of
+from gpubeton.files.descriptors import read_at
 from gpubeton.writing.file_builder import RegionSizes
 from gpubeton.writing.moved_regions import MovedRegions
 
@@ -125,7 +126,7 @@ class EarlierSamples:
             }
             for number, region in zip(np.repeat(self._file[numbers], counts).tolist(), own.tolist(), strict=True):
                 size, offset = int(all_of_them.sizes[region]), int(self._offset[region])
-                contents.append(os.pread(files[number].fileno(), size, offset))
+                contents.append(read_at(files[number].fileno(), size, offset))
                 if zlib.crc32(contents[-1]) != all_of_them.checksums[region] or len(contents[-1]) != size:
                     return None
         changes: dict[str, list[int]] = {}

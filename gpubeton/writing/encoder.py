@@ -13,6 +13,7 @@ import numpy as np
 
 from gpubeton.errors import OptionError, RegionTooLargeError, SampleError
 from gpubeton.fields.basics import FloatField, IntField
+from gpubeton.files.descriptors import open_descriptor
 from gpubeton.format.layout import PAGE_SIZE_MAX, metadata_dtype
 from gpubeton.writing.atomic_file import write_at
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
@@ -114,7 +115,7 @@ class Encoder:
         self._row_size = metadata_dtype([field.metadata_type for field in self._fields]).itemsize
         self._on_sample = on_sample
         self._chunks: dict[int, Chunk | EarlierChunk] = {}
-        self._descriptor = os.open(job.file, os.O_WRONLY | os.O_CLOEXEC)
+        self._descriptor = open_descriptor(job.file, os.O_WRONLY)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpubeton.errors import StorageError
+from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.writing.atomic_file import WrittenFile, check_target, checked_target, is_locked, short_name
 from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _BLOCK = 16 << 20
 #: Bytes of a sample's identity.
 _IDENTITY = 16
-_JOURNAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND
+_JOURNAL_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class ResumableFile(WrittenFile):
         try:
             self._descriptor = self._open_locked(seconds_to_wait)
             self._complete_set_aside()
-            self._journal = os.open(self._journal_path, _JOURNAL_FLAGS, 0o666)
+            self._journal = open_descriptor(self._journal_path, _JOURNAL_FLAGS)
         except StorageError:
             raise
         except OSError as error:
@@ -137,6 +138,9 @@ class ResumableFile(WrittenFile):
             check_target(self.path, overwrite=False)
 
     def __exit__(self, *exception: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             os.close(self._journal)
@@ -153,7 +157,7 @@ class ResumableFile(WrittenFile):
         before, self._descriptor = self._descriptor, self._open_locked(0.0)
         os.close(before)
         os.close(self._journal)
-        self._journal = os.open(self._journal_path, _JOURNAL_FLAGS, 0o666)
+        self._journal = open_descriptor(self._journal_path, _JOURNAL_FLAGS)
 
     def holds(self, chunk: FinishedChunk, place: ChunkPlace, rows: tuple[int, int]) -> bool:
         """Check by its checksums that a chunk is in the file; `rows` is the offset and the size of its metadata."""
@@ -182,7 +186,7 @@ class ResumableFile(WrittenFile):
     def checksum(self, offset: int, size: int) -> int:
         """Compute the CRC-32 of a part of the file; of less where the file ends."""
         found, stop = 0, offset + size
-        while offset < stop and (part := os.pread(self._descriptor, min(_BLOCK, stop - offset), offset)):
+        while offset < stop and (part := read_at(self._descriptor, min(_BLOCK, stop - offset), offset)):
             found = zlib.crc32(part, found)
             offset += len(part)
         return found
@@ -220,7 +224,7 @@ class ResumableFile(WrittenFile):
 
     def _open_locked(self, seconds_to_wait: float) -> int:
         while True:
-            descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = open_descriptor(self.temporary, os.O_RDWR | os.O_CREAT)
             try:
                 _lock(descriptor, self.path, seconds_to_wait)
             except BaseException:
