@@ -155,6 +155,7 @@ PUBLIC = (
     "gpubeton.integrations.accelerate",
     "gpubeton.integrations.huggingface",
     "gpubeton.integrations.lightning",
+    "gpubeton.integrations.timm",
     "gpubeton.integrations.torchdata",
     *(["gpubeton.integrations.ray"] if find_spec("ray") else []),  # not for the newest Python yet
     *(f"gpubeton.{module}" for module in FFCV),
