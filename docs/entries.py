@@ -49,6 +49,11 @@ ENTRIES = (
                 "Only the part that is needed is decoded.",
             ),
             ("CenterCropRGBImageDecoder", "CenterCropRGBImageDecoder((144, 144), 224 / 256)", ""),
+            (
+                "PadRGBImageDecoder",
+                "PadRGBImageDecoder((144, 144), fill=114)",
+                "The whole image with its proportions kept (letterbox).",
+            ),
         )
     ),
     Entry(

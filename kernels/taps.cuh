@@ -127,12 +127,14 @@ struct Taps {
 // The taps of one output column (axis 0) or row (1).
 static __device__ __forceinline__ PixelTaps taps_of_output(const int* draw, int rule, int height, int width, int axis,
                                                            int i) {
-    int output = axis == 0 ? width : height;
+    if (draw[RESIZED_HEIGHT] > 0) height = draw[RESIZED_HEIGHT];
+    if (draw[RESIZED_WIDTH] > 0) width = draw[RESIZED_WIDTH];
+    int resized = axis == 0 ? width : height;
     if (rule == AREA && (draw[HEIGHT] < height || draw[WIDTH] < width)) rule = AREA_ENLARGING;
     // The resized pixel that output pixel i shows; a draw flips before it shifts.
-    int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(output - 1));
-    if (axis == 0 && draw[FLIP] != 0) index = output - 1 - index;
-    return taps_of(rule, index, draw[axis == 0 ? WIDTH : HEIGHT], output);
+    int index = (int)min(max((long long)i + draw[axis == 0 ? SHIFT_X : SHIFT_Y], 0ll), (long long)(resized - 1));
+    if (axis == 0 && draw[FLIP] != 0) index = resized - 1 - index;
+    return taps_of(rule, index, draw[axis == 0 ? WIDTH : HEIGHT], resized);
 }
 
 // The sum of weights, the first of the largest ones, and its place.

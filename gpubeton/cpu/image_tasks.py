@@ -36,7 +36,7 @@ RAW = 1
 PLAIN = 2  # raw pixels of another kind, see `plain`
 PACKED = 3  # a file that Python decodes into RAW or PLAIN
 
-# Columns of a view, int64; the first seven are those of a row of draws.
+# Columns of a view, int64; the first nine are those of a row of draws.
 VIEW_TOP = 0  # the crop, in source pixels
 VIEW_LEFT = 1
 VIEW_HEIGHT = 2
@@ -44,20 +44,22 @@ VIEW_WIDTH = 3
 VIEW_FLIP = 4
 VIEW_SHIFT_Y = 5  # in output pixels
 VIEW_SHIFT_X = 6
-VIEW_IMAGE = 7  # its number in the batch
-VIEW_PROGRAM = 8
-VIEW_TARGET = 9  # address of the output image, or of its u8 staging image
-FIRST_ROW = 10  # the MCUs that it needs
-LAST_ROW = 11
-FIRST_COLUMN = 12
-LAST_COLUMN = 13
-TAPS = 14  # four, see `taps.TapCounts`
-EMITTED = 18  # output rows that are written
-VIEW_FIELDS = 19
+VIEW_RESIZED_HEIGHT = 7  # what the crop is resized to: the output, or less if it is padded
+VIEW_RESIZED_WIDTH = 8
+VIEW_IMAGE = 9  # its number in the batch
+VIEW_PROGRAM = 10
+VIEW_TARGET = 11  # address of the output image, or of its u8 staging image
+FIRST_ROW = 12  # the MCUs that it needs
+LAST_ROW = 13
+FIRST_COLUMN = 14
+LAST_COLUMN = 15
+TAPS = 16  # four, see `taps.TapCounts`
+EMITTED = 20  # output rows that are written
+VIEW_FIELDS = 21
 
 # Top, left, height and width of a crop in source pixels; whether the result is mirrored; its shift down and across in
-# output pixels.
-Box: TypeAlias = tuple[int, int, int, int, bool, int, int]
+# output pixels; the height and width that it is resized to.
+Box: TypeAlias = tuple[int, int, int, int, bool, int, int, int, int]
 
 
 @stage
@@ -71,6 +73,8 @@ def box_of(view: Array) -> Box:
         view[VIEW_FLIP] != 0,
         view[VIEW_SHIFT_Y],
         view[VIEW_SHIFT_X],
+        view[VIEW_RESIZED_HEIGHT],
+        view[VIEW_RESIZED_WIDTH],
     )
 
 

@@ -32,7 +32,18 @@ from gpubeton.cpu.jpeg.codes import OK, WRONG_CROP, WRONG_SIZE
 from gpubeton.cpu.simd import F32, I8, I16, I32, I64, Vector, VectorBuilder, vector_kernel
 from gpubeton.cpu.taps import effective, ideal, most_taps, resized_index
 from gpubeton.machine_code.compile import stage
-from gpubeton.plan.draw_rows import FLIP, HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, SHIFT_Y, TOP, WIDTH
+from gpubeton.plan.draw_rows import (
+    FLIP,
+    HEIGHT,
+    LEFT,
+    NUM_PAINTS,
+    RESIZED_HEIGHT,
+    RESIZED_WIDTH,
+    SHIFT_X,
+    SHIFT_Y,
+    TOP,
+    WIDTH,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +76,7 @@ def allocate_plain(
 ) -> PlainScratch:
     """Allocate one worker's memory."""
     sides = [side for program in programs for side in (program.height, program.width)]
-    taps = most_taps(source_side, min(sides))
+    taps = most_taps(source_side, min(program.shortest_side for program in programs))
     return PlainScratch(
         capacity=np.array([source_side, np.iinfo(np.int64).max], np.int64),
         first=np.zeros((2, max(sides)), np.int32),
@@ -163,12 +174,21 @@ def _sum_across(
 
 @stage
 def _fill_axis(
-    rule: int, size: int, output: int, shift: int, flip: bool, first: Array, counts: Array, weights: Array, row: Array
+    rule: int,
+    size: int,
+    output: int,
+    resized: int,
+    shift: int,
+    flip: bool,
+    first: Array,
+    counts: Array,
+    weights: Array,
+    row: Array,
 ) -> int:
     """Compute the weights of one side; return the largest number of source pixels of an output pixel."""
     most = 0
     for i in range(output):
-        begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
+        begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
         # Without resizing, one tap is left: `make_plain` depends on it.
         while count > 1 and row[count - 1] == 0:
             count -= 1
@@ -247,12 +267,12 @@ def make_plain(
     if task[SIZE] != image_height * stride:
         return WRONG_SIZE
     rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
-    rule = effective(output[INTERPOLATION], height, width, rows, columns)
+    resized_height, resized_width = draw[RESIZED_HEIGHT] or rows, draw[RESIZED_WIDTH] or columns
+    rule = effective(output[INTERPOLATION], height, width, resized_height, resized_width)
     first, counts, weights = scratch.first, scratch.counts, scratch.weights
-    across = _fill_axis(
-        rule, width, columns, draw[SHIFT_X], draw[FLIP] != 0, first[0], counts[0], weights[0], scratch.row
-    )
-    down = _fill_axis(rule, height, rows, draw[SHIFT_Y], False, first[1], counts[1], weights[1], scratch.row)
+    flip, row = draw[FLIP] != 0, scratch.row
+    across = _fill_axis(rule, width, columns, resized_width, draw[SHIFT_X], flip, first[0], counts[0], weights[0], row)
+    down = _fill_axis(rule, height, rows, resized_height, draw[SHIFT_Y], False, first[1], counts[1], weights[1], row)
     blends = channels == 4 and (across > 1 or down > 1)
     crop = task[ADDRESS] + top * stride + left * channels * size
     line, pixels = scratch.line, scratch.pixels

@@ -143,13 +143,14 @@ def resample_rgb(
     scratch: Scratch,
 ) -> None:
     """Resample the crop of a raw RGB image and store it."""
-    top, left, height, width, flip, shift_y, shift_x = box
+    top, left, height, width, flip, shift_y, shift_x, resized_height, resized_width = box
     rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
-    rule = effective(output[INTERPOLATION], height, width, rows, columns)
+    rule = effective(output[INTERPOLATION], height, width, resized_height, resized_width)
     groups = -(-columns // _GROUP)
     first, words, row = scratch.first[0], scratch.words[0], scratch.row
-    across = fill_axis(rule, 0, width, columns, shift_x, flip, first[0, : _GROUP * groups], words[0], row)
-    down = fill_axis(rule, 0, height, rows, shift_y, False, first[2, :rows], words[2], row)
+    padded = first[0, : _GROUP * groups]
+    across = fill_axis(rule, 0, width, columns, resized_width, shift_x, flip, padded, words[0], row)
+    down = fill_axis(rule, 0, height, rows, resized_height, shift_y, False, first[2, :rows], words[2], row)
     pairs = _spread(words[0], across, _GROUP * groups, scratch.lane_words)
     size = 3 * width
     crop = source + top * stride + 3 * left

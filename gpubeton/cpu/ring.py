@@ -63,7 +63,7 @@ from gpubeton.cpu.plain import make_plain
 from gpubeton.cpu.resample import resample_rgb
 from gpubeton.cpu.system_calls import CPU_CLOCK, WALL_CLOCK, begin_semaphore
 from gpubeton.machine_code.compile import compiled, compiled_with_notice, merged, stage
-from gpubeton.plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, SHIFT_X, TOP, WIDTH
+from gpubeton.plan.draw_rows import HEIGHT, LEFT, NUM_PAINTS, RESIZED_HEIGHT, RESIZED_WIDTH, TOP, WIDTH
 
 if TYPE_CHECKING:
     from gpubeton.cpu.intrinsics import Array
@@ -257,9 +257,11 @@ def _list_views(tasks: Array, draws: Array, codes: Array, image: int, outputs: O
             codes[image] = WRONG_CROP
         else:
             view = scratch.views[count]
-            # Both begin with top, left, height, width, flip and shifts.
-            for column in range(SHIFT_X + 1):
+            # Both begin with top, left, height, width, flip, shifts and resized size.
+            for column in range(RESIZED_WIDTH + 1):
                 view[column] = draw[column]
+            view[RESIZED_HEIGHT] = draw[RESIZED_HEIGHT] or outputs.settings[program, OUT_HEIGHT]
+            view[RESIZED_WIDTH] = draw[RESIZED_WIDTH] or outputs.settings[program, OUT_WIDTH]
             view[VIEW_IMAGE], view[VIEW_PROGRAM] = image, program
             view[VIEW_TARGET] = tasks[image, TARGET]
             if needs_staging(outputs.settings[program]):

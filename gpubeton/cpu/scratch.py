@@ -62,7 +62,7 @@ def allocate(
     source_bytes: int,  # size of the largest JPEG
     output_height: int,  # of the largest output
     output_width: int,
-    narrowest: int,  # shortest output side of any program: it limits the number of taps
+    narrowest: int,  # least `shortest_side` of any program: it limits the number of taps
     staging: tuple[int, int] = (0, 0),  # largest height and width of an output that needs a u8 staging image
     views: int = 1,  # most outputs of one stored image; memory that is not used is never touched
 ) -> Scratch:

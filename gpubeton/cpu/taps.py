@@ -42,7 +42,7 @@ def most_taps(source: int, output: int) -> int:
 
 @stage
 def effective(interpolation: int, source_height: int, source_width: int, height: int, width: int) -> int:
-    """Return the rule of an interpolation for this crop and output."""
+    """Return the rule of an interpolation for this crop and what it is resized to."""
     if interpolation == AREA and (source_height < height or source_width < width):
         return AREA_ENLARGING
     return interpolation
@@ -194,10 +194,10 @@ def _through_upsampling(
 
 
 @inlined
-def resized_index(i: int, output: int, shift: int, flip: bool) -> int:
+def resized_index(i: int, output: int, resized: int, shift: int, flip: bool) -> int:
     """Return the resized sample that output sample i shows; see `fill_axis`."""
-    index: int = min(max(min(i, output - 1) + shift, 0), output - 1)
-    return output - 1 - index if flip else index
+    index: int = min(max(min(i, output - 1) + shift, 0), resized - 1)
+    return resized - 1 - index if flip else index
 
 
 @stage
@@ -206,6 +206,7 @@ def fill_axis(
     start: int,  # of the crop, in source samples
     size: int,  # of the crop
     output: int,  # output samples
+    resized: int,  # samples that the crop is resized to; fewer than `output` if the image is padded
     shift: int,  # output sample i shows resized sample i + shift, or the nearest one in range
     flip: bool,  # mirror the resized samples first
     first: Array,  # (padded output,) int32, written: first source sample of each output sample, padded
@@ -215,7 +216,7 @@ def fill_axis(
     """Compute the taps of one side of an image; return the largest number of taps."""
     taps = 0
     for i in range(first.shape[0]):
-        begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
+        begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
         first[i] = start + begin
         _settle(words[i], count, words.shape[1], _quantize(row, count, words[i]))
         taps = max(taps, count)
@@ -224,10 +225,11 @@ def fill_axis(
 
 @stage
 def fill_axis_pair(
-    rule: int,  # the first six: as for `fill_axis`
+    rule: int,  # the first seven: as for `fill_axis`
     start: int,
     size: int,
     output: int,
+    resized: int,
     shift: int,
     flip: bool,
     limit: int,  # chroma samples of the whole image
@@ -241,7 +243,7 @@ def fill_axis_pair(
     luma_taps = 0
     chroma_taps = 0
     for i in range(first.shape[1]):
-        begin, count = ideal(rule, resized_index(i, output, shift, flip), size, output, row)
+        begin, count = ideal(rule, resized_index(i, output, resized, shift, flip), size, resized, row)
         first[0, i] = start + begin
         total = _quantize(row, count, words[0, i])
         origin, chroma_count, chroma_total = _through_upsampling(

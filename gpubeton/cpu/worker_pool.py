@@ -76,7 +76,7 @@ class Worker:
         self._sides = (
             max(program.height for program in programs),
             max(program.width for program in programs),
-            min(min(program.height, program.width) for program in programs),
+            min(program.shortest_side for program in programs),
         )
         staged = [program for program in programs if program.num_color_steps or is_gray(program)]
         self._staging = (

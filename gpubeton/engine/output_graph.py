@@ -21,7 +21,7 @@ from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pipeline_spec import DrawnParameters, PipelineSpec
 from gpubeton.pipeline.state import State
 from gpubeton.plan.batch_ops import compile_batch_ops, declare
-from gpubeton.plan.draw_rows import SHIFT_X
+from gpubeton.plan.draw_rows import filling_crops
 from gpubeton.plan.fusion import compile_image_program
 from gpubeton.plan.linked_outputs import geometry_source_of, moves_of, placements_by
 from gpubeton.plan.order import rows_of
@@ -364,11 +364,11 @@ class ImagePlacements:
         """Return crop, flip, shift and sizes of each image: first of the pass, then of each move."""
         program, column = self.output.program, self.output.source.column
         heights, widths = (column[side][samples].astype(np.int32) for side in ("height", "width"))
-        draws = program.draw(seed, epoch, samples, heights, widths)[:, : SHIFT_X + 1]
-        size = np.broadcast_to([program.height, program.width], (len(samples), 2))
+        draws = program.draw(seed, epoch, samples, heights, widths)
+        size = program.height, program.width
+        sizes = np.stack([heights, widths, *np.broadcast_to(np.array(size)[:, None], (2, len(samples)))], axis=1)
         later = [placements_by(step, seed, epoch, samples) for step in self.moves]
-        columns = [draws, heights[:, None], widths[:, None], size, *later]
-        return np.concatenate(columns, axis=1).astype(np.float64)
+        return np.concatenate([filling_crops(draws, size), sizes, *later], axis=1).astype(np.float64)
 
 
 def _connect_boxes(outputs: Mapping[str, PipelineOutput]) -> None:

@@ -230,6 +230,74 @@ class CenterCropRGBImageDecoder(ResizedCropRGBImageDecoder):
         return np.concatenate([(size - side) // 2, side, side], axis=1, dtype=np.int32)
 
 
+class PadRGBImageDecoder(ResizedCropRGBImageDecoder):
+    """Decode images whole, resized to fit into one size with their proportions kept; the rest is filled (letterbox).
+
+    Parameters
+    ----------
+    output_size : tuple of int
+        Height and width of the output in pixels; may be changed between epochs.
+    fill : sequence of three numbers, or number
+        Color around the image, as levels from 0 to 255. Operations after the decoder change it as they change pixels.
+    interpolation : str
+        How the image is resized: "area" as in FFCV, or another of `INTERPOLATIONS`.
+    position : {"center", "top-left"}
+        Where the image lies in the output. An odd pixel of a centered one is at the bottom or at the right.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    One side fits exactly, the other is rounded to the nearest pixel. `FollowImage` and ``TransformBoxes`` follow: a
+    mask has its own `fill` around it.
+
+    Examples
+    --------
+    >>> decoder = PadRGBImageDecoder((640, 640), fill=114)
+    >>> decoder.places(np.array([480, 500]), np.array([640, 375])).tolist()  # top, left, height, width
+    [[80, 0, 480, 640], [0, 80, 640, 480]]
+    """
+
+    def __init__(
+        self,
+        output_size: tuple[int, int],
+        fill: float | Sequence[float] = 0,
+        interpolation: str = "area",
+        position: str = "center",
+    ) -> None:
+        super().__init__(output_size, interpolation)
+        self.fill = _checked_fill(type(self).__name__, fill)
+        self.position = check_choice(f"{type(self).__name__}: position", position, ("center", "top-left"))
+
+    def boxes(self, heights: NDArray[Any], widths: NDArray[Any], uniform: Uniform | None) -> NDArray[np.int32]:
+        return SimpleRGBImageDecoder.boxes(self, heights, widths, uniform)
+
+    def places(self, heights: NDArray[Any], widths: NDArray[Any]) -> NDArray[np.int32]:
+        """Choose the part of the output that each image fills.
+
+        Parameters
+        ----------
+        heights, widths : ndarray of integers, shape (N,)
+            Sizes of the stored images, in pixels.
+
+        Returns
+        -------
+        ndarray of int32, shape (N, 4)
+            Top, left, height and width, in pixels of the output.
+        """
+        stored = np.stack([heights, widths], axis=1).astype(np.int64)
+        output = np.array(self.output_size, np.int64)
+        # Sides if the other one fits exactly, rounded with halves up.
+        fitting = np.maximum((2 * stored * output[::-1] + stored[:, ::-1]) // (2 * stored[:, ::-1]), 1)
+        is_longer = stored * output[::-1] >= stored[:, ::-1] * output
+        size = np.where(is_longer, output, fitting)
+        corner = (output - size) // 2 if self.position == "center" else np.zeros_like(size)
+        return np.concatenate([corner, size], axis=1, dtype=np.int32)
+
+
 class RandomResizedCropRGBImageDecoder(ResizedCropRGBImageDecoder):
     """Decode a random part of each image, resized; the parts are chosen by torchvision's rule.
 
@@ -312,6 +380,24 @@ class CenterCropImageDecoder(CenterCropRGBImageDecoder):
     --------
     >>> CenterCropImageDecoder((224, 224), ratio=0.5).boxes(np.array([100]), np.array([200]), None).tolist()
     [[25, 75, 50, 50]]
+    """
+
+    takes_any_kind: ClassVar[bool] = True
+
+
+class PadImageDecoder(PadRGBImageDecoder):
+    """Decode images of any kind whole, resized to fit and padded; see `ImageDecoder` for the result.
+
+    Parameters
+    ----------
+    output_size, fill, interpolation, position
+        As for `PadRGBImageDecoder`. A fill has a number for each channel, or one for all. Colors of RGBA images are
+        weighted by their alpha, as in Pillow.
+
+    Examples
+    --------
+    >>> PadImageDecoder((64, 64), position="top-left").places(np.array([20]), np.array([40])).tolist()
+    [[0, 0, 32, 64]]
     """
 
     takes_any_kind: ClassVar[bool] = True
@@ -410,16 +496,9 @@ class FollowImage(SimpleRGBImageDecoder):
     takes_any_kind: ClassVar[bool] = True
 
     def __init__(self, image: str = "image", interpolation: str = "nearest", fill: float | Sequence[float] = 0) -> None:
-        values = np.asarray(fill)
-        if (
-            values.shape not in {(), (1,), (3,), (4,)}
-            or values.dtype.kind not in "iuf"
-            or not np.isfinite(values).all()
-        ):
-            raise OptionError(f"FollowImage: fill is {fill!r}; expected a number, 255, or one a channel")
         self.image = image
         self.interpolation = check_choice("FollowImage: interpolation", interpolation, INTERPOLATIONS)
-        self.fill = tuple((np.broadcast_to(values, 3) if values.shape == () else values).tolist())
+        self.fill = _checked_fill("FollowImage", fill)
 
     def frame(self, heights: NDArray[Any], widths: NDArray[Any]) -> tuple[int, int]:
         raise PipelineError(
@@ -430,6 +509,15 @@ class FollowImage(SimpleRGBImageDecoder):
         raise PipelineError(
             f"FollowImage cuts as {self.image!r} is cut, the output that it follows: use it in a Loader"
         )
+
+
+def _checked_fill(decoder: str, fill: float | Sequence[float]) -> tuple[float, ...]:
+    """Check a color: one, three or four numbers; a single number holds for each of three channels."""
+    values = np.asarray(fill)
+    if values.shape not in {(), (1,), (3,), (4,)} or values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+        raise OptionError(f"{decoder}: fill is {fill!r}; expected a number, 255, or one a channel")
+    numbers: list[float] = np.atleast_1d(values).tolist()
+    return tuple(numbers * 3 if values.shape == () else numbers)
 
 
 def generated_boxes(

@@ -9,6 +9,7 @@ import numpy as np
 from gpubeton.fields.area_average import resizer
 from gpubeton.fields.image_decoders import (
     CenterCropRGBImageDecoder,
+    PadRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
     ResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
@@ -19,6 +20,7 @@ from gpubeton.format.layout import ImageMode
 __all__ = [
     "IMAGE_MODES",
     "CenterCropRGBImageDecoder",
+    "PadRGBImageDecoder",
     "RGBImageField",
     "RandomResizedCropRGBImageDecoder",
     "ResizedCropRGBImageDecoder",

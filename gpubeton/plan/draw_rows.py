@@ -2,9 +2,11 @@
 
 A row is int32. Its first columns give the part of the source that is resized to the output, and its placement::
 
-    resized  = resize(source[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH])
+    resized  = resize(source[TOP : TOP + HEIGHT, LEFT : LEFT + WIDTH]), to RESIZED_HEIGHT x RESIZED_WIDTH
     flipped  = resized, mirrored left to right if FLIP is 1
     out[y, x] = flipped[y + SHIFT_Y, x + SHIFT_X]      where that exists; the rest is painted
+
+RESIZED_HEIGHT and RESIZED_WIDTH are zero for images that are resized to the whole output.
 
 Then come K paints of five columns (top, left, bottom, right, fill), of which the first NUM_PAINTS count. They are
 painted in order: ``out[top:bottom, left:right] = fills[fill]``. They lie inside the image and may be empty.
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from gpubeton.batch.image_batch import Fill
     from gpubeton.transforms.transform import Transform
 
-TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, NUM_PAINTS = range(8)
-DRAW_COLUMNS = 8
+TOP, LEFT, HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X, RESIZED_HEIGHT, RESIZED_WIDTH, NUM_PAINTS = range(10)
+DRAW_COLUMNS = 10
 PAINT_COLUMNS = 5
+
+PADDING_PAINTS = 2
+"""Paints around an image that is padded along one axis: before it and after it."""
 
 Rows = NDArray[np.int32]
 
@@ -40,9 +45,13 @@ def compose(
     *,
     size: tuple[int, int],
     fills: Mapping[Fill, int],
+    padding: tuple[NDArray[Any], Fill] | None = None,  # where the crops come to lie, and the color around them
 ) -> Rows:  # (N, DRAW_COLUMNS + K * PAINT_COLUMNS)
     """Fold a crop and the steps after it into one row per image; `fills` numbers the colors of the executor."""
-    folded = DrawRows(boxes, size, sum(step.num_paints for step in steps), fills)
+    num_paints = 0 if padding is None else PADDING_PAINTS
+    folded = DrawRows(boxes, size, num_paints + sum(step.num_paints for step in steps), fills)
+    if padding is not None:
+        folded.pad(*padding)
     for step, draw in zip(steps, draws, strict=True):
         if draw is None:
             raise TypeError(f"{step!r} has no draw to fold")
@@ -66,6 +75,20 @@ class DrawRows:
         """Refuse: a row has one crop, which the decoder chooses."""
         raise TypeError("a second crop does not fold into a draw")
 
+    def pad(self, places: NDArray[Any], fill: Fill) -> None:
+        """Resize each crop to its place, (N, 4) top, left, height, width; paint what it leaves of one axis."""
+        self.rows[:, SHIFT_Y : SHIFT_X + 1] = -places[:, :2]
+        self.rows[:, RESIZED_HEIGHT : RESIZED_WIDTH + 1] = places[:, 2:]
+        height, width = self.size
+        top, left = places[:, 0], places[:, 1]
+        bottom, right = top + places[:, 2], left + places[:, 3]
+        is_across = places[:, 2] == height  # bars at the left and at the right; else at the top and at the bottom
+        zeros = np.zeros_like(top)
+        ends = np.where(is_across, height, top), np.where(is_across, left, width)
+        self.paint(np.stack([zeros, zeros, *ends], axis=1), fill)
+        begins = np.where(is_across, 0, bottom), np.where(is_across, right, 0)
+        self.paint(np.stack([*begins, zeros + height, zeros + width], axis=1), fill)
+
     def flip(self, flipped: NDArray[Any]) -> None:
         """Mirror the rows where `flipped` is 1: crop, earlier paints and the shift along x."""
         rows = self.rows
@@ -73,7 +96,8 @@ class DrawRows:
         if self.used == 0:
             return
         chosen = np.flatnonzero(flipped)
-        rows[chosen, SHIFT_X] *= -1
+        resized = rows[chosen, RESIZED_WIDTH]
+        rows[chosen, SHIFT_X] = np.where(resized > 0, resized - self.size[1], 0) - rows[chosen, SHIFT_X]
         paints = self.slots[chosen, : self.used]
         paints[..., [1, 3]] = self.size[1] - paints[..., [3, 1]]
         self.slots[chosen, : self.used] = paints
@@ -110,8 +134,22 @@ def identity_draws(height: int, width: int, columns: int = DRAW_COLUMNS) -> NDAr
     return draws
 
 
+def filling_crops(rows: Rows, size: tuple[int, int]) -> NDArray[np.float64]:  # (N, SHIFT_X + 1)
+    """Return crops, flips and shifts of images resized to the whole output; padded ones reach past their source."""
+    resized = rows[:, RESIZED_HEIGHT : RESIZED_WIDTH + 1]
+    resized = np.where(resized > 0, resized, size)
+    crops = rows[:, : SHIFT_X + 1].astype(np.float64)
+    crops[:, HEIGHT : WIDTH + 1] *= size / resized
+    crops[:, SHIFT_X] += rows[:, FLIP] * (size[1] - resized[:, 1])
+    return crops
+
+
 def most_taps(draws: NDArray[np.int32], height: int, width: int) -> int:
     """Return an even upper bound of the taps of an output pixel along an axis, for any interpolation."""
     # Not with `max`, a function in Python around this one.
+    if np.maximum.reduce(draws[:, RESIZED_HEIGHT], initial=0):
+        resized = draws[:, RESIZED_HEIGHT : RESIZED_WIDTH + 1]
+        scales = draws[:, HEIGHT : WIDTH + 1] / np.where(resized > 0, resized, (height, width))
+        return 2 * math.ceil(max(float(scales.max()), 1.0)) + 2
     tallest, widest = (int(np.maximum.reduce(draws[:, column], initial=0)) for column in (HEIGHT, WIDTH))
     return 2 * math.ceil(max(tallest / height, widest / width, 1.0)) + 2

@@ -11,6 +11,7 @@ from gpubeton.errors import PipelineError
 from gpubeton.fields.image_decoders import (
     FollowImage,
     ImageDecoder,
+    PadRGBImageDecoder,
     RandomResizedCropImageDecoder,
     RandomResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
@@ -19,9 +20,11 @@ from gpubeton.format.field_arguments import RGB
 from gpubeton.pipeline.operation import Operation, operation_name
 from gpubeton.pipeline.pixel_type import is_torch_dtype, pixel_type
 from gpubeton.plan.batch_ops import BatchOp, BatchOps, compile_batch_op, move_to
+from gpubeton.plan.draw_rows import PADDING_PAINTS
 from gpubeton.plan.philox import StreamNumbers
 from gpubeton.plan.program import MAX_COLOR_STEPS, ImageProgram, image_state, numbered_fills
 from gpubeton.plan.snapshot import snapshot
+from gpubeton.transforms.checks import checked_levels
 from gpubeton.transforms.ops import ToDevice
 from gpubeton.transforms.transform import Moves, Transform
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from gpubeton.batch.image_batch import Fill
     from gpubeton.plan.program import GeometrySource
     from gpubeton.transforms.color_jitter import ColorTransform
     from gpubeton.transforms.mixup import ImageMixing
@@ -96,6 +100,7 @@ class _Fusion:
         self.early_paints = 0
         self.mixing: tuple[ImageMixing, int] | None = None
         self.followed: GeometrySource | None = None
+        self.padding = self._checked_padding(decoder.fill) if isinstance(decoder, PadRGBImageDecoder) else None
         self.numbers = StreamNumbers(field_number)
         self.stream = stream = self.numbers.next(decoder)
         if stream is not None:
@@ -116,6 +121,8 @@ class _Fusion:
     def follow(self, followed: GeometrySource, decoder: FollowImage) -> None:
         """Begin with the moves of another output, with the numbers of their random streams there."""
         self.followed = followed
+        if isinstance(followed.decoder, PadRGBImageDecoder):
+            self.padding = self._checked_padding(decoder.fill)
         drawn = f"as drawn for {followed.name!r}"
         self.notes.append((f"boxes of {followed.decoder!r}", f"fused, {drawn}"))
         if followed.stream is not None:
@@ -139,7 +146,7 @@ class _Fusion:
         height, width = self.size
         channels, num_levels = self.kind.channels, self.kind.max_level + 1
         # A fill that does not fit was refused when its operation was added.
-        fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.steps)]
+        fills = [fill_of("fill", fill, channels) for fill in numbered_fills(self.steps, self.padding)]
         return ImageProgram(
             field=field,
             field_number=self.field_number,
@@ -163,6 +170,7 @@ class _Fusion:
             early_paints=self.early_paints if self.colors else self._num_paints(),
             mixing=self.mixing,
             followed=self.followed,
+            padding=self.padding,
             kind=self.kind,
         )
 
@@ -226,7 +234,11 @@ class _Fusion:
         return self.stream
 
     def _num_paints(self) -> int:
-        return sum(step.num_paints for step in self.steps)
+        return (0 if self.padding is None else PADDING_PAINTS) + sum(step.num_paints for step in self.steps)
+
+    def _checked_padding(self, fill: Fill) -> Fill:
+        checked_levels(type(self.decoder).__name__, fill, self.state)
+        return fill
 
     def _is_there(self, operation: Operation) -> bool:
         """Whether the operation moves the batch to where it is."""

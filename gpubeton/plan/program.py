@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpubeton.fields.image_decoders import PadRGBImageDecoder
 from gpubeton.format.field_arguments import RGB, ImageKind
 from gpubeton.pipeline.state import State
 from gpubeton.plan.draw_rows import compose
@@ -104,6 +105,7 @@ class ImageProgram:
     early_paints: int = 0  # rectangles that are painted before them
     mixing: tuple[ImageMixing, int] | None = None  # of the batch before the table, with its stream number
     followed: GeometrySource | None = None  # the output that these images follow
+    padding: Fill | None = None  # color around images that are not resized to the whole output
     kind: ImageKind = RGB
 
     @property
@@ -111,6 +113,15 @@ class ImageProgram:
         """The operations whose draws are planned: the decoder, or that of `followed`; steps; colors."""
         decoder = self.decoder if self.followed is None else self.followed.decoder
         return decoder, *self.steps, *(color for color, _ in self.colors)
+
+    @property
+    def shortest_side(self) -> int:
+        """Output pixels along the longest side of a stored image, at least: they limit the number of taps."""
+        shortest = min(self.height, self.width)
+        if self.padding is None:
+            return shortest
+        # The size of a padded image is rounded: down by a third at most. A follower may have other proportions.
+        return max(1, 2 * shortest // 3) if self.followed is None else 1
 
     @property
     def num_color_steps(self) -> int:
@@ -160,8 +171,13 @@ class ImageProgram:
             boxes = self.decoder.boxes(heights, widths, own_numbers)
         else:
             boxes = self.followed.boxes(samples, heights, widths, own_numbers)
+            heights, widths = self.followed.heights[samples], self.followed.widths[samples]
+        chooser, padding = self.drawing[0], None
+        if isinstance(chooser, PadRGBImageDecoder) and self.padding is not None:
+            padding = chooser.places(heights, widths), self.padding
         draws = [step.draw(own, len(samples), self._image) for step, own in zip(self.steps, numbers, strict=True)]
-        return compose(self.steps, draws, boxes, size=(self.height, self.width), fills=self._fills)
+        size = self.height, self.width
+        return compose(self.steps, draws, boxes, size=size, fills=self._fills, padding=padding)
 
     @cached_property
     def _wanted(self) -> tuple[tuple[int, int], ...]:
@@ -172,7 +188,7 @@ class ImageProgram:
 
     @cached_property
     def _fills(self) -> dict[Fill, int]:
-        return numbered_fills(self.steps)
+        return numbered_fills(self.steps, self.padding)
 
     @cached_property
     def _image(self) -> State:
@@ -222,9 +238,9 @@ class _Numbers:
         return uniform(self.seed, self.epoch, samples, self.stream, count)
 
 
-def numbered_fills(steps: Sequence[Transform]) -> dict[Fill, int]:
+def numbered_fills(steps: Sequence[Transform], padding: Fill | None) -> dict[Fill, int]:
     """Number the colors of the rectangles: their rows in the table of fills."""
-    numbers: dict[Fill, int] = {}
+    numbers: dict[Fill, int] = {} if padding is None else {padding: 0}
     for step in steps:
         for fill in step.fills():
             numbers.setdefault(fill, len(numbers))

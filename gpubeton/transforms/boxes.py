@@ -197,7 +197,10 @@ def _placed(
     """Return the corners after one placement, clipped at its borders, and the scale of the sides, (y, x)."""
     crop, flip, shift, size = placement[:, CROP], placement[:, FLIP] == 1, placement[:, SHIFT], placement[:, OUTPUT]
     scale = size / crop[:, 2:]
-    first, last = (np.clip((corner - crop[:, :2]) * scale, 0, size) for corner in (first, last))
+    # A crop that reaches past the source is padded there.
+    rest = placement[:, SOURCE] - crop[:, :2]
+    limit = np.where(crop[:, 2:] > rest, rest * scale, size)
+    first, last = (np.clip((corner - crop[:, :2]) * scale, 0, limit) for corner in (first, last))
     mirrored = flip & np.array([False, True])
     first, last = np.where(mirrored, size - last, first), np.where(mirrored, size - first, last)
     first, last = (np.clip(corner - shift, 0, size) for corner in (first, last))

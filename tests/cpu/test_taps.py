@@ -19,13 +19,13 @@ rules = st.sampled_from([taps.BILINEAR, taps.AREA, taps.ANTIALIAS, taps.AREA_ENL
 
 
 @numba.njit(cache=True)
-def run_axis(rule, start, size, output, shift, flip, first, words, row):
-    return fill_axis(rule, start, size, output, shift, flip, first, words, row)
+def run_axis(rule, start, size, output, resized, shift, flip, first, words, row):
+    return fill_axis(rule, start, size, output, resized, shift, flip, first, words, row)
 
 
 @numba.njit(cache=True)
-def run_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row):
-    return fill_axis_pair(rule, start, size, output, shift, flip, limit, fancy, first, words, row)
+def run_pair(rule, start, size, output, resized, shift, flip, limit, fancy, first, words, row):
+    return fill_axis_pair(rule, start, size, output, resized, shift, flip, limit, fancy, first, words, row)
 
 
 def axis(rule, size, output, *, start=0, shift=0, flip=False, padded=None):
@@ -35,7 +35,7 @@ def axis(rule, size, output, *, start=0, shift=0, flip=False, padded=None):
     first = np.full(padded + 2, -77, np.int32)
     words = np.full((padded + 2, most), 0xDEADBEEF, np.uint32)
     row = np.full(most + 1, -1.5)
-    count = run_axis(rule, start, size, output, shift, flip, first[1:-1], words[1:-1], row[:-1])
+    count = run_axis(rule, start, size, output, output, shift, flip, first[1:-1], words[1:-1], row[:-1])
     assert first[0] == first[-1] == -77
     assert (words[[0, -1]] == 0xDEADBEEF).all()
     assert row[-1] == -1.5
@@ -124,7 +124,7 @@ def test_chroma_weights_are_those_of_upsampling_and_then_resampling(rule, size, 
     most = most_taps(size, output)
     first, words = np.zeros((2, output), np.int32), np.zeros((2, output, most), np.uint32)
     row = np.zeros(most)
-    counts = run_pair(rule, before, size, output, 0, False, chroma, fancy, first, words, row)
+    counts = run_pair(rule, before, size, output, output, 0, False, chroma, fancy, first, words, row)
     luma_first, luma_weights, count = axis(rule, size, output, start=before)
     assert counts[0] == count
     assert np.array_equal(first[0], luma_first)

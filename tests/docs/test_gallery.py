@@ -10,7 +10,7 @@ from docs.entries import ENTRIES, Entry
 from docs.gallery import Gallery, draw_gallery
 
 #: Transforms that draw nothing: what they do to one image they do to all.
-NOT_RANDOM = {"Pad", "NormalizeImage", "ModuleWrapper", "CenterCropRGBImageDecoder"}
+NOT_RANDOM = {"Pad", "NormalizeImage", "ModuleWrapper", "CenterCropRGBImageDecoder", "PadRGBImageDecoder"}
 
 
 @pytest.fixture(scope="module")

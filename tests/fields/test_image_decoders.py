@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gpubeton.errors import OptionError, PipelineError
 from gpubeton.fields.image_decoders import (
     CenterCropRGBImageDecoder,
+    PadRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
     ResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
@@ -72,6 +73,15 @@ def test_center_crops_are_ffcvs(height, width, ratio):
     assert box.tolist() == [[(height - side) // 2, (width - side) // 2, side, side]]
 
 
+def test_a_padded_image_lies_in_the_middle_or_at_the_top_left():
+    sizes = np.array([480, 500, 5, 9, 1]), np.array([640, 375, 5, 3, 999])
+    places = [[80, 0, 480, 640], [0, 80, 640, 480], [0, 0, 640, 640], [0, 213, 640, 213], [319, 0, 1, 640]]
+    assert PadRGBImageDecoder((640, 640)).places(*sizes).tolist() == places
+    corner = PadRGBImageDecoder((640, 640), position="top-left").places(*sizes)
+    assert corner.tolist() == [[0, 0, *size] for _, _, *size in places]
+    assert PadRGBImageDecoder((640, 640)).boxes(*sizes, None)[:, 2:].tolist() == np.stack(sizes, axis=1).tolist()
+
+
 def test_images_of_one_size_are_decoded_whole():
     sizes = np.array([5, 5], np.uint16), np.array([7, 7], np.uint16)
     assert SimpleRGBImageDecoder().frame(*sizes) == (5, 7)
@@ -103,6 +113,9 @@ def test_a_wrong_output_size_is_refused_at_once(size):
         lambda: CenterCropRGBImageDecoder((8, 8), 0),
         lambda: CenterCropRGBImageDecoder((8, 8), 1.1),
         lambda: CenterCropRGBImageDecoder((8, 8), 1.0, "cubic"),
+        lambda: PadRGBImageDecoder((8, 8), fill=(1, 2)),
+        lambda: PadRGBImageDecoder((8, 8), fill="gray"),
+        lambda: PadRGBImageDecoder((8, 8), position="left"),
         lambda: RandomResizedCropRGBImageDecoder((8, 8), scale=(0, 1)),
         lambda: RandomResizedCropRGBImageDecoder((8, 8), ratio=(2, 1)),
     ],

@@ -12,6 +12,7 @@ from gpubeton.cpu.jpeg.part_reader import JpegReader
 from gpubeton.cpu.jpeg.probe import probe_jpegs
 from gpubeton.cpu.worker_pool import WorkerPool
 from gpubeton.gpu import self_test
+from gpubeton.plan.draw_rows import DRAW_COLUMNS
 from gpubeton.plan.lanes import HEIGHT, SURVEY_COLUMNS, WIDTH
 from tests.cpu.pictures import jpeg, pillow_jpeg
 
@@ -43,7 +44,7 @@ def make(jpegs):
     stored = {"jpegs": np.frombuffer(b"".join(jpegs), np.uint8), "size": np.array([len(data) for data in jpegs])}
     size = stored["size"].astype(np.uint64)
     address = np.cumsum(size) - size + np.uint64(stored["jpegs"].ctypes.data)
-    survey, draws = np.zeros((len(jpegs), SURVEY_COLUMNS), np.int32), np.zeros((len(jpegs), 8), np.int32)
+    survey, draws = np.zeros((len(jpegs), SURVEY_COLUMNS), np.int32), np.zeros((len(jpegs), DRAW_COLUMNS), np.int32)
     probe_jpegs(address, size, survey)
     draws[:, :5] = DRAWS
     found = find_entries(address, size)

@@ -9,6 +9,7 @@ import torch
 from gpubeton.errors import OptionError
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
+    PadRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
@@ -48,6 +49,8 @@ PIPELINES = {
     "float": [crop((33, 7)), *GEOMETRY, RandomHorizontalFlip(), normalize(np.float32), ToTensor()],
     "planes": [crop((19, 21), "bilinear"), Cutout(4), normalize(np.float16), ToTensor(), ToTorchImage(False)],
     "center": [CenterCropRGBImageDecoder((16, 16), 0.8, "antialias"), ToTensor(), *GEOMETRY, ToTorchImage()],
+    "padded": [PadRGBImageDecoder((33, 40), 114), *GEOMETRY, RandomHorizontalFlip(), normalize(np.float16), *VIEWS],
+    "padded, enlarged": [PadRGBImageDecoder((99, 81), (9, 8, 7), "bilinear", "top-left"), *GEOMETRY, *VIEWS],
     "larger": [crop((96, 80), "antialias"), RandomHorizontalFlip(), normalize(np.float16), *VIEWS],
     "one pixel": [crop((1, 1)), normalize(np.float32), *VIEWS],
     "tail": [crop((16, 18)), normalize(np.float32), Cutout(5, (-1, -2, -3)), RandomHorizontalFlip(), *VIEWS],

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpubeton.cpu.taps import effective, fill_axis, most_taps
-from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, SHIFT_X, SHIFT_Y, WIDTH
+from gpubeton.plan.draw_rows import DRAW_COLUMNS, FLIP, HEIGHT, RESIZED_HEIGHT, RESIZED_WIDTH, SHIFT_X, SHIFT_Y, WIDTH
 from tests.kernels.host_build import ORDERS, needs_compiler
 from tests.kernels.launching import AREA_ENLARGING, RULES, make_taps
 from tests.reference.weights import resize_weights
@@ -18,8 +18,8 @@ ONE = 65536
 
 
 @numba.njit(cache=True)
-def run_axis(rule, start, size, output, shift, flip, first, words, row):
-    return fill_axis(rule, start, size, output, shift, flip, first, words, row)
+def run_axis(rule, start, size, output, resized, shift, flip, first, words, row):
+    return fill_axis(rule, start, size, output, resized, shift, flip, first, words, row)
 
 
 @numba.njit(cache=True)
@@ -27,9 +27,10 @@ def run_effective(rule, height, width, output_height, output_width):
     return effective(rule, height, width, output_height, output_width)
 
 
-def draw(height, width, *, flip=0, shift=(0, 0)):
+def draw(height, width, *, flip=0, shift=(0, 0), resized=(0, 0)):
     row = np.zeros(DRAW_COLUMNS, np.int32)
     row[[HEIGHT, WIDTH, FLIP, SHIFT_Y, SHIFT_X]] = height, width, flip, *shift
+    row[[RESIZED_HEIGHT, RESIZED_WIDTH]] = resized
     return row
 
 
@@ -37,12 +38,13 @@ def assert_as_on_the_cpu(taps, draws, rule, size, most):
     """Both axes of all images."""
     for i, row in enumerate(draws):
         crop = int(row[HEIGHT]), int(row[WIDTH])
-        actual_rule = run_effective(rule, *crop, *size)
-        for axis, (source, output, shift, flip) in enumerate(
-            [(crop[1], size[1], int(row[SHIFT_X]), bool(row[FLIP])), (crop[0], size[0], int(row[SHIFT_Y]), False)]
-        ):
+        height, width = int(row[RESIZED_HEIGHT]) or size[0], int(row[RESIZED_WIDTH]) or size[1]
+        actual_rule = run_effective(rule, *crop, height, width)
+        across = crop[1], size[1], width, int(row[SHIFT_X]), bool(row[FLIP])
+        down = crop[0], size[0], height, int(row[SHIFT_Y]), False
+        for axis, (source, output, resized, shift, flip) in enumerate([across, down]):
             first, words = np.zeros(output, np.int32), np.zeros((output, most), np.uint32)
-            largest = run_axis(actual_rule, 0, source, output, shift, flip, first, words, np.zeros(most))
+            largest = run_axis(actual_rule, 0, source, output, resized, shift, flip, first, words, np.zeros(most))
             where = (i, axis)
             assert np.array_equal(taps.first[where][:output], first)
             numbers = taps.numbers[where][:output]
@@ -90,6 +92,17 @@ def test_taps_of_any_size_are_the_cpus_to_the_bit(rule, height, width, output_he
     draws = [draw(height, width, flip=flip, shift=(shift, -shift))]
     size = (output_height, output_width)
     most = most_taps(max(height, width), min(size))
+    assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
+
+
+@given(st.sampled_from(sorted(RULES.values())), st.integers(1, 600), st.integers(1, 600), st.booleans(), st.data())
+@settings(max_examples=200)
+def test_taps_of_padded_images_are_the_cpus_to_the_bit(rule, height, width, flip, data):
+    size = data.draw(st.tuples(st.integers(1, 90), st.integers(1, 90)))
+    resized = tuple(data.draw(st.integers(1, side)) for side in size)
+    shift = tuple(data.draw(st.integers(one - side, 0)) for one, side in zip(resized, size, strict=True))
+    draws = [draw(height, width, flip=flip, shift=shift, resized=resized)]
+    most = most_taps(max(height, width), min(resized))
     assert_as_on_the_cpu(make_taps(np.stack(draws), rule, size, most), draws, rule, size, most)
 
 

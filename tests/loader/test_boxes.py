@@ -8,7 +8,12 @@ import torch
 
 from gpubeton.errors import PipelineError
 from gpubeton.fields import IntField, RaggedField, RGBImageField
-from gpubeton.fields.decoders import CenterCropRGBImageDecoder, RaggedDecoder, RandomResizedCropRGBImageDecoder
+from gpubeton.fields.decoders import (
+    CenterCropRGBImageDecoder,
+    PadRGBImageDecoder,
+    RaggedDecoder,
+    RandomResizedCropRGBImageDecoder,
+)
 from gpubeton.loader import Loader
 from gpubeton.pipeline import DrawnParameters, PipelineSpec
 from gpubeton.transforms import (
@@ -83,13 +88,24 @@ AUGMENTED = [RandomResizedCropRGBImageDecoder((48, 64), scale=(0.3, 1)), RandomH
     "image",
     [
         [CenterCropRGBImageDecoder((40, 56), 1)],
+        [PadRGBImageDecoder((64, 48))],
+        [PadRGBImageDecoder((40, 80), position="top-left"), RandomHorizontalFlip(), RandomTranslate(6)],
         AUGMENTED,
         [*AUGMENTED, RandomTranslate(6)],
         [AUGMENTED[0], RandomTranslate(6), RandomHorizontalFlip(), RandomTranslate(3)],
         [*AUGMENTED, Pad(3), RandomCrop((50, 60), padding=2), RandomHorizontalFlip(), CornerCrop((40, 52))],
         [*AUGMENTED, RandomResizedCrop((0.5, 1), (0.8, 1.25), 44), RandomTranslate(2), RandomHorizontalFlip()],
     ],
-    ids=["center", "crop and flip", "then a translate", "a flip between translates", "windows", "cropped again"],
+    ids=[
+        "center",
+        "padded",
+        "padded and moved",
+        "crop and flip",
+        "then a translate",
+        "a flip between translates",
+        "windows",
+        "cropped again",
+    ],
 )
 def test_the_box_stays_around_what_is_seen(raw, image):
     num_seen = num_gone = 0

@@ -11,6 +11,7 @@ from gpubeton.fields import IntField, RGBImageField
 from gpubeton.fields.decoders import (
     CenterCropRGBImageDecoder,
     FollowImage,
+    PadRGBImageDecoder,
     RandomResizedCropRGBImageDecoder,
     SimpleRGBImageDecoder,
 )
@@ -88,6 +89,7 @@ def crop(size=(24, 32), interpolation="nearest"):
 FLIP = RandomHorizontalFlip()
 GEOMETRY = {
     "center": [CenterCropRGBImageDecoder((20, 28), 0.9, "nearest")],
+    "padded": [PadRGBImageDecoder((40, 60), interpolation="nearest"), FLIP, RandomTranslate(5), FLIP],
     "crop and flip": [crop(), FLIP],
     "moved to and fro": [crop(), RandomTranslate(6), FLIP, RandomTranslate(5), FLIP],
     "rotation": [crop(), FLIP, RandomRotation(40)],

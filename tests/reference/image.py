@@ -13,6 +13,8 @@ from gpubeton.plan.draw_rows import (
     LEFT,
     NUM_PAINTS,
     PAINT_COLUMNS,
+    RESIZED_HEIGHT,
+    RESIZED_WIDTH,
     SHIFT_X,
     SHIFT_Y,
     TOP,
@@ -67,12 +69,13 @@ def place(rgb: np.ndarray, draw: np.ndarray, size: tuple[int, int], interpolatio
     """Crop, resize, flip and shift; NaN where nothing comes to lie."""
     crop = rgb[draw[TOP] : draw[TOP] + draw[HEIGHT], draw[LEFT] : draw[LEFT] + draw[WIDTH]]
     assert crop.shape[:2] == (draw[HEIGHT], draw[WIDTH]), "the crop box passes the image's border"
-    resized = resize_opaque(crop, size, interpolation) if rgb.shape[2] == 4 else resize(crop, size, interpolation)
+    inner = int(draw[RESIZED_HEIGHT]) or size[0], int(draw[RESIZED_WIDTH]) or size[1]
+    resized = resize_opaque(crop, inner, interpolation) if rgb.shape[2] == 4 else resize(crop, inner, interpolation)
     if draw[FLIP]:
         resized = resized[:, ::-1]
     out = np.full((*size, rgb.shape[2]), np.nan)
     row, column = np.arange(size[0]) + draw[SHIFT_Y], np.arange(size[1]) + draw[SHIFT_X]
-    rows, columns = (row >= 0) & (row < size[0]), (column >= 0) & (column < size[1])
+    rows, columns = (row >= 0) & (row < inner[0]), (column >= 0) & (column < inner[1])
     out[np.ix_(rows, columns)] = resized[np.ix_(row[rows], column[columns])]
     return out
 

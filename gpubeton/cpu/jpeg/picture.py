@@ -85,27 +85,27 @@ def _describe_blocks(frame: Array, scratch: Scratch) -> int:
 @stage
 def _fill_taps(frame: Array, scratch: Scratch, place: int, output: Array) -> TapCounts:
     """Compute a view's taps across and down; return the numbers of luma and chroma taps across, and down."""
-    top, left, height, width, flip, shift_y, shift_x = box_of(scratch.views[place])
+    top, left, height, width, flip, shift_y, shift_x, resized_height, resized_width = box_of(scratch.views[place])
     first, words, row = scratch.first[place], scratch.words[place], scratch.row
     rows, columns = output[OUT_HEIGHT], output[OUT_WIDTH]
-    rule = effective(output[INTERPOLATION], height, width, rows, columns)
+    rule = effective(output[INTERPOLATION], height, width, resized_height, resized_width)
     halves_across, halves_down = frame[LUMA_ACROSS] == 2, frame[LUMA_DOWN] == 2
     chroma_width, chroma_height = (frame[WIDTH] + 1) // 2, (frame[HEIGHT] + 1) // 2
     # libjpeg repeats the chroma samples of images up to four pixels wide instead of interpolating them.
     fancy = not halves_across or chroma_width > 2
     if halves_across:
         across, chroma_across = fill_axis_pair(
-            rule, left, width, columns, shift_x, flip, chroma_width, fancy, first[0:2], words[0:2], row
+            rule, left, width, columns, resized_width, shift_x, flip, chroma_width, fancy, first[0:2], words[0:2], row
         )
     else:
-        across = fill_axis(rule, left, width, columns, shift_x, flip, first[0], words[0], row)
+        across = fill_axis(rule, left, width, columns, resized_width, shift_x, flip, first[0], words[0], row)
         chroma_across = across
     if halves_down:
         down, chroma_down = fill_axis_pair(
-            rule, top, height, rows, shift_y, False, chroma_height, fancy, first[2:4], words[2:4], row
+            rule, top, height, rows, resized_height, shift_y, False, chroma_height, fancy, first[2:4], words[2:4], row
         )
     else:
-        down = fill_axis(rule, top, height, rows, shift_y, False, first[2], words[2], row)
+        down = fill_axis(rule, top, height, rows, resized_height, shift_y, False, first[2], words[2], row)
         # A gray image has two rows of neutral chroma for all its rows.
         chroma_down = down if frame[COMPONENTS] == 3 else 2
     # The unrolled loops begin with two taps; the weight of an unused one is zero.
