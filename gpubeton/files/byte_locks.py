@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpubeton.files.descriptors import open_descriptor
@@ -46,6 +46,14 @@ def lock_file(descriptor: int, *, waits: bool) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
+def unlock(descriptor: int) -> None:
+    """Unlock all bytes: a process that was forked meanwhile has the file open, and would keep the locks."""
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return
+    with suppress(OSError):  # a file system without locks
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqiq", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0, 0))
+
+
 @contextmanager
 def locked_byte(path: Path, position: int, *, waits: bool = True, is_needed: bool = True) -> Iterator[int | None]:
     """Open a file and lock a byte of it alone; gives the descriptor, None if the lock could not be had at once.
@@ -62,4 +70,5 @@ def locked_byte(path: Path, position: int, *, waits: bool = True, is_needed: boo
             is_locked = True
         yield descriptor if is_locked else None
     finally:
+        unlock(descriptor)
         os.close(descriptor)

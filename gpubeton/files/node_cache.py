@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubeton.errors import OptionError, StorageError
-from gpubeton.files.byte_locks import NO_LOCKS, lock_byte, locked_byte
+from gpubeton.files.byte_locks import NO_LOCKS, lock_byte, locked_byte, unlock
 from gpubeton.files.cached_file import (
     CachedFile,
     allocate,
@@ -262,6 +262,7 @@ class NodeCache:
                 if need > 0 and lock_byte(descriptor, _place(folder.name), waits=False):
                     need -= drop_pages(folder, _page_size(folder), need)
         finally:
+            unlock(descriptor)
             os.close(descriptor)
 
     def _count_used(self) -> int:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
@@ -147,21 +147,19 @@ class _Task:
 
 
 class _Pool:
-    """Threads or processes; begun when they are needed. A copy shares them, an object from another process does not."""
+    """Threads or processes; begun when they are needed. A copy shares threads, and one from another process nothing."""
 
     def __init__(self, has_processes: bool, size: int) -> None:
         self.has_processes = has_processes
         self.size = size
-        self._executor: Executor | None = None
-        self._function: Any = None  # that the processes call
-        self._memory: _SharedMemory | None = None
-        self._lock = threading.Lock()  # several loops may run at once
+        self._reset()
 
     def __reduce__(self) -> Any:
         return _Pool, (self.has_processes, self.size)
 
     def __deepcopy__(self, memo: Any) -> _Pool:
-        return self
+        # Processes have the function of their pool, and a copy has a function of its own, if that is an object.
+        return _Pool(self.has_processes, self.size) if self.has_processes else self
 
     def run(
         self,
@@ -171,6 +169,8 @@ class _Pool:
         results: NDArray[Any],  # (N, ...), filled
     ) -> None:
         """Call a function for each sample."""
+        if self._process != os.getpid():
+            self._reset()
         step = max(1, -(-len(samples) // (_TASKS_PER_WORKER * self.size)))
         tasks = [_Task(first, draws[first : first + step]) for first in range(0, len(samples), step)]
         if not self.has_processes:
@@ -178,6 +178,14 @@ class _Pool:
             return
         with self._lock:
             self._run_in_processes(function, samples, results, tasks)
+
+    def _reset(self) -> None:
+        """Forget the threads and processes, which a forked process does not have."""
+        self._process = os.getpid()
+        self._executor: Executor | None = None
+        self._function: Any = None  # that the processes call
+        self._memory: _SharedMemory | None = None
+        self._lock = threading.Lock()  # several loops may run at once
 
     def _run_in_processes(
         self, function: Callable[..., Any], samples: NDArray[Any], results: NDArray[Any], tasks: list[_Task]
@@ -195,7 +203,7 @@ class _Pool:
                 tasks,
             )
         except BrokenProcessPool as error:
-            self._executor = None
+            self._executor = self._memory = None
             raise OperationError(
                 "PerSample: a worker process ended while it worked. It may have been killed for the memory that it "
                 "took: try fewer num_workers, or workers='threads'"
@@ -206,8 +214,12 @@ class _Pool:
         if self._executor is None:
             self._executor = begin(self.size)
             weakref.finalize(self, self._executor.shutdown, wait=False, cancel_futures=True)
-        for _ in self._executor.map(call, tasks):
-            pass
+        coming = [self._executor.submit(call, task) for task in tasks]
+        try:
+            for each in coming:
+                each.result()
+        finally:
+            wait([each for each in coming if not each.cancel()])  # after an error, too: they write into this memory
 
 
 _Layout = tuple[tuple[int, ...], str]
@@ -279,9 +291,17 @@ _process: dict[str, Any] = {}
 
 def _begin_process(function: Callable[..., Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the loader's process ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _process["function"] = function
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    """End this process when the loader's is killed."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _begun() -> None:

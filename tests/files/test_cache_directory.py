@@ -14,6 +14,7 @@ from gpubeton.errors import OptionError, StorageError
 from gpubeton.fetching import fetch
 from gpubeton.fields import IntField
 from gpubeton.files import cached_file
+from gpubeton.files.byte_locks import locked_byte
 from gpubeton.files.object_store import ObjectIdentity
 from gpubeton.files.remote_options import RemoteOptions
 from gpubeton.format.manifest import IndexCache
@@ -148,6 +149,22 @@ def test_without_locks_indices_are_kept_and_fetching_says_what_is_wrong(folder, 
     fault_server.objects["a.beton"] = path.read_bytes()
     with pytest.raises(StorageError, match=r"fetched here.*lock"):
         fetch(fault_server.url("a.beton"), tmp_path / "fetched")
+
+
+def test_a_process_that_is_forked_under_a_lock_does_not_keep_it(tmp_path):
+    ours, theirs = os.pipe()
+    with locked_byte(tmp_path / "lock", 7):
+        if not (child := os.fork()):
+            os.close(theirs)
+            os.read(ours, 1)  # until the pipe is closed
+            os._exit(0)
+    os.close(ours)
+    try:
+        with locked_byte(tmp_path / "lock", 7, waits=False) as descriptor:
+            assert descriptor is not None
+    finally:
+        os.close(theirs)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("value", ["x", "", "-1", "2.5"])

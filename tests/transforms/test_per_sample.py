@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import pickle
 import random
+import select
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -110,12 +114,84 @@ def test_a_process_that_dies_is_an_error(file):
         outputs(file, PerSample(dies, workers="processes", num_workers=1))
 
 
-def test_copies_share_the_workers_and_pickled_ones_begin_their_own():
-    operation = PerSample(drawn, workers="processes", num_workers=1)
-    assert copy.copy(operation)._pool is operation._pool is copy.deepcopy(operation)._pool
-    other = pickle.loads(pickle.dumps(operation))
-    images, keys = np.zeros((2, 4, 4, 3), np.uint8), np.arange(2, dtype=np.uint64)[:, None]
-    assert (other.apply(images.copy(), keys) == operation.apply(images, keys)).all()
+class Reversed:
+    def __call__(self, image, generator):
+        return image[::-1]
+
+
+def applied(operation, count=2):
+    images = np.arange(count * 48, dtype=np.uint8).reshape(count, 4, 4, 3)
+    return operation.apply(images, np.arange(count, dtype=np.uint64)[:, None])
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_copies_work_and_so_do_pickled_ones(workers):
+    operation = PerSample(Reversed(), workers=workers, num_workers=1)
+    expected = applied(operation)
+    for other in (copy.copy(operation), copy.deepcopy(operation), pickle.loads(pickle.dumps(operation))):
+        assert (applied(other) == expected).all()
+
+
+def test_a_copy_with_its_own_function_begins_processes_once():
+    own = PerSample(Reversed(), workers="processes", num_workers=1)
+    copied = copy.deepcopy(own)
+    before = children()
+    for _ in range(3):
+        applied(own), applied(copied)
+    assert len(children() - before) == 2
+
+
+def children():
+    return {each.pid for each in multiprocessing.active_children()}
+
+
+def test_a_forked_process_begins_its_own_workers():
+    for workers in ("threads", "processes"):
+        operation = PerSample(Reversed(), workers=workers, num_workers=1)
+        expected = applied(operation)
+        if not (child := os.fork()):
+            signal.alarm(60)  # ends it, if it waits for workers that it does not have
+            try:
+                os._exit(0 if (applied(operation) == expected).all() else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0, workers
+
+
+def test_processes_end_when_their_loader_is_killed():
+    ours, theirs = os.pipe()
+    if not (child := os.fork()):
+        try:
+            applied(PerSample(Reversed(), workers="processes", num_workers=2))
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    assert select.select([ours], [], [], 60)[0], "a process of it has the pipe open"
+    os.close(ours)
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_after_an_error_nothing_goes_on_for_the_batch(workers):
+    counts = multiprocessing.Array("i", 2)
+
+    def fails_once(image, generator):
+        with counts.get_lock():
+            counts[0] += 1
+            first = counts[0] == 1
+        if first:
+            raise LookupError
+        time.sleep(0.2)
+        with counts.get_lock():
+            counts[1] += 1
+        return image
+
+    with pytest.raises(OperationError):
+        applied(PerSample(fails_once, workers=workers, num_workers=4), count=4)
+    with counts.get_lock():
+        done = counts[1]
+    time.sleep(0.5)
+    assert counts[1] == done
 
 
 def test_what_cannot_work_is_refused():
