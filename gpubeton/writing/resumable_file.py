@@ -113,6 +113,7 @@ class ResumableFile(WrittenFile):
         name = short_name(self.path)
         self.temporary = self.path.with_name(f".{name}.unfinished")
         self._journal_path = self.path.with_name(f".{name}.journal")
+        self._new_journal_path = self.path.with_name(f".{name}.journal.new")
         try:
             self._descriptor = self._open_locked(seconds_to_wait)
             self._complete_set_aside()
@@ -176,8 +177,12 @@ class ResumableFile(WrittenFile):
         os.ftruncate(self._descriptor, data_end)
         if data_end > unused[0]:
             self.write(unused[0], bytes(min(unused[1], data_end - unused[0])))
-        os.ftruncate(self._journal, 0)
+        # Under another name first: an interruption, or a full disk, leaves the older journal.
+        older, journal, self._journal_path = self._journal, self._journal_path, self._new_journal_path
+        self._journal = os.open(self._journal_path, _JOURNAL_FLAGS | os.O_TRUNC, 0o666)
+        os.close(older)
         self._append([_line({"key": self._key, "rows": self._rows}), *(chunk.to_line() for chunk in kept)])
+        self._journal_path = self._journal_path.replace(journal)
 
     def record(self, chunk: FinishedChunk) -> None:
         """Add a chunk that is in the file to the journal."""
@@ -249,7 +254,7 @@ def _lock(descriptor: int, path: Path, seconds_to_wait: float) -> None:
 
 def remove_unfinished(path: Path) -> None:
     """Remove what the interrupted writers of a file have left."""
-    for ending in ("unfinished", "journal"):
+    for ending in ("unfinished", "journal", "journal.new"):
         path.with_name(f".{short_name(path)}.{ending}").unlink(missing_ok=True)
     for earlier in _earlier_files(path):
         earlier.unlink()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -29,7 +30,7 @@ class Counting:
         self.taken = []
         self.kind, self.fields, self.class_names = source.kind, source.fields, source.class_names
         self.name, self.identity, self.passed_over = source.name, source.identity, source.passed_over
-        self.input_files = source.input_files
+        self.input_files, self.unused = source.input_files, source.unused
 
     def __len__(self):
         return len(self._source)
@@ -66,6 +67,23 @@ def uninterrupted(folder, tmp_path):
 def test_finished_chunks_are_not_made_again_and_the_file_is_the_same(folder, tmp_path):
     path = tmp_path / "a.beton"
     interrupted(folder, path)
+    done, taken = go_on(folder, path)
+    assert (done.resumed, taken) == (16, list(range(16, 30)))
+    assert path.read_bytes() == uninterrupted(folder, tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.beton", "photos", "whole.beton"]
+
+
+def test_a_disk_that_is_full_when_a_writer_goes_on_loses_nothing(folder, tmp_path, monkeypatch):
+    path = tmp_path / "a.beton"
+    interrupted(folder, path)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", fail)
+        with pytest.raises(StorageError):
+            go_on(folder, path)
     done, taken = go_on(folder, path)
     assert (done.resumed, taken) == (16, list(range(16, 30)))
     assert path.read_bytes() == uninterrupted(folder, tmp_path)

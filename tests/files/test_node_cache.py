@@ -142,7 +142,7 @@ def test_a_filler_leaves_pages_that_others_fetch_to_them_and_gives_errors_to_who
 
 
 def test_a_filler_that_is_waited_for_ends_with_who_waits(name, folder, monkeypatch):
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     file, goes_on = open_in(make_cache(folder), name), threading.Event()
