@@ -39,7 +39,7 @@ def expected(tmp_path_factory):
 
 def feeders():
     # Those that wait for object stores stay for all loaders of the process.
-    return [thread for thread in threading.enumerate() if re.match("gpubeton(?!-remote)", thread.name)]
+    return [thread for thread in threading.enumerate() if re.match("gpubeton(?!-remote|-answers)", thread.name)]
 
 
 def told(caught):

@@ -42,7 +42,7 @@ def path(tmp_path_factory):
 def gpubeton_threads():
     # Those that wait for object stores stay for all loaders of the process.
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("gpubeton")]
-    return sorted(name for name in names if not name.startswith("gpubeton-remote"))
+    return sorted(name for name in names if not name.startswith(("gpubeton-remote", "gpubeton-answers")))
 
 
 def left(faults):
