@@ -168,7 +168,7 @@ for _command, _lines in _EXAMPLES.items():
 def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         # str(error) would begin with the error number.
-        text = error.strerror if isinstance(error, GpubetonError) else error.strerror.lower()
+        text = error.strerror if isinstance(error, GpubetonError) else error.strerror[:1].lower() + error.strerror[1:]
         return text if error.filename is None else f"{os.fspath(error.filename)}: {text}"
     if isinstance(error, GpubetonError | OSError):
         return str(error) or type(error).__name__

@@ -26,7 +26,7 @@ _CHANGES = {
     "jpeg": "became JPEG, with a loss of quality; --write-mode raw keeps the exact pixels",
     "orientation": "had an EXIF orientation, which is ignored, as in torchvision; --apply-orientation turns them",
     "position": "kept a GPS position in EXIF or XMP data; --strip-metadata removes it without changing a pixel",
-    "turned": "had an EXIF orientation, were turned by it, and encoded again",
+    "turned": "had an EXIF orientation: turned by it, and encoded again",
     "levels": "had a maximum value other than 255 or 65535, rescaled to it; if the exact values matter, make PNG "
     "files of 8 or 16 bits first",
     "palette": "had a palette: its indices were kept, not its colours; --mode rgb keeps the colours",
@@ -247,6 +247,8 @@ def _draw_unused(unused: Sequence[str], *, has_labels: bool) -> None:
         result_console().print(f"not stored: {names}")
     elif unused:
         result_console().print(f"stored without labels: {names} are not used; --label NAME takes one of them as label")
+    elif not has_labels:
+        result_console().print("stored without labels: no class was found beside the images")
 
 
 def _draw_left_out(skipped: list[BadSource], passed_over: Mapping[str, int]) -> None:

@@ -94,7 +94,11 @@ class LocalFile(ByteSource):
     def find_identity(cls, name: str) -> FileIdentity:
         found = os.stat(name)  # noqa: PTH116  the error names the path as given
         if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+            advice = (
+                "Is a folder without index.json. For images, use Loader.from_image_folder, or gpubeton convert; for "
+                "several .beton files, a list of their names"
+            )
+            raise IsADirectoryError(errno.EISDIR, advice, name)
         if not stat.S_ISREG(found.st_mode):
             raise FormatError(f"{name}: not a regular file. A .beton file has to be readable at any offset.")
         return FileIdentity.from_stat(found)

@@ -37,7 +37,7 @@ SOURCES = ("cpu", "plan", "transforms", "fields", "batch", "pipeline", "format",
 _NUM_OLD = 3
 
 _NOTICE = (
-    "gpubeton compiles its decoder for this CPU, which takes up to half a minute, once. The machine code %s. "
+    "gpubeton compiles its decoder for this CPU, which takes up to half a minute. The machine code %s. "
     "`gpubeton warm-up` compiles it ahead of time."
 )
 
@@ -157,10 +157,14 @@ def _log_notice(folder: Path | None) -> None:
                 return
             except ImportError:  # Windows: each process logs it
                 os.close(lock)
-    where = (
-        "cannot be kept: set NUMBA_CACHE_DIR to a folder that can be written"
-        if folder is None
-        else f"is kept in {folder}"
-    )
+    if folder is not None:
+        where = f"is kept for later processes, in {folder}"
+    else:
+        chosen = os.environ.get("NUMBA_CACHE_DIR")
+        where = "cannot be kept, and each process compiles it again: " + (
+            f"NUMBA_CACHE_DIR={chosen} cannot be written, nor the other folders"
+            if chosen
+            else "set NUMBA_CACHE_DIR to a folder that can be written"
+        )
     # Without any configuration of its own, logging writes a warning to stderr.
     logging.getLogger("gpubeton").warning(_NOTICE, where)

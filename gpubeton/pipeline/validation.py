@@ -97,7 +97,7 @@ def check_size(name: str, value: Any, *, takes_one: bool = True) -> tuple[int, i
         height, width = np.broadcast_to(sides, 2).tolist()
         return height, width
     one = "32, or " if takes_one else ""
-    raise _error(name, value, f"pixels, at least 1: {one}height and width: (32, 48)")
+    raise _error(name, value, f"{one}height and width in pixels, at least 1, such as (224, 224)")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[_T]) -> _T:

@@ -141,3 +141,9 @@ def test_a_slice_without_samples_is_refused():
     assert sample_ids("0:2,4:", 5) == [0, 1, 4]
     with pytest.raises(OptionError, match="5:2 has no samples"):
         sample_ids("0,5:2", 9)
+
+
+def test_a_folder_in_place_of_a_file_brings_the_names_that_load_it(tmp_path):
+    done = CliRunner().invoke(app, ["info", str(tmp_path)])
+    assert done.exit_code != 0
+    assert "Loader.from_image_folder" in done.stderr

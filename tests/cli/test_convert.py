@@ -38,6 +38,13 @@ def test_it_is_told_what_was_passed_over_and_what_was_thrown_away(tmp_path):
     assert (told["passed_over"], told["began_anew"]) == ({"": 1, ".gif": 1}, False)
 
 
+def test_a_folder_without_classes_is_stored_without_labels_and_that_is_printed(tmp_path):
+    write_picture(tmp_path / "flat" / "a.jpg", 1)
+    assert "stored without labels" in run(tmp_path / "flat", tmp_path / "a.beton").stdout
+    write_folder(tmp_path / "photos")
+    assert "stored without labels" not in run(tmp_path / "photos", tmp_path / "b.beton").stdout
+
+
 def test_options_reach_the_file(tmp_path):
     write_folder(tmp_path / "photos")
     options = "--write-mode raw --max-resolution 16 --quality 80 --page-size 2097152 --shuffle --seed 4 --limit 5"

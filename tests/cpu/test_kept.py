@@ -155,7 +155,14 @@ def test_without_any_folder_to_write_to_everything_works(caplog):
     nowhere = Path(os.devnull) / "folder"
     assert compiled(nowhere, has_notice=True)(1) == 2
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "NUMBA_CACHE_DIR" in caplog.text
+    assert "set NUMBA_CACHE_DIR to" in caplog.text
+
+
+def test_a_chosen_folder_that_cannot_be_written_is_named(monkeypatch, caplog):
+    chosen = Path(os.devnull) / "chosen"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(chosen))
+    assert compiled(chosen, has_notice=True)(1) == 2
+    assert f"NUMBA_CACHE_DIR={chosen} cannot be written" in caplog.text
 
 
 def test_neither_the_package_nor_a_home_need_to_be_writable(copy, tmp_path):

@@ -103,8 +103,9 @@ def test_an_empty_name_is_a_name(tmp_path):
 def test_a_missing_file_and_a_folder_raise_what_open_raises(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_header(tmp_path / "nothing.beton")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match=r"from_image_folder.*gpubeton convert") as caught:
         read_header(tmp_path)
+    assert caught.value.filename == str(tmp_path)
 
 
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path):

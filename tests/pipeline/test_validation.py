@@ -74,7 +74,7 @@ def test_a_value_in_range_comes_back_in_a_plain_type(check, value, expected):
         (check_size, (32, 0), "at least 1"),
         (check_size, 32.0, "height and width"),
         (check_size, (32, [1, 2]), "height and width"),
-        (partial(check_size, takes_one=False), 32, "height and width"),
+        (partial(check_size, takes_one=False), 32, "expected height and width in pixels"),
         (partial(check_choice, choices=("raw", "jpg")), "png", "'raw', 'jpg'"),
         (partial(check_choice, choices=("raw", "jpg")), np.zeros(2), "'raw', 'jpg'"),
     ],
