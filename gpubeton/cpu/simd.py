@@ -8,7 +8,9 @@ three operations ask for AVX2 instructions that LLVM does not find by itself, an
 from __future__ import annotations
 
 import inspect
+import re
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import llvmlite.binding
@@ -16,6 +18,8 @@ import numba
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from gpubeton.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +47,28 @@ def has_feature(name: str) -> bool:
 
 
 HAS_AVX2 = has_feature("avx2")
+
+
+@cache
+def _converts_halves() -> bool:
+    """Return True if the CPU that Numba compiles for has an instruction that rounds to half floats.
+
+    Without one, LLVM calls a function of a library that no process has loaded.
+    """
+    module = ir.Module()
+    kinds = (ir.VectorType(F16, 4), [ir.VectorType(F32, 4)])
+    function = ir.Function(module, ir.FunctionType(*kinds), "narrow")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(builder.fptrunc(function.args[0], kinds[0]))
+    llvmlite.binding.initialize_native_target()
+    llvmlite.binding.initialize_native_asmprinter()
+    host = llvmlite.binding.get_host_cpu_features().flatten()
+    machine = llvmlite.binding.Target.from_default_triple().create_target_machine(
+        cpu=_config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
+        features=host if _config.CPU_NAME is None and _config.CPU_FEATURES is None else _config.CPU_FEATURES or "",
+    )
+    compiled = machine.emit_assembly(llvmlite.binding.parse_assembly(str(module)))
+    return not re.search("__truncsfhf2|__gnu_f2h_ieee", compiled)
 
 
 def _call_x86(name: str, element: Any, count: int, *vectors: Vector) -> Vector:
@@ -172,6 +198,13 @@ class Vector:
 
     def to_half(self) -> Vector:
         """Round float32 lanes to half floats, ties to even."""
+        if not _converts_halves():
+            cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+            raise DeviceError(
+                f"the CPU {cpu!r} has no instruction that rounds to half floats; expected x86 with F16C (2012 or "
+                "newer) or arm64. Where NUMBA_CPU_NAME names an older CPU than the machine has, try "
+                "NUMBA_CPU_NAME=haswell"
+            )
         return self._cast("fptrunc", F16)
 
     def bits(self, element: Any, count: int) -> Vector:
