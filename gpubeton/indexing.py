@@ -114,9 +114,13 @@ def index_images(
 
     Examples
     --------
-    >>> index_images("train.beton").path.name
-    'train.beton.index'
-    >>> index_images("train.beton").found
+    >>> from gpubeton.fields import IntField, RGBImageField
+    >>> from gpubeton.writer import DatasetWriter
+    >>> writer = DatasetWriter("plain.beton", {"image": RGBImageField("jpg"), "label": IntField()}, index=False)
+    >>> classes = writer.from_image_folder("train")
+    >>> index_images("plain.beton").path.name
+    'plain.beton.index'
+    >>> index_images("plain.beton").found
     0
     """
     index, _ = open_index(path, custom_fields)

@@ -184,6 +184,8 @@ def _run(channel: _Channel[T], pipeline: BatchPipeline[T], num_ahead: int) -> No
     error = _error_of(partial(_drive, channel, pipeline, num_ahead))
     # A pipeline that failed often cannot be closed either: the first error has the reason.
     error_at_the_end = _error_of(pipeline.close)
+    # The error that the channel keeps leads back to this thread: its entry would never go by itself.
+    _RUNNING.pop(threading.current_thread(), None)
     channel.results.put(_End(channel.is_stopped, error or error_at_the_end))
 
 

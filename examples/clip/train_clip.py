@@ -1,6 +1,7 @@
 """Train CLIP on pairs of images and texts: contrastive loss with the negatives of all processes, AMP, EMA, DDP.
 
     python examples/clip/write_pairs.py train.csv train.beton --tokenizer openai/clip-vit-base-patch32
+    python examples/clip/train_clip.py --config examples/clip/configs/vit_b32.yaml
     torchrun --nproc-per-node 8 examples/clip/train_clip.py --config examples/clip/configs/vit_b32.yaml
 
 The same command resumes a stopped run in the middle of an epoch. Radford et al. 2021 (arXiv 2103.00020).

@@ -99,8 +99,9 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
     Examples
     --------
-    >>> read_header("train.beton")
-    Header(version=2, num_fields=2, page_size=8388608, num_samples=300, alloc_table_ptr=16777216)
+    >>> header = read_header("train.beton")
+    >>> header.version, header.num_fields, header.page_size, header.num_samples
+    (2, 2, 8388608, 300)
     """
     with open_bytes(path) as source:
         return decode_header(source.name, source.read(0, HEADER_DTYPE.itemsize))

@@ -336,7 +336,7 @@ class Loader(FfcvSurface):
         >>> loader = Loader.from_image_folder("train", 100, indices=range(200))
         >>> images, labels = next(iter(loader))
         >>> images.shape, labels[0], loader.reader.class_names
-        (torch.Size([100, 96, 128, 3]), tensor([0]), ('class_0', 'class_1', 'class_2'))
+        (torch.Size([100, 48, 64, 3]), tensor([0]), ('class_0', 'class_1', 'class_2'))
         """
         return cls(f"{SCHEME}://{Path(path).absolute()}", batch_size, os_cache=False, **arguments)
 

@@ -16,6 +16,7 @@ from gpubeton.transforms import (
     ImageMixup,
     LabelCutMix,
     LabelMixup,
+    PerSample,
     PixelOperation,
     RandAugment,
     RandomAdjustSharpness,
@@ -209,7 +210,7 @@ def test_every_operation_that_draws_has_been_done_again():
         for name in all_of_them.__all__
         if isinstance(one := getattr(all_of_them, name), type) and issubclass(one, Transform) and one.is_random
     }
-    assert drawing - {type(operation) for operation, _ in CASES} == {LabelMixup, LabelCutMix}
+    assert drawing - {type(operation) for operation, _ in CASES} == {LabelMixup, LabelCutMix, PerSample}
 
 
 def test_labels_are_mixed_as_their_images():

@@ -50,8 +50,16 @@ def run(tmp_path, dataset, count=12, workers=3, start_method="fork", chunk=2, pl
     return file.read_bytes()
 
 
+@pytest.fixture(autouse=True)
+def _children_of_earlier_tests():
+    EARLIER.update(multiprocessing.active_children())
+
+
+EARLIER = set()  # processes that other tests' transforms keep
+
+
 def no_children_left():
-    return not multiprocessing.active_children()
+    return not set(multiprocessing.active_children()) - EARLIER
 
 
 def expected(count=12):
