@@ -22,12 +22,13 @@ from gpubeton.format.layout import metadata_dtype, round_up
 from gpubeton.machine import count_cores
 from gpubeton.writing.atomic_file import check_target
 from gpubeton.writing.earlier_samples import EarlierSamples
-from gpubeton.writing.encoder import MAX_CHUNKSIZE, Encoder, Job, Task, TaskQueue, check_on_error, split_rows
+from gpubeton.writing.encoder import Encoder, Job, check_on_error
 from gpubeton.writing.encoder_pool import EncoderPool, default_start_method
 from gpubeton.writing.file_builder import ChunkPlace, FileBuilder, RegionSizes, make_descriptors
 from gpubeton.writing.find_entry_points import find_blocks, index_file
 from gpubeton.writing.resumable_file import FinishedChunk, ResumableFile
 from gpubeton.writing.sample_names import without_place
+from gpubeton.writing.task_queue import MAX_CHUNKSIZE, Task, TaskQueue, split_rows
 
 if TYPE_CHECKING:
     from gpubeton.writing.file_builder import SkippedSample

@@ -61,7 +61,7 @@ class Settings:
         Whether to mirror and turn images by the orientation in their EXIF data, which encodes them again. By default
         it is ignored, as in torchvision and FFCV.
     strip_metadata : bool
-        Whether to remove EXIF, XMP, comments and what follows the image from JPEG and PNG files that are stored as
+        Whether to remove EXIF, XMP, comments and the bytes after the image from JPEG and PNG files that are stored as
         they are. The encoded pixels and color profiles stay.
 
     Raises

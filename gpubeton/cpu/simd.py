@@ -34,7 +34,7 @@ F16, F32 = ir.HalfType(), ir.FloatType()
 # Fused multiply-adds may be formed: they round once instead of twice and cost half.
 _FUSE = ("contract",)
 
-# How AVX2 orders what it packs of two vectors of eight lanes: by halves of 128 bits.
+# The order of AVX2 when it packs lanes of two vectors of eight lanes: by halves of 128 bits.
 _PACKED = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15]
 
 

@@ -42,7 +42,7 @@ def most_taps(source: int, output: int) -> int:
 
 @stage
 def effective(interpolation: int, source_height: int, source_width: int, height: int, width: int) -> int:
-    """Return the rule of an interpolation for this crop and what it is resized to."""
+    """Return the rule of an interpolation for this crop and its size in the output."""
     if interpolation == AREA and (source_height < height or source_width < width):
         return AREA_ENLARGING
     return interpolation

@@ -56,7 +56,7 @@ def read_metadata(content: bytes | None, image: Image.Image | None) -> ImageMeta
 
 
 def without_metadata(content: bytes) -> bytes:
-    """Remove the metadata of a JPEG or PNG file, and what follows its image; the encoded pixels stay, bit for bit."""
+    """Remove the metadata of a JPEG or PNG file, and bytes after its image; the encoded pixels stay, bit for bit."""
     if content.startswith(PNG_SIGNATURE):
         return PNG_SIGNATURE + b"".join(chunk for name, chunk in _chunks(content) if name not in _PNG_METADATA)
     kept, marker = [JPEG_START], 0

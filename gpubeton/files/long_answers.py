@@ -79,7 +79,7 @@ class Receiver:
         return len(self._markers)
 
     def end(self) -> None:
-        """Cancel what is coming; wait until obstore's threads call Python no more: after its end they would abort."""
+        """Cancel open requests; wait until obstore's threads call Python no more: after its end they would abort."""
         if os.getpid() != self._process:
             return
         with self._lock:

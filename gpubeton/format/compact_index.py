@@ -40,7 +40,7 @@ BLOCK = 8 << 20
 
 _ALIGNMENT = 64
 _MORE = ("sizes", np.dtype("<u4")), ("offsets", np.dtype("<u8"))
-# Samples that are checked at once, so that what is computed of them fits into the processor's cache.
+# Samples that are checked at once, so that their intermediate arrays fit into the processor's cache.
 _SAMPLES_AT_ONCE = 1 << 16
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpubeton.files.remote_options import RemoteOptions
     from gpubeton.format.regions import Regions
 
-# Samples that are gone through at once, so that what is computed of them fits into the processor's cache.
+# Samples that are gone through at once, so that their intermediate arrays fit into the processor's cache.
 _BLOCK = 1 << 16
 # Bytes of metadata that are read at once.
 _MOST_READ = 64 << 20

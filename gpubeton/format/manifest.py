@@ -93,7 +93,7 @@ class Shard:
             end = header.metadata_offset + header.num_samples * row_type.itemsize
             digest = _hash_rows(source, end)
         entry_place = None
-        with suppress(FormatError, OSError):  # what is wrong with them is described where they are opened
+        with suppress(FormatError, OSError):  # their faults are described where they are opened
             entry_place = find_place(file.path, file.identity)
         return cls(name, file.size, file.num_samples, file.page_size, version, modified, end, digest, entry_place)
 

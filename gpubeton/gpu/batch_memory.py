@@ -77,7 +77,7 @@ class Table:
         self._pinned: GrowableBuffer[PinnedMemory] = GrowableBuffer(device.allocate_pinned)
         self._memory: GrowableBuffer[Memory] = GrowableBuffer(device.allocate)
         self.buffers = self._pinned, self._memory
-        self._kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # what it has room for
+        self._kinds: list[tuple[Hashable, np.dtype[Any], tuple[int, ...]]] = []  # of the arrays with room here
         self._arrays: dict[Hashable, NDArray[Any]] = {}  # in pinned memory
         self.places: dict[Hashable, int] = {}  # device addresses
         self._nbytes = 0

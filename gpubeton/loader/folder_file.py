@@ -133,7 +133,7 @@ class FolderFile(ByteSource):
 
 
 class _Parts:
-    """What is where in the file: bytes in memory, and files; zeros between them."""
+    """The parts of the file: bytes in memory, and files; zeros between them."""
 
     def __init__(self) -> None:
         self._found: list[tuple[int, Any]] = []  # offset, and bytes or the number of an image

@@ -76,7 +76,7 @@ class DrawRows:
         raise TypeError("a second crop does not fold into a draw")
 
     def pad(self, places: NDArray[Any], fill: Fill) -> None:
-        """Resize each crop to its place, (N, 4) top, left, height, width; paint what it leaves of one axis."""
+        """Resize each crop to its place, (N, 4) top, left, height, width; paint the rest of one axis."""
         self.rows[:, SHIFT_Y : SHIFT_X + 1] = -places[:, :2]
         self.rows[:, RESIZED_HEIGHT : RESIZED_WIDTH + 1] = places[:, 2:]
         height, width = self.size

@@ -83,7 +83,7 @@ class _Shards:
         return int(self._is_missing.sum())
 
     def load(self, samples: NDArray[Any]) -> None:
-        """Load what is missing of the shards of some samples, (N,)."""
+        """Load the missing entry points of some samples, (N,)."""
         if not self._is_missing.any():
             return
         numbers = np.unique(np.searchsorted(self._first, samples, "right") - 1)

@@ -279,7 +279,7 @@ def _call(function: Callable[..., Any], samples: NDArray[Any], results: NDArray[
         if result.shape != results.shape[1:] or result.dtype != results.dtype:
             raise OperationError(
                 f"{where}: the function returned {result.dtype} {result.shape}; expected "
-                f"{results.dtype} {results.shape[1:]}. Declare what it returns: shape=..., dtype=..."
+                f"{results.dtype} {results.shape[1:]}. Declare the result: shape=..., dtype=..."
             )
         results[row] = result
 

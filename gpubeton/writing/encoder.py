@@ -1,4 +1,4 @@
-"""Encoding: the rows of a file in chunks, a queue of tasks for each process, and the encoder that runs them."""
+"""Encoder: encode the samples of a chunk, and write them when their place is known."""
 
 from __future__ import annotations
 
@@ -21,18 +21,12 @@ from gpubeton.writing.moved_regions import pointer_columns
 from gpubeton.writing.sample_names import file_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
     from typing_extensions import Self
 
     from gpubeton.fields.base import Field
     from gpubeton.writing.earlier_samples import EarlierChunk, EarlierSamples
-
-
-#: Samples of a chunk at most, so that two messages about chunks always fit in a pipe: the calling process never waits
-#: for a writing process to read, while that one waits for it.
-MAX_CHUNKSIZE = 256
+    from gpubeton.writing.task_queue import Task, TaskQueue
 
 
 @dataclass(frozen=True)
@@ -49,43 +43,6 @@ class Job:
     checksums: bool = False  # compute the checksum of each region
     list_changes: bool = False  # ask the dataset what its images have lost, by its method `take_changes`
     earlier: EarlierSamples | None = None  # samples to copy instead of encoding them again
-
-
-@dataclass(frozen=True)
-class Task:
-    """The rows of one chunk: from `start` up to `stop`, exclusive."""
-
-    start: int
-    stop: int
-
-
-class TaskQueue:
-    """Sequences of tasks; one worker carries out all tasks of a sequence, in their order."""
-
-    def __init__(self, sequences: Iterable[Iterable[Task]]) -> None:
-        self._waiting = iter(sequences)
-        self._begun: dict[int, Iterator[Task]] = {}
-
-    @classmethod
-    def of_rows(cls, start: int, stop: int, chunksize: int) -> TaskQueue:
-        """Split rows into chunks that any worker may take."""
-        # One at a time: a dataset may have millions.
-        return cls([Task(row, min(row + chunksize, stop))] for row in range(start, stop, chunksize))
-
-    def take(self, worker: int) -> Task | None:
-        """Take the next task of a worker: of its sequence, or the first one of the next; None if none is left."""
-        while True:
-            for task in self._begun.get(worker, ()):
-                return task
-            sequence = next(self._waiting, None)
-            if sequence is None:
-                return None
-            self._begun[worker] = iter(sequence)
-
-
-def split_rows(start: int, stop: int, chunksize: int) -> list[Task]:
-    """Split rows into tasks of at most `chunksize` rows."""
-    return [Task(row, min(row + chunksize, stop)) for row in range(start, stop, chunksize)]
 
 
 def check_on_error(on_error: str) -> bool:

@@ -51,7 +51,7 @@ class RegionSizes:
     sizes: NDArray[np.int64]  # (R,) bytes of each region
     checksums: NDArray[np.uint32] | None = None  # (R,) CRC-32 of each region
     skipped: tuple[SkippedSample, ...] = ()  # not among the N
-    changes: dict[str, list[int]] = field(default_factory=dict)  # what has been lost, by which rows, as in `skipped`
+    changes: dict[str, list[int]] = field(default_factory=dict)  # losses, by their rows, as in `skipped`
     are_copied: bool = False  # from an unfinished file
 
     @classmethod

@@ -19,8 +19,8 @@ import numpy as np
 from gpubeton.errors import StorageError
 from gpubeton.files.descriptors import open_descriptor, read_at
 from gpubeton.writing.atomic_file import WrittenFile, check_target, checked_target, is_locked, short_name
-from gpubeton.writing.encoder import Task
 from gpubeton.writing.file_builder import ChunkPlace, RegionSizes, SkippedSample
+from gpubeton.writing.task_queue import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,7 +172,7 @@ class ResumableFile(WrittenFile):
     def begin(self, kept: list[FinishedChunk], data_end: int, unused: tuple[int, int]) -> None:
         """Keep the first chunks, whose regions end at `data_end`, and empty the rest of the file.
 
-        `unused` is the offset and the size of what comes after their metadata and before the first page.
+        `unused` is the offset and the size of the part after their metadata and before the first page.
         """
         os.ftruncate(self._descriptor, data_end)
         if data_end > unused[0]:

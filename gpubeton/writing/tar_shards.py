@@ -11,7 +11,7 @@ from typing import Any
 
 from gpubeton.errors import NoSamplesError, WriteError
 from gpubeton.installation import install
-from gpubeton.writing.encoder import Task, split_rows
+from gpubeton.writing.task_queue import Task, split_rows
 
 Pipeline = Callable[[Any], Iterable[Any]]
 """Called with the ``webdataset.WebDataset`` of one shard, gives its samples."""

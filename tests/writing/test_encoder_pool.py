@@ -14,9 +14,10 @@ from gpubeton.errors import GpubetonError, OptionError, SampleError, StorageErro
 from gpubeton.fields import BytesField, IntField
 from gpubeton.writing import encoder as encoder_module
 from gpubeton.writing import encoder_pool
-from gpubeton.writing.encoder import Job, TaskQueue
+from gpubeton.writing.encoder import Job
 from gpubeton.writing.encoder_pool import EncoderPool
 from gpubeton.writing.file_builder import ChunkPlace
+from gpubeton.writing.task_queue import TaskQueue
 
 FIELDS = {"blob": BytesField(), "label": IntField()}
 

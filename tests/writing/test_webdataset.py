@@ -16,8 +16,8 @@ from gpubeton.fields import BytesField, IntField, JSONField, RGBImageField
 from gpubeton.fields.registry import open_index
 from gpubeton.loader import Loader
 from gpubeton.writer import DatasetWriter
-from gpubeton.writing.encoder import TaskQueue
 from gpubeton.writing.tar_shards import Shards
+from gpubeton.writing.task_queue import TaskQueue
 from tests.cpu.pictures import jpeg, photo
 
 webdataset = pytest.importorskip("webdataset", reason="pip install 'gpubeton[webdataset]'")
