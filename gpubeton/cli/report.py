@@ -10,7 +10,6 @@ from gpubeton.cli.html_page import facts, page, table, text
 from gpubeton.cli.report_figures import pace_bars, stacked_bar, timeline_figure
 from gpubeton.cli.screen import size_text
 from gpubeton.diagnosis.advice import stage_limits
-from gpubeton.diagnosis.bench import RATE_HEADINGS, limit_text, slowest_part
 from gpubeton.diagnosis.machine_facts import machine_facts
 from gpubeton.loader.stats import time_rows
 
@@ -52,6 +51,8 @@ def write_doctor_report(path: Path, results: Sequence[tuple[Measurements, tuple[
 
 def write_bench_report(path: Path, file: str, rates: Sequence[Rate]) -> None:
     """Write what ``gpubeton bench`` shows, with figures."""
+    from gpubeton.diagnosis.bench import RATE_HEADINGS, limit_text, slowest_part
+
     parts = [(rate.name, rate.images_per_second or rate.images_per_cpu_second or 0.0) for rate in rates]
     run = next((rate.run for rate in rates if rate.run is not None), None)
     rows = [(rate.name, *rate.cells, rate.note) for rate in rates]
