@@ -19,8 +19,6 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from gpubeton.errors import DeviceError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -200,7 +198,7 @@ class Vector:
         """Round float32 lanes to half floats, ties to even."""
         if not _converts_halves():
             cpu = _config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-            raise DeviceError(
+            raise RuntimeError(
                 f"the CPU {cpu!r} has no instruction that rounds to half floats; expected x86 with F16C (2012 or "
                 "newer) or arm64. Where NUMBA_CPU_NAME names an older CPU than the machine has, try "
                 "NUMBA_CPU_NAME=haswell"
