@@ -83,8 +83,8 @@ class Prefetcher(Generic[T]):
         )
         self._finalizer = weakref.finalize(self, _leave, self._channel, self._thread, self._process, self._consumer)
         self._finalizer.atexit = False
+        _RUNNING[self._thread] = self._request_end  # before the start: a short thread removes its entry soon
         self._thread.start()
-        _RUNNING[self._thread] = self._request_end
 
     def __iter__(self) -> Iterator[T]:
         return self

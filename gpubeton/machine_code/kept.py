@@ -79,7 +79,7 @@ class KeptCode:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the machine code for a signature, None if there is none yet."""
-        if _is_of_this_process(signature):
+        if _takes_a_function(signature):
             return None
         target.refresh()
         name = self._file_name(signature, target.codegen())
@@ -97,7 +97,7 @@ class KeptCode:
     def save_overload(self, signature: Any, code: Any) -> None:
         """Keep machine code where that is possible."""
         self.folder = None
-        if code.library.has_dynamic_globals or _is_of_this_process(signature):
+        if code.library.has_dynamic_globals or _takes_a_function(signature):
             return  # it holds addresses of this process
         name = self._file_name(signature, code.codegen)
         data = _dumps(code._reduce())  # noqa: SLF001 - as above
@@ -128,7 +128,7 @@ class KeptCode:
                     yield folder
 
 
-def _is_of_this_process(signature: Any) -> bool:
+def _takes_a_function(signature: Any) -> bool:
     """Return whether a function is an argument: its type is the function itself."""
     return " at 0x" in repr(signature)
 

@@ -201,6 +201,29 @@ def test_an_error_in_the_loop_body_closes_the_line():
     wait_until(line.was_closed.is_set)
 
 
+class Unclosable(CountingLine):
+    """Fails when it is closed, as a GPU that does not answer."""
+
+    def close(self):
+        super().close()
+        raise OSError("stuck")
+
+
+@pytest.mark.parametrize("length", [0, 1000])
+def test_an_error_that_was_never_raised_keeps_nothing(length):
+    line = Unclosable(length)
+    closed, alive = line.was_closed, weakref.ref(line)
+    iterator = Prefetcher(line, 1)
+    closed.wait(0 if length else 20)
+    iterator.close()
+    del line, iterator
+    gc.collect()
+    wait_until(lambda: not prefetch_threads())
+    gc.collect()
+    assert closed.is_set()
+    assert alive() is None
+
+
 def test_deleting_the_iterator_closes_the_line_even_if_nothing_was_received():
     line = CountingLine(1000)
     iterator = Prefetcher(line, 3)
