@@ -119,7 +119,7 @@ class AtomicFile(WrittenFile):
 
 
 def checked_target(path: str | os.PathLike[str]) -> Path:
-    """Follow symbolic links, so that their target is replaced; refuse a folder."""
+    """Follow symbolic links, so that their target is replaced; refuse folders, devices and pipes."""
     if re.match("(s3|gs|az|https?):/", os.fspath(path)):
         raise OptionError(
             f"{os.fspath(path)}: files are written on this machine, expected a path. Upload the file then, or "
@@ -128,6 +128,10 @@ def checked_target(path: str | os.PathLike[str]) -> Path:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise StorageError(errno.EISDIR, f"{target}: is a folder; expected the name of a file, such as x.beton")
+    if target.exists() and not target.is_file():
+        raise StorageError(
+            errno.EINVAL, f"{target}: is a device or a pipe; expected the name of a file, such as x.beton"
+        )
     return target
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gpubeton.cli.app import app
 from gpubeton.conversion import Settings, convert, open_source
 from gpubeton.copying import copy_samples
-from gpubeton.errors import OptionError
+from gpubeton.errors import OptionError, StorageError
 from gpubeton.fields import IntField
 from gpubeton.reader import Reader
 from gpubeton.writer import DatasetWriter
@@ -143,3 +143,15 @@ def test_a_writer_writes_into_a_temporary_file_as_scripts_for_ffcv_do():
     with tempfile.NamedTemporaryFile() as file:
         DatasetWriter(file.name, {"x": IntField()}, num_workers=1, progress=False).from_indexed_dataset([(1,)])
         assert Reader(file.name).num_samples == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pipe_is_no_target(tmp_path, overwrite):
+    """A device either: a file that is renamed onto it would remove it."""
+    os.mkfifo(tmp_path / "pipe.beton")
+    writer = DatasetWriter(tmp_path / "pipe.beton", {"number": IntField()}, num_workers=1, progress=False)
+    with pytest.raises(StorageError, match="is a device or a pipe"):
+        writer.from_indexed_dataset([(1,)])
+    with pytest.raises(StorageError, match="is a device or a pipe"):
+        convert(open_source(write_folder(tmp_path / "photos", 3)), tmp_path / "pipe.beton", SMALL, overwrite=overwrite)
+    assert (tmp_path / "pipe.beton").is_fifo()
