@@ -172,9 +172,10 @@ class _Parts:
     def _read_file(self, number: int, start: int, target: memoryview) -> None:
         path = self._listing.images.files[number]
         with open(path, "rb", buffering=0) as file:
-            found, done = os.fstat(file.fileno()), 0
+            done = 0
             while done < len(target) and (count := read_into(file.fileno(), target[done:], start + done)):
                 done += count
+            found = os.fstat(file.fileno())  # after reading: the image may be written meanwhile
         if (found.st_size, found.st_mtime_ns) != self._listing.states[number] or done < len(target):
             raise StorageError(
                 f"{path}: this image was changed since the folder was opened. Make a new Loader, or convert the "

@@ -116,6 +116,19 @@ def test_a_new_loader_reads_what_is_there_now(folder):
     assert Loader.from_image_folder(folder, 1, pipelines=pipelines()).reader.num_samples == 15
 
 
+def test_an_image_that_is_written_while_it_is_read_is_noticed(folder, monkeypatch):
+    loader = Loader.from_image_folder(folder, 16, pipelines=pipelines(), num_workers=1)
+    read = folder_file.read_into
+
+    def change(descriptor, target, start):
+        os.utime(descriptor, (1, 1))
+        return read(descriptor, target, start)
+
+    monkeypatch.setattr(folder_file, "read_into", change)
+    with pytest.raises(StorageError, match="was changed"):
+        list(loader)
+
+
 def test_a_bad_image_is_named(folder):
     (folder / "dog" / "bad.png").write_bytes(b"nothing")
     with pytest.raises(SampleError, match=r"bad\.png.*--on-error skip"):
