@@ -98,7 +98,7 @@ _GATES: dict[tuple[Any, ...], _Gate] = {}
 
 @atexit.register
 def _end_requests() -> None:
-    """Wait for the last answers: a thread must not come back from the library while Python takes itself apart."""
+    """Wait for the last answers: a thread must not return from the library while Python shuts down."""
     if _FORKED.is_set():
         return
     deadline = time.monotonic() + _EXIT_SECONDS
